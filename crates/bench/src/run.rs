@@ -36,7 +36,7 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// Returns the part of the CPU time that counts for `place`. For a place in memory, the kernel's
+/// Returns the part of the CPU time that counts for `place`. If its data is in memory, the kernel's
 /// threads of loop devices do not count, since they serve other targets.
 fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
     match place.is_in_memory() {

@@ -85,7 +85,8 @@ impl TargetSpec {
 /// The process behind a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// No process, or the kernel: its time counts for the caller, apart from kernel threads.
+    /// No server process: the CPU time in the library or the kernel counts as the caller's, except
+    /// that of kernel threads.
     None,
     /// A process, whose CPU time is added.
     Process(u32),

@@ -42,7 +42,7 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
                 fs::write(dir.join(format!("{name} loose {n}")), content(seed))?;
             }
             file.sync_all()?;
-            // From now on either content is right, and none is expected until the rename is
+            // From now on both contents are right, and neither is promised until the rename is
             // durable.
             promises.lock().unwrap().remove(&file_name);
             fs::rename(dir.join(&new), dir.join(&file_name))?;

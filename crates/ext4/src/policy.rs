@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub struct Policies {
     /// S1: how an inode number is claimed.
     pub inode_claim: InodeClaiming,
-    /// S1: where new directories and searches without a goal are placed.
+    /// S1: where new directories are placed, and where a search without a goal starts.
     pub placement: Placement,
     /// S2: the reaction to a group that another thread is using.
     pub busy_group: BusyGroup,
@@ -43,7 +43,7 @@ pub enum InodeClaiming {
     TwoStep,
 }
 
-/// Where new directories and searches without a goal are placed.
+/// Where new directories are placed, and where a search without a goal starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// Into groups of the calling lane's home region, one after another.

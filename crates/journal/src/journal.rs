@@ -594,7 +594,7 @@ fn busy_lanes() -> usize {
 struct CommitterRole<'a, O, D> {
     journal: &'a Journal<O, D>,
     committer: Option<Box<Committer>>,
-    /// The number of the last request when it was taken.
+    /// The number of the newest request when the role was taken.
     asked: u64,
     /// This round serves requests up to this number.
     serves: u64,

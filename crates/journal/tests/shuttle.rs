@@ -63,7 +63,7 @@ impl World {
 
     /// Does the same as [`World::assert_balanced`] after the last commit, and checks that the
     /// device has the state of memory.
-    fn judge(&self) {
+    fn check(&self) {
         self.assert_balanced();
         let in_memory: Vec<i64> = (0..CELLS).map(|cell| self.toy.stamp(cell)).collect();
         assert_eq!(stamps(&*self.device, CELLS), in_memory);
@@ -103,7 +103,7 @@ fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
         crew.join();
         world.journal.stop().unwrap();
         server.join().unwrap();
-        world.judge();
+        world.check();
         assert!(superblock(&*world.device).start().is_none());
     });
 }
@@ -137,7 +137,7 @@ fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
                 }
                 None => world.journal.stop_now(&world.toy).unwrap(),
             }
-            world.judge();
+            world.check();
         });
     }
 }
@@ -157,7 +157,7 @@ fn two_committers_and_their_joiners_all_come_through() {
         });
         crew.join();
         world.journal.stop_now(&world.toy).unwrap();
-        world.judge();
+        world.check();
     });
 }
 

@@ -157,8 +157,8 @@ impl LineHeap {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims the sizes that have a mebibyte more free than the last trim could not return. Returns
-    /// the number of bytes. For idle times; cheap in a program with another heap.
+    /// Trims the block sizes of which at least a mebibyte more is free than after their last trim.
+    /// Returns the number of bytes. For idle times; cheap in a program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }

@@ -14,7 +14,7 @@ pub(crate) type Ticket = u64;
 
 /// Why a waiting thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum WakeReason {
     /// Its entries are durable.
     Durable,
     /// The thread has the turn to write a header, or the log was removed: the thread must read the
@@ -26,19 +26,19 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     ticket: Ticket,
-    told: Mutex<Option<Told>>,
+    reason: Mutex<Option<WakeReason>>,
     wake: Condvar,
 }
 
 impl Waiter {
     /// Waits until it is woken.
-    pub(crate) fn wait(&self) -> Told {
-        let mut told = self.told.lock();
+    pub(crate) fn wait(&self) -> WakeReason {
+        let mut reason = self.reason.lock();
         loop {
-            if let Some(told) = *told {
-                return told;
+            if let Some(reason) = *reason {
+                return reason;
             }
-            self.wake.wait(&mut told);
+            self.wake.wait(&mut reason);
         }
     }
 }
@@ -46,14 +46,14 @@ impl Waiter {
 /// Threads to wake, each with its reason, after the lock is released.
 #[must_use = "threads sleep until they are woken"]
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(Vec<(Arc<Waiter>, Told)>);
+pub(crate) struct Wakes(Vec<(Arc<Waiter>, WakeReason)>);
 
 impl Wakes {
     /// # Locking
     /// The caller does not hold the log's lock.
     pub(crate) fn wake(self) {
-        for (waiter, told) in self.0 {
-            *waiter.told.lock() = Some(told);
+        for (waiter, reason) in self.0 {
+            *waiter.reason.lock() = Some(reason);
             waiter.wake.notify_one();
         }
     }
@@ -65,7 +65,10 @@ impl Wakes {
 
     /// Returns the ticket of the thread that must read the log's state.
     pub(crate) fn looks(&self) -> Option<Ticket> {
-        self.0.iter().find(|(_, told)| *told == Told::Look).map(|(waiter, _)| waiter.ticket)
+        self.0
+            .iter()
+            .find(|(_, reason)| *reason == WakeReason::Look)
+            .map(|(waiter, _)| waiter.ticket)
     }
 }
 
@@ -76,8 +79,8 @@ pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 impl Waiters {
     /// Adds a thread, which waits after it has released the log's lock.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
-        let told = Mutex::new(Rank::Bucket, None);
-        let waiter = Arc::new(Waiter { ticket, told, wake: Condvar::new() });
+        let reason = Mutex::new(Rank::Bucket, None);
+        let waiter = Arc::new(Waiter { ticket, reason, wake: Condvar::new() });
         let at = self.0.partition_point(|waiter| waiter.ticket < ticket);
         self.0.insert(at, waiter.clone());
         waiter
@@ -86,16 +89,16 @@ impl Waiters {
     /// Removes the threads whose entries are durable.
     pub(crate) fn take_served(&mut self, durable: Ticket) -> Wakes {
         let served = self.0.partition_point(|waiter| waiter.ticket <= durable);
-        Wakes(self.0.drain(..served).map(|waiter| (waiter, Told::Durable)).collect())
+        Wakes(self.0.drain(..served).map(|waiter| (waiter, WakeReason::Durable)).collect())
     }
 
     /// Removes the thread that has waited longest.
     pub(crate) fn take_first(&mut self) -> Wakes {
-        Wakes(self.0.pop_front().map(|waiter| (waiter, Told::Look)).into_iter().collect())
+        Wakes(self.0.pop_front().map(|waiter| (waiter, WakeReason::Look)).into_iter().collect())
     }
 
     pub(crate) fn take_all(&mut self) -> Wakes {
-        Wakes(self.0.drain(..).map(|waiter| (waiter, Told::Look)).collect())
+        Wakes(self.0.drain(..).map(|waiter| (waiter, WakeReason::Look)).collect())
     }
 }
 
@@ -110,13 +113,16 @@ mod tests {
         let wakes = waiters.take_served(2).and(waiters.take_first());
         assert_eq!(wakes.looks(), Some(3));
         wakes.wake();
-        let told = |ticket: Ticket| {
+        let reason = |ticket: Ticket| {
             let waiter = all.iter().find(|waiter| waiter.ticket == ticket).unwrap();
-            *waiter.told.lock()
+            *waiter.reason.lock()
         };
-        assert_eq!([1, 2, 3].map(told), [Told::Durable, Told::Durable, Told::Look].map(Some));
-        assert_eq!([4, 5].map(told), [None; 2]);
+        assert_eq!(
+            [1, 2, 3].map(reason),
+            [WakeReason::Durable, WakeReason::Durable, WakeReason::Look].map(Some)
+        );
+        assert_eq!([4, 5].map(reason), [None; 2]);
         waiters.take_all().wake();
-        assert_eq!([4, 5].map(told), [Some(Told::Look); 2]);
+        assert_eq!([4, 5].map(reason), [Some(WakeReason::Look); 2]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::array::Array;
 use crate::counters::Count;
 use crate::held_log::{HeldLog, Left};
-use crate::log_waiters::{Ticket, Told};
+use crate::log_waiters::{Ticket, WakeReason};
 use crate::lost::Lost;
 use crate::parity_log::{LogPart, Logged, Obstacle, ParityLog, Turn, Unit};
 use lanefs_device::{Device, DeviceError};
@@ -99,7 +99,7 @@ impl Array {
                     waited = true;
                     let waiter = state.waiters.add(ticket);
                     drop(state);
-                    if waiter.wait() == Told::Durable {
+                    if waiter.wait() == WakeReason::Durable {
                         return Ok(LogOutcome::Durable(ticket));
                     }
                     state = log.state.lock();

@@ -219,7 +219,7 @@ impl Array {
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
             // A row with a missing member either has no parity, or needs its parity unchanged.
-            self.judge_row(row, Scrub::Repair)?;
+            self.check_row(row, Scrub::Repair)?;
             at = row + 1;
             self.unsynced.advance(at);
             drop(held);
@@ -259,7 +259,7 @@ impl Array {
                 let _hold = self.lock_row(row);
                 let _unit = self.budget.take(row, &self.counters);
                 report.rows += 1;
-                match self.judge_row(row, what)? {
+                match self.check_row(row, what)? {
                     Some(wrong) => {
                         report.wrong_blocks += wrong;
                         report.wrong_rows += u64::from(wrong > 0);
@@ -282,7 +282,7 @@ impl Array {
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.
-    fn judge_row(&self, row: u64, what: Scrub) -> Result<Option<u64>, DeviceError> {
+    fn check_row(&self, row: u64, what: Scrub) -> Result<Option<u64>, DeviceError> {
         let parity = self.shape.parity_slot(row);
         match self.compare_row(row, what) {
             Err(ReadError::Gone) => Ok(None),
@@ -292,7 +292,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The same as for [`Array::judge_row`].
+    /// The same as for [`Array::check_row`].
     fn compare_row(&self, row: u64, what: Scrub) -> Result<u64, ReadError> {
         let parity = self.shape.parity_slot(row);
         let place = Stretch { row, from: 0 };
@@ -324,7 +324,7 @@ impl Array {
     /// Reads, and reads again after a correction.
     ///
     /// # Locking
-    /// The same as for [`Array::judge_row`].
+    /// The same as for [`Array::check_row`].
     fn correcting(&self, mut read: impl FnMut() -> Result<(), ReadError>) -> Result<(), ReadError> {
         loop {
             match read() {

@@ -53,9 +53,9 @@ impl Array {
         self.members.still(lost.member).is_some()
     }
 
-    /// Decides whether a write counts that its shadow has and its member does not: returns `true`
-    /// if the shadow has become the member. Otherwise drops the shadow, so that the member's
-    /// failure is the slot's, and no exchange comes between the failure and its record.
+    /// Handles a write that reached a member's shadow but not the member. Returns `true` if the
+    /// shadow has become the member meanwhile: then the write counts. Otherwise drops the shadow,
+    /// so that no exchange comes between the member's failure and its record.
     pub(crate) fn promoted_or_dropped(&self, shadow: MemberId) -> bool {
         let _state = self.state();
         self.members.drop_shadow(shadow, None);

@@ -33,7 +33,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn tell(&mut self, array: &Superblock) -> Result<(), DeviceError> {
+    fn write(&mut self, array: &Superblock) -> Result<(), DeviceError> {
         self.superblock.adopt(array);
         self.device.write_durable_at(SUPERBLOCK_OFFSET, &self.superblock.encode())
     }
@@ -95,8 +95,8 @@ struct State {
     members: Vec<Known>,
     /// The fields that are equal in all superblocks.
     array: Superblock,
-    /// The same fields after the last change that was written to the members.
-    told: Superblock,
+    /// The same fields as they were last written to the members.
+    recorded: Superblock,
     /// The sector from which parity may be wrong, apart from writes under way.
     unsynced_from: Option<u64>,
     active: bool,
@@ -117,7 +117,7 @@ impl Metadata {
         intents: Option<Intents>,
         writes: Writes,
     ) -> Metadata {
-        let told = array.clone();
+        let recorded = array.clone();
         // A member that is not given does not receive the writes from now on.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
@@ -126,7 +126,7 @@ impl Metadata {
             }
         }
         let unsynced_from = array.resync_from();
-        let state = State { members, array, told, unsynced_from, active: false, intents };
+        let state = State { members, array, recorded, unsynced_from, active: false, intents };
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
@@ -139,7 +139,7 @@ impl Metadata {
     /// Returns the same fields as they are on the members. Until the first change is written, they
     /// include members that were not given.
     pub fn recorded(&self) -> Superblock {
-        self.known.lock().told.clone()
+        self.known.lock().recorded.clone()
     }
 
     /// Returns whether a device with this superblock, which is not used now, has all data of the
@@ -151,13 +151,13 @@ impl Metadata {
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
     pub(crate) fn is_in_step(&self, own: &Superblock) -> bool {
         let state = self.known.lock();
-        let told = &state.told;
+        let recorded = &state.recorded;
         !state.active
-            && own.events() == told.events()
-            && own.written() == told.written()
+            && own.events() == recorded.events()
+            && own.written() == recorded.written()
             && own.resync_from().is_none()
-            && told.resync_from().is_none()
-            && own.role() == told.role_of(own.number())
+            && recorded.resync_from().is_none()
+            && own.role() == recorded.role_of(own.number())
             && matches!(own.role(), Role::Active(_))
             && own.recovery() == Recovery::InSync
             && !state.members.iter().any(|k| k.live && k.superblock.number() == own.number())
@@ -395,22 +395,22 @@ impl State {
                 intents.header.set_fresh();
             }
             for (superblock, events) in
-                [(&mut self.told, before.saturating_add(1)), (&mut self.array, after)]
+                [(&mut self.recorded, before.saturating_add(1)), (&mut self.array, after)]
             {
                 superblock.set_time(time);
                 superblock.set_events(events);
             }
-            let announced = self.told.clone();
+            let announced = self.recorded.clone();
             let mut failed = self.write_everywhere(|known, intents| {
                 if let Some(intents) = intents {
                     known.device.write_at(intents.offset, &intents.header.encode())?;
                 }
-                known.tell(&announced)
+                known.write(&announced)
             });
             if failed.is_empty() {
-                self.told = self.array.clone();
+                self.recorded = self.array.clone();
                 let array = self.array.clone();
-                failed = self.write_everywhere(|known, _| known.tell(&array));
+                failed = self.write_everywhere(|known, _| known.write(&array));
             }
             match self.lose(failed)? {
                 None => return Ok(lost),

@@ -9,9 +9,9 @@
 //!
 //! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. It
 //! is not a member: it is not read, and its failure does not degrade the array. It has its own
-//! index among the slot's devices and keeps it as a member. A write reads the shadow before the
-//! member: if the exchange happens in between, it writes to one device twice, and never to the old
-//! member without the new one.
+//! index among the slot's devices, and keeps it when it becomes the member. A write reads the
+//! shadow before the member: if the exchange happens in between, it writes to one device twice, and
+//! never to the old member without the new one.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;

@@ -31,7 +31,7 @@ struct Op {
     returned: usize,
 }
 
-struct Story {
+struct Recorded {
     consistency: NewConsistency,
     /// The slot whose member is being rebuilt.
     rebuilt: Option<usize>,
@@ -76,7 +76,7 @@ fn assemble(
 }
 
 /// Creates an array, and writes to it at random.
-fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
+fn record(seed: u64, consistency: NewConsistency, count: usize) -> Recorded {
     let mut rng = fastrand::Rng::with_seed(seed);
     let members = rng.usize(3..=5);
     let empty = Arc::new(Tape::default());
@@ -93,7 +93,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         missing: None,
     };
     create(&made, &options).unwrap();
-    // The start of the story: every block of the load has a stamp, and the array is clean.
+    // At the start every block of the load has a stamp, and the array is clean.
     let array = assemble(&made, None, 32).unwrap();
     for block in 0..BLOCKS {
         array.write_at(block * BLOCK, &stamp(0, block)).unwrap();
@@ -137,7 +137,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }
-    Story { consistency, rebuilt, base, tape, ops }
+    Recorded { consistency, rebuilt, base, tape, ops }
 }
 
 /// Continues the rebuild of the member in `slot` by this many rows, and records the progress.
@@ -150,7 +150,7 @@ fn rebuild_some(array: &OpenArray, slot: usize, rows: u64) {
     array.array().rebuild(slot, Rebuild::Whole, on).unwrap();
 }
 
-impl Story {
+impl Recorded {
     /// Returns the writes that each block may hold at this cut, and the blocks of writes in flight.
     fn allowed(&self, cut: usize) -> (Vec<BTreeSet<usize>>, BTreeSet<u64>) {
         let flushes = self.ops.iter().filter(|op| op.blocks.is_empty() && op.returned <= cut);
@@ -208,17 +208,17 @@ impl Story {
     }
 }
 
-/// Checks about `cuts` crash states of one story; returns their number.
-fn judge(seed: u64, cuts: usize) -> usize {
+/// Checks about `cuts` crash states of one recorded run; returns their number.
+fn check_states(seed: u64, cuts: usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     let consistency = match seed % 3 {
         0 => NewConsistency::Bitmap(Some(64 << 10)),
         1 => NewConsistency::PartialParity,
         _ => NewConsistency::Resync,
     };
-    let story = tell(seed, consistency, 30);
-    let events = story.tape.events();
-    let mut states = States::new(&events, story.base.clone());
+    let recorded = record(seed, consistency, 30);
+    let events = recorded.tape.events();
+    let mut states = States::new(&events, recorded.base.clone());
     let step = (events.len() / cuts).max(1);
     let mut count = 0;
     for cut in (rng.usize(..step)..=events.len()).step_by(step) {
@@ -226,10 +226,10 @@ fn judge(seed: u64, cuts: usize) -> usize {
             let state = states.at(cut, kept, &mut rng);
             // With a log, a member may be lost in the crash too.
             let may_lose =
-                story.consistency == NewConsistency::PartialParity && story.rebuilt.is_none();
-            let lost = (may_lose && rng.bool()).then(|| rng.usize(..story.base.len()));
-            story.check(cut, &state.members, lost).unwrap_or_else(|why| {
-                let rebuilt = story.rebuilt;
+                recorded.consistency == NewConsistency::PartialParity && recorded.rebuilt.is_none();
+            let lost = (may_lose && rng.bool()).then(|| rng.usize(..recorded.base.len()));
+            recorded.check(cut, &state.members, lost).unwrap_or_else(|why| {
+                let rebuilt = recorded.rebuilt;
                 panic!("seed {seed}, {consistency:?}, cut {cut}, {kept:?}, lost {lost:?}, rebuilt {rebuilt:?}: {why}")
             });
             count += 1;
@@ -241,7 +241,7 @@ fn judge(seed: u64, cuts: usize) -> usize {
 #[test]
 fn a_few_crashed_arrays_are_assembled_and_have_what_was_promised() {
     for seed in 0..3 {
-        println!("seed {seed}: {} states", judge(seed, 12));
+        println!("seed {seed}: {} states", check_states(seed, 12));
     }
 }
 
@@ -254,7 +254,7 @@ fn many_crashed_arrays_are_assembled_and_have_what_was_promised() {
     println!("first seed {first}");
     let (begun, mut count, mut seed) = (Instant::now(), 0, first);
     while begun.elapsed() < time {
-        count += judge(seed, 60);
+        count += check_states(seed, 60);
         seed += 1;
     }
     println!("{count} states of {} arrays", seed - first);

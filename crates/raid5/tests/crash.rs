@@ -241,7 +241,7 @@ impl Recorded {
             if found.is_some_and(newer) {
                 continue;
             }
-            // Of a block that was being written, a lost member had the only copy.
+            // The lost member had the only copy of a block that was being written.
             if lost == Some(slot) && self.is_at_stake(cut, place, &in_flight(&self.ops, cut)) {
                 continue;
             }
@@ -290,7 +290,7 @@ enum Recovery {
 }
 
 /// Checks crash states of one recorded load until there are `enough`; returns their number.
-fn judge(
+fn check_states(
     recorded: &Recorded,
     lost: Option<usize>,
     recover: Recovery,
@@ -347,8 +347,8 @@ fn sample(seed: u64, wanted: usize, degraded: bool) -> usize {
         };
         let seed = rng.u64(..);
         let recorded = record(load, consistency, Planted::Nothing, seed);
-        let judged = judge(&recorded, lost, Recovery::AsMeant, 6, &mut rng);
-        count += judged.unwrap_or_else(|e| panic!("{e}\nload {load:?} of seed {seed}"));
+        let checked = check_states(&recorded, lost, Recovery::AsMeant, 6, &mut rng);
+        count += checked.unwrap_or_else(|e| panic!("{e}\nload {load:?} of seed {seed}"));
     }
     count
 }
@@ -385,7 +385,7 @@ fn finds(planted: Planted, recover: Recovery) -> bool {
     (0..20).any(|_| {
         let load = Load { threads: 1, carries: 32, ops: 40, ..random_load(&mut rng, None) };
         let recorded = record(load, ppl(), planted, rng.u64(..));
-        judge(&recorded, None, recover, 6, &mut rng).is_err()
+        check_states(&recorded, None, recover, 6, &mut rng).is_err()
     })
 }
 
@@ -411,7 +411,7 @@ fn a_member_that_is_not_flushed_is_found() {
 
 /// Checks the states of a log with many laps in which the start of a lap is torn: of each write at
 /// the log's start the first sectors are kept, or the last, or any. Returns their number.
-fn judge_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
+fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");
     let load = Load {
@@ -456,7 +456,7 @@ fn judge_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
 fn a_log_whose_beginning_is_torn_does_not_say_what_was_long_ago() {
     for carries in [0, 32] {
         for lost in [None, Some(1)] {
-            let count = judge_laps(carries, lost, 4);
+            let count = check_laps(carries, lost, 4);
             println!("{} states", count.unwrap_or_else(|e| panic!("{carries}, {lost:?}: {e}")));
         }
     }

@@ -197,7 +197,7 @@ enum With {
 impl Recorded {
     /// Assembles the members after a crash, with all devices, twice; and, if the array has a log,
     /// without one of them.
-    fn judge(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
+    fn check_crash(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
         let devices = |state: &[Vec<u8>]| -> Vec<(PathBuf, Arc<dyn Device>)> {
             let device = |bytes: &Vec<u8>| -> Arc<dyn Device> {
                 let device = RamDevice::create(bytes.len() as u64).expect("memory");
@@ -241,7 +241,7 @@ impl Recorded {
     }
 
     /// Checks the same crash with one of the other members lost: the log restores its data.
-    fn judge_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
+    fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();
         let given: Vec<(PathBuf, Arc<dyn Device>)> = members
@@ -254,7 +254,7 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // Without the old member the array misses one more than it can.
+        // Without the old member two members are missing: one too many.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
@@ -280,7 +280,7 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
 
 /// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many after
 /// the exchange. Returns how many results have the old member, and how many the new one.
-fn judge_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
+fn check_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());
     let mut rng = fastrand::Rng::with_seed(3);
@@ -297,9 +297,9 @@ fn judge_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, 
         for kept in kinds.iter().copied() {
             let state = states.at(cut, kept, &mut rng).members;
             if logged {
-                recorded.judge_degraded(cut, kept, &state)?;
+                recorded.check_degraded(cut, kept, &state)?;
             }
-            match recorded.judge(cut, kept, state)? {
+            match recorded.check_crash(cut, kept, state)? {
                 With::Old if with_new > 0 && kept == Kept::All => {
                     return Err(format!("cut {cut}: the old member is back"));
                 }
@@ -311,12 +311,12 @@ fn judge_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, 
     Ok((with_old, with_new))
 }
 
-fn judge_all(seed: u64, step: usize) {
+fn check_all(seed: u64, step: usize) {
     for consistency in ALL {
         println!("seed {seed}, {consistency:?}");
         let recorded = record(consistency, seed, Planted::Nothing);
         let logged = consistency == NewConsistency::PartialParity;
-        let (old, new) = judge_cuts(&recorded, logged, step).unwrap_or_else(|e| panic!("{e}"));
+        let (old, new) = check_cuts(&recorded, logged, step).unwrap_or_else(|e| panic!("{e}"));
         println!("{old} crashes leave the old member, {new} the new one");
         assert!(old > 8 && new > 4, "{old}, {new}");
     }
@@ -324,7 +324,7 @@ fn judge_all(seed: u64, step: usize) {
 
 #[test]
 fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {
-    judge_all(5, 29);
+    check_all(5, 29);
 }
 
 /// Every cut of three runs takes minutes: if `LANEFS_SECONDS` is below 20, every fifth cut of one
@@ -334,8 +334,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {
     let seconds = std::env::var("LANEFS_SECONDS").ok().and_then(|text| text.parse().ok());
     match seconds.is_some_and(|seconds: u64| seconds >= 20) {
-        true => (0..3).for_each(|seed| judge_all(seed, 1)),
-        false => judge_all(0, 5),
+        true => (0..3).for_each(|seed| check_all(seed, 1)),
+        false => check_all(0, 5),
     }
 }
 
@@ -343,7 +343,7 @@ fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whol
 fn a_new_member_that_was_not_flushed_is_found() {
     let found = (0..8).any(|seed| {
         let recorded = record(NewConsistency::Resync, seed, Planted::NoFlush(MEMBERS));
-        judge_cuts(&recorded, false, 11).is_err()
+        check_cuts(&recorded, false, 11).is_err()
     });
     assert!(found, "flushes of the new device are forgotten");
 }

@@ -34,7 +34,7 @@ impl Health {
 ///
 /// # Errors
 /// A fault of the array or the file system.
-pub fn check_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
+pub fn check_model(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
     let wrap = move |device| -> Arc<dyn Device> { Arc::new(OnArray::new(device, health, seed)) };
     let runner = Runner { bases, wrap: &wrap };
     runner.check_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))

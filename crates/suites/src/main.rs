@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use lanefs_suites::array::{Health, check_file, check_story};
+use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Runner, scenario};
 use lanefs_suites::{faults, fsx, hostile};
@@ -73,7 +73,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
         }
         Suite::Arrays => {
             for health in Health::ALL {
-                check_story(bases, health, seed, 500)?;
+                check_model(bases, health, seed, 500)?;
                 check_file(bases, health, seed, 5_000)?;
             }
             "3 sequences of four threads, and 15,000 operations on files".into()

@@ -109,7 +109,7 @@ impl Runner<'_> {
                         ops.fetch_add(1, Ordering::Relaxed);
                         paced.op();
                     };
-                    scope.spawn(move || tell(library, n, sequence, &done))
+                    scope.spawn(move || run_thread(library, n, sequence, &done))
                 })
                 .collect();
             let broken = |_| Err("a thread panicked".to_string());
@@ -150,7 +150,7 @@ impl Runner<'_> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };
         let (short, why) = self.shrink(scenario, first.clone());
-        let (options, sequence) = (short.options, short.tell());
+        let (options, sequence) = (short.options, short.describe());
         Err(format!("seed {seed}: {first}\nshortest found ({options}): {why}\n{sequence}"))
     }
 
@@ -194,7 +194,7 @@ impl Runner<'_> {
 
 impl Scenario {
     /// Returns the operations in words.
-    pub fn tell(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut words = String::new();
         for (n, sequence) in
             self.sequences.iter().enumerate().filter(|(_, sequence)| !sequence.is_empty())
@@ -240,7 +240,12 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
 
 /// Runs one thread's operations and compares each outcome with the model's; calls `done` after
 /// each.
-fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Result<Model, String> {
+fn run_thread(
+    mut library: Library,
+    n: usize,
+    sequence: &[Op],
+    done: &dyn Fn(),
+) -> Result<Model, String> {
     let mut model = Model::new();
     for op in stage(THREADS) {
         model.apply(&op).map_err(|e| format!("model: {op:?}: error {e}"))?;
@@ -265,8 +270,8 @@ fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Res
     Ok(model)
 }
 
-/// Returns whether a rename fails for several reasons, of which the file system returned another
-/// than the model.
+/// Returns whether a rename fails for several reasons, of which the file system and the model
+/// reported different ones.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];

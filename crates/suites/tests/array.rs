@@ -1,12 +1,12 @@
 //! The suites on a RAID-5 array: all members present, one missing, and during rebuilds.
 
-use lanefs_suites::array::{Health, check_file, check_story};
+use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::Bases;
 
 fn sequence(bases: &Bases, health: Health, seed: u64, len: usize) {
     println!("{health:?}, seed {seed}");
-    check_story(bases, health, seed, len).unwrap_or_else(|why| panic!("{why}"));
+    check_model(bases, health, seed, len).unwrap_or_else(|why| panic!("{why}"));
 }
 
 fn one_file(bases: &Bases, health: Health, seed: u64, count: u32) {

@@ -42,7 +42,7 @@ fn scale(options: &str, megabytes: u64, block: usize) -> Scale {
     scale
 }
 
-fn tell(tree: &mut dyn Tree, who: &str, ops: &[Op]) {
+fn run_all(tree: &mut dyn Tree, who: &str, ops: &[Op]) {
     for op in ops {
         if let Err(errno) = tree.apply(op) {
             panic!("{who}: {op:?}: {}", std::io::Error::from_raw_os_error(errno));
@@ -50,17 +50,17 @@ fn tell(tree: &mut dyn Tree, who: &str, ops: &[Op]) {
     }
 }
 
-fn told_to_kernel(image: &Image, ops: &[Op]) -> Option<()> {
+fn run_on_kernel(image: &Image, ops: &[Op]) -> Option<()> {
     let mount = image.kernel_mount("noatime")?;
-    tell(&mut Kernel::new(mount.path()), "the kernel", ops);
+    run_all(&mut Kernel::new(mount.path()), "the kernel", ops);
     mount.unmount();
     Some(())
 }
 
-fn told_to_library(image: &Image, ops: &[Op]) {
+fn run_on_library(image: &Image, ops: &[Op]) {
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
     let mount = Mount::open(image.device(), options).expect("Lanefs mounts it");
-    tell(&mut Library::new(mount.fs()), "Lanefs", ops);
+    run_all(&mut Library::new(mount.fs()), "Lanefs", ops);
     mount.close().expect("Lanefs unmounts it");
 }
 
@@ -99,22 +99,22 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
     let what = format!("mke2fs {options} {size}");
     let (fill, change) = (fill(scale), change(scale));
     let Some(kernels) = Image::make(options, size) else { return };
-    let Some(()) = told_to_kernel(&kernels, &fill) else { return };
+    let Some(()) = run_on_kernel(&kernels, &fill) else { return };
     let Some(before) = seen_by_kernel(&kernels) else { return };
     before
         .assert_same(&seen_by_library(&kernels), &format!("{what}: the kernel's, kernel / Lanefs"));
 
     let Some(ours) = Image::make(options, size) else { return };
-    told_to_library(&ours, &fill);
+    run_on_library(&ours, &fill);
     ours.assert_clean(&format!("{what}: filled by Lanefs"));
     let Some(after) = seen_by_kernel(&ours) else { return };
     after.assert_same(&seen_by_library(&ours), &format!("{what}: Lanefs's, kernel / Lanefs"));
     content(before).assert_same(&content(after), &format!("{what}: filled by kernel / by Lanefs"));
 
     // Each file system changes the image that the other one filled.
-    told_to_library(&kernels, &change);
+    run_on_library(&kernels, &change);
     kernels.assert_clean(&format!("{what}: filled by the kernel, changed by Lanefs"));
-    let Some(()) = told_to_kernel(&ours, &change) else { return };
+    let Some(()) = run_on_kernel(&ours, &change) else { return };
     let (Some(a), Some(b)) = (seen_by_kernel(&kernels), seen_by_kernel(&ours)) else { return };
     a.assert_same(
         &seen_by_library(&kernels),
@@ -147,7 +147,7 @@ fn the_kernel_and_lanefs_read_each_others_images() {
 #[ignore = "long: e2fsck of 16 TiB takes a quarter of a minute"]
 fn sixteen_tebibytes_are_read_and_written() {
     let Some(image) = Image::make("-E lazy_itable_init=1", "16T") else { return };
-    told_to_library(&image, &fill(Scale { files: 100, ..Scale::of_image(64, 4096) }));
+    run_on_library(&image, &fill(Scale { files: 100, ..Scale::of_image(64, 4096) }));
     let Some(seen) = seen_by_kernel(&image) else { return };
     seen.assert_same(&seen_by_library(&image), "16 TiB, kernel / Lanefs");
     image.assert_clean("16 TiB");
@@ -157,7 +157,7 @@ fn sixteen_tebibytes_are_read_and_written() {
 fn a_read_only_mount_changes_not_one_byte() {
     let Some(image) = Image::make("", "32M") else { return };
     let scale = Scale { files: 20, ..Scale::of_image(8, 1024) };
-    let Some(()) = told_to_kernel(&image, &fill(scale)) else { return };
+    let Some(()) = run_on_kernel(&image, &fill(scale)) else { return };
     let before = std::fs::read(image.path()).expect("the image");
     let seen = seen_by_library(&image);
     assert!(seen.entries.len() > 50);

@@ -41,5 +41,5 @@ fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
     let before = ops(&scenario.sequences);
     let why = runner.run(&scenario).expect_err("the flipped bit is seen");
     let (short, why) = runner.shrink(scenario, why);
-    assert!(ops(&short.sequences) < before / 4, "{why}: {}", short.tell());
+    assert!(ops(&short.sequences) < before / 4, "{why}: {}", short.describe());
 }

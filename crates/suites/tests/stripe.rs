@@ -80,7 +80,7 @@ fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
     (aligned, large.len())
 }
 
-fn tell(tree: &mut dyn Tree, ops: &[Op]) {
+fn run_all(tree: &mut dyn Tree, ops: &[Op]) {
     for op in ops {
         assert!(tree.apply(op).is_ok(), "{op:?}");
     }
@@ -96,7 +96,7 @@ fn share_of_lanefs(
 ) -> f64 {
     let options = MountOptions { stripe: option, ..MountOptions::default() };
     let mount = Mount::open(device, options).unwrap();
-    tell(&mut Library::new(mount.fs()), ops);
+    run_all(&mut Library::new(mount.fs()), ops);
     mount.close().unwrap();
     image.assert_clean("Lanefs");
     let (ours, of) = aligned(image, stripe as u64);
@@ -157,7 +157,7 @@ fn large_allocations_start_with_a_stripe_at_least_as_often_as_the_kernels() {
 
         let Some(image) = Image::make(options, "1G") else { return };
         let Some(kernel) = image.kernel_mount("") else { continue };
-        tell(&mut Kernel::new(kernel.path()), &ops);
+        run_all(&mut Kernel::new(kernel.path()), &ops);
         kernel.unmount();
         let (theirs, of) = aligned(&image, stripe as u64);
         println!("stripe of {stripe}: the kernel {theirs} of {of}");

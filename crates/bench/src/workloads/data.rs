@@ -56,7 +56,7 @@ pub(crate) enum Direction {
 /// Reads or writes at random offsets of one file that all threads share.
 pub(crate) struct Direct<'a> {
     file: Box<dyn Opened + 'a>,
-    /// The number of offsets in the file.
+    /// The number of accesses of this size that fit into the file.
     places: u64,
     direction: Direction,
     random: fastrand::Rng,

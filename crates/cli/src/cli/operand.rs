@@ -73,14 +73,14 @@ impl From<OsString> for ImagePath {
 }
 
 impl ImagePath {
-    /// Returns the place of `name` in this directory.
+    /// Returns the path of `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
         ImagePath { image: self.image.clone(), path: self.path.join(name) }
     }
 }
 
 impl Operand {
-    /// Returns whether the path would be a place in an image without its leading "./".
+    /// Returns whether the path, without its leading "./", would name a file in an image.
     pub fn is_escaped(&self) -> bool {
         match self {
             Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),

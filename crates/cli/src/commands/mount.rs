@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
-    /// Say how the kernel's requests come, and what would bring a better way
+    /// Print the transport of the kernel's requests, and how to get a faster one
     #[arg(short, long)]
     pub verbose: bool,
     /// Do not write /etc/mtab (accepted for mount(8): nothing ever does)

@@ -64,8 +64,8 @@ pub(crate) trait Candidates {
     fn groups(&self) -> u32;
     /// Returns whether the group has anything that can be claimed.
     fn has_any(&self, group: u32) -> bool;
-    /// Returns the next group at `from` or later that may satisfy the request. A group that can is
-    /// missed only briefly, since the hints may be old.
+    /// Returns the next group at `from` or later that may satisfy the request. Hints can be
+    /// outdated for a moment, so a group that can satisfy it is sometimes missed.
     fn next(&self, ask: &Self::Ask, from: u32) -> Option<u32>;
     fn attempt(
         &self,

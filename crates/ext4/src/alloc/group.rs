@@ -36,7 +36,7 @@ pub(crate) enum Maps {
 pub(crate) struct Pair {
     pub allocated: Bitmap,
     pub taken: Bitmap,
-    /// Number of zeros of `taken`.
+    /// Number of bits that are clear in `taken`.
     pub open: u32,
 }
 
@@ -217,7 +217,8 @@ impl GroupState {
         }
     }
 
-    /// Frees blocks. The caller opens those that stay taken once `tid` is durable.
+    /// Frees blocks. Those in [`Freed::later`] stay taken, and the caller opens them once `tid` is
+    /// durable.
     pub(crate) fn free(&mut self, tid: Tid, range: Range<u32>) -> (Dirtied, Freed) {
         let (desc, ready) = self.parts();
         let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });

@@ -92,7 +92,7 @@ pub(crate) struct Groups {
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
     pub(super) placement: Placement,
-    /// Blocks that are not allocated, claimed or not.
+    /// Blocks that are not allocated; some of them may be claimed.
     free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
     /// Blocks that are freed, but not durably yet.

@@ -24,7 +24,7 @@ pub(super) fn implementation(policies: &Policies, groups: u32) -> Box<dyn AllocP
     }
 }
 
-/// Some of the older ways, or all.
+/// An allocator with some or all of the older policies.
 #[derive(Debug)]
 struct Older {
     inode_claim: InodeClaiming,
@@ -65,7 +65,7 @@ impl AllocPolicy for Older {
     fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
         match self.group_search {
             GroupSearch::Index => Present.next_with_order(groups, order, from),
-            // The bound is a hint here, as the index is.
+            // Like the index, the bound is only a hint.
             GroupSearch::Scan => {
                 (from..groups.groups()).find(|group| groups.bound(*group) >> order > 0)
             }
@@ -99,8 +99,8 @@ impl AllocPolicy for Older {
     }
 }
 
-/// Finds an inode under one hold of the group's guard and takes it under another, if it is still
-/// free; else searches again behind it.
+/// Finds an inode under one hold of the group's guard and takes it under another if it is still
+/// free; otherwise searches on after it.
 fn claim_inode_in_two_steps(group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
     let mut from = 0;
     loop {

@@ -1,4 +1,4 @@
-//! The choices of the allocators for which older kernels had another way.
+//! The decisions of the allocators for which older kernels had another policy.
 
 use super::choose::{Attempt, Wait};
 use super::summary::Summaries;
@@ -7,8 +7,8 @@ use crate::error::Error;
 use lanefs_ondisk::Ino;
 use std::fmt::Debug;
 
-/// The choices of the allocators. The methods here are the present ways; the policies that a mount
-/// selects instead are in [`older`](super::older).
+/// The decisions of the allocators that a policy can change. The default methods implement the
+/// present policies, and [`older`](super::older) the others.
 pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Returns how all passes of a search but the last treat a group whose guard is held.
     fn busy_group(&self) -> Wait {
@@ -43,7 +43,7 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     }
 }
 
-/// The present ways.
+/// The present policies.
 #[derive(Debug)]
 pub(super) struct Present;
 

@@ -64,8 +64,9 @@ impl Format {
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
             let bytes = read.read_block(desc.inode_bitmap)?;
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?;
-            // An inode allocation initialises the table up to the inode: with an inode in use far
-            // behind the others, a transaction could need more blocks than it can have.
+            // The allocation of an inode initialises the inode table up to that inode. If an inode
+            // in the unused part were in use, that could take more blocks than a transaction can
+            // have.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

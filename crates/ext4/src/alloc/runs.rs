@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The result of a search for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The first of the wanted number of clear bits.
+    /// The first bit of a run of the wanted length.
     Fit(u32),
     /// The longest run, which is too short; its length is 0 if all bits are set.
     Longest { start: u32, len: u32 },

@@ -1,4 +1,5 @@
-//! Keeps names, inodes and their lists in order of use behind one lock (S5, before).
+//! Keeps names, inodes and their lists in order of use behind one lock (the older policy of seed
+//! S5).
 //!
 //! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
 //! implemented as well as the design allows. One acquisition finds a name *and* its inode, hashes

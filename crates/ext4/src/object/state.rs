@@ -47,8 +47,8 @@ pub(crate) struct InodeState {
     /// For a directory: the time of the last change of a name, if its times come from that.
     names_changed: Option<Time>,
     /// For a directory: the number of removed subdirectories that were counted in this transaction
-    /// before the matching additions. A lane that removes one may count before the lane that
-    /// created it; later additions are set off against it.
+    /// before the matching additions. The lane that removes a subdirectory may count it before the
+    /// lane that created it does; the addition is then reduced by this number.
     pub(crate) owed: i32,
     /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
     /// the same number.
@@ -92,8 +92,9 @@ impl InodeState {
     /// Counts `changes` changed names of this directory, the last one at time `at`.
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
-        // Lanes read the clock before they are ordered, so of their times the latest is kept. A
-        // time that was set in another way is replaced by any of them.
+        // Lanes read the clock before they take the guard, so the times of their changes may arrive
+        // out of order, and the latest is kept. A time that was set in another way, as by
+        // utimensat(2), is replaced by any of them.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));

@@ -19,9 +19,9 @@ fn count(name: &str, by: i32) {
 }
 
 /// Checks that the directory has exactly the names that were added and not removed.
-fn judge_counts(world: &World, dir: &InodeRef) {
+fn check_counts(world: &World, dir: &InodeRef) {
     // This check comes first, since a look-up corrects wrong cached entries.
-    world.names.judge(&world.fs);
+    world.names.check(&world.fs);
     for (name, balance) in COUNTS.take() {
         let there = find(world, dir, &name).is_some();
         assert_eq!(balance, i32::from(there), "{name}: given, less how often it was taken");
@@ -71,7 +71,7 @@ fn in_one_block(world: &World) {
     let step = |world: &World, _| give_and_take(world, |n| n.to_string(), 2);
     world.together(crowd(3, 3, step));
     let root = world.fs.root().unwrap();
-    judge_counts(world, &find(world, &root, "all").expect("nobody removes it"));
+    check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn in_leaves(world: &World) {
     };
     world.together(crowd(3, 3, step));
     let root = world.fs.root().unwrap();
-    judge_counts(world, &find(world, &root, "all").expect("nobody removes it"));
+    check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
 /// Reads the directory in pieces: names that exist all the time are returned exactly once.

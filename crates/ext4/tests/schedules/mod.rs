@@ -287,20 +287,20 @@ fn schedule(start: &Start, scenario: fn(&World)) {
     scenario(&world);
     let failure = world.fs.failure();
     assert!(failure.is_none() && !world.fs.is_read_only(), "{failure:?}");
-    world.names.judge(&world.fs);
+    world.names.check(&world.fs);
     drop(world);
     mount.close().unwrap();
-    judge(start, Arc::new(Disk::new(Arc::new(disk.contents()))), &disk.promises());
+    check_unmounted(start, Arc::new(Disk::new(Arc::new(disk.contents()))), &disk.promises());
     if let Some(cut) = disk.cut() {
         let left = Arc::new(disk.after(&cut));
         let mount = Mount::open(left.clone(), options()).unwrap();
         mount.close().unwrap();
-        judge(start, left, &cut.promises);
+        check_unmounted(start, left, &cut.promises);
     }
 }
 
 /// Checks the contents of an unmounted disk.
-fn judge(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)]) {
+fn check_unmounted(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)]) {
     static RESULTS: AtomicU64 = AtomicU64::new(0);
     let mount = Mount::open(disk.clone(), read_only()).unwrap();
     let tree = Tree::of(mount.fs());

@@ -23,7 +23,7 @@ impl Remembered {
     ///
     /// # Panics
     /// If one is wrong.
-    pub fn judge(&self, fs: &Fs) {
+    pub fn check(&self, fs: &Fs) {
         let all: Vec<_> = self.0.lock().iter().map(|(k, v)| (k.clone(), *v)).collect();
         for ((dir, name), known) in all {
             let there = match fs.get(dir.ino, Some(dir.generation)) {

@@ -45,8 +45,7 @@ pub(super) struct Depot {
     blocks: usize,
     /// All chunks with a span to carve.
     roomy: *mut Chunk,
-    /// The number of free blocks that the last trim could not return, or the smallest number of
-    /// free blocks since.
+    /// The number of free blocks that the last trim kept, or the smallest number since then.
     kept: usize,
 }
 // SAFETY: only the thread that holds the lock accesses the memory of a depot.
@@ -107,8 +106,8 @@ impl Depot {
         self.kept = blocks;
     }
 
-    /// Returns whether enough is free for a trim: `least` bytes more than the last trim could not
-    /// return, plus a quarter of those.
+    /// Returns whether enough is free for a trim: at least `least` bytes in addition to five
+    /// quarters of the bytes that the last trim kept.
     pub(super) fn is_due(&mut self, class: usize, least: usize) -> bool {
         self.kept = self.kept.min(self.blocks);
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least

@@ -126,7 +126,7 @@ pub enum Kept {
     Some,
     /// Each write whole, not at all, or some of its sectors.
     Torn,
-    /// All writes; of the write in flight only these sectors.
+    /// All writes that had returned, and of the write in flight only these sectors.
     Sectors {
         from: usize,
         to: usize,

@@ -154,7 +154,7 @@ fn run_model(f: &Fixture) {
     let (last, model) = previous.expect("there were some");
     f.commit(last);
     check(f, &base, &model);
-    judge(f);
+    check_with_e2fsck(f);
 }
 
 /// Checks that the device holds the state of the model.
@@ -196,7 +196,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
 }
 
 /// Checks that e2fsck reports blocks and inodes without owners, and no other damage.
-fn judge(f: &Fixture) {
+fn check_with_e2fsck(f: &Fixture) {
     let output = Command::new("e2fsck").args(["-fn", &f.device.path()]).output();
     let said = String::from_utf8_lossy(&output.expect("e2fsck runs").stdout).into_owned();
     let expected = |line: &str| {

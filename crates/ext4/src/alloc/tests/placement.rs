@@ -184,6 +184,6 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
 
 #[test]
 fn a_group_that_was_never_used_takes_little_memory() {
-    // A million of them should fit next to a small cache.
+    // A million groups take at most 256 MB.
     assert!(size_of::<lanefs_lanes::Padded<super::super::shared::Cell>>() <= 256);
 }
