@@ -4,6 +4,7 @@ mod bench;
 mod cat;
 mod chmod;
 mod chown;
+mod clone;
 mod cp;
 mod df;
 mod info;
@@ -14,13 +15,17 @@ mod mkfs;
 mod mount;
 mod mv;
 mod raid;
+mod recover;
+mod resize;
 mod rm;
 mod stat;
 mod stats;
 mod touch;
 mod tree;
 mod tree_walk;
+mod trim;
 mod truncate;
+mod tune;
 mod umount;
 
 use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report, parse_id};
@@ -60,6 +65,11 @@ enum Command {
     Truncate(truncate::Arguments),
     Df(df::Arguments),
     Raid(raid::Arguments),
+    Recover(recover::Arguments),
+    Tune(tune::Arguments),
+    Trim(trim::Arguments),
+    Clone(clone::Arguments),
+    Resize(resize::Arguments),
     Bench(bench::Arguments),
     Stats(stats::Arguments),
     Mount(mount::Arguments),
@@ -87,6 +97,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Truncate(arguments) => truncate::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
         Command::Raid(arguments) => raid::run(&arguments),
+        Command::Recover(arguments) => recover::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
+        Command::Trim(arguments) => trim::run(&arguments),
+        Command::Clone(arguments) => clone::run(&arguments),
+        Command::Resize(arguments) => resize::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

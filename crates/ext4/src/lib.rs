@@ -23,6 +23,11 @@ mod plan;
 mod policy;
 mod volume;
 
+/// Finds and reads the log of a file system that is not mounted.
+pub mod log {
+    pub use crate::mount::find_log::{find, plan};
+}
+
 pub use alloc::Privilege;
 pub use attr::{
     Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
@@ -30,7 +35,7 @@ pub use attr::{
 };
 pub use error::{Error, Fault};
 pub use fs::Fs;
-pub use mount::open::Mount;
+pub use mount::open::{Mount, read_descriptors};
 pub use mount::options::MountOptions;
 pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
@@ -44,5 +49,5 @@ pub use ops::rename::Ends;
 pub use plan::{dir, extent, xattr};
 pub use policy::{
     Access, Atime, BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, OnError, Overwrite,
-    Placement, Policies, Recovery, StreamGoal, UnknownPolicy,
+    Placement, Policies, Purpose, Recovery, StreamGoal, UnknownPolicy,
 };

@@ -6,6 +6,7 @@
 //! except for the count of KiB written.
 
 mod error;
+pub mod extend;
 mod journal;
 mod layout;
 mod numbers;
@@ -44,6 +45,12 @@ pub struct Report {
     pub uuid: [u8; 16],
     /// The features, by the names that `dumpe2fs` prints.
     pub features: Vec<String>,
+}
+
+/// Returns the length in blocks of the journal that a file system of `blocks` blocks gets by
+/// default: 0 if it is too small for one.
+pub fn journal_blocks(blocks: u64) -> u32 {
+    journal::default_blocks(blocks)
 }
 
 /// Creates an ext4 file system on `device`. The old contents are lost; see [`existing_signature`].

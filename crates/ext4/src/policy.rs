@@ -33,6 +33,16 @@ pub struct Policies {
     pub name_cache: NameCachePolicy,
 }
 
+/// The purpose of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purpose {
+    /// To use the file system: the time of the last mount and the number of mounts change.
+    #[default]
+    Use,
+    /// To replay the log and finish the orphans alone, as e2fsck does: both stay as they are.
+    Recovery,
+}
+
 /// How an inode number is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeClaiming {

@@ -75,7 +75,10 @@ impl Source {
     }
 
     /// Marks an array clean. The file system on it must be closed first.
-    pub(crate) fn close(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Cause::Array`] if a member fails.
+    pub fn close(self) -> Result<()> {
         let Source::Array(array) = self else { return Ok(()) };
         // If another reference exists, the array is closed when that reference is dropped.
         match Arc::into_inner(array).map(OpenArray::close) {

@@ -75,6 +75,18 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
+        name: "offline",
+        floors: &[
+            &["error"],
+            &["image"],
+            &["commit", "space"],
+            &["journal", "trim"],
+            &["recover"],
+            &["clone", "grow", "open", "tune"],
+            &["lib"],
+        ],
+    },
+    House {
         name: "bench",
         floors: &[
             &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],

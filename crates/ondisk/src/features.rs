@@ -249,6 +249,25 @@ impl Features {
         names
     }
 
+    /// Returns the feature of this name, as `dumpe2fs` prints it, alone.
+    pub fn by_name(name: &str) -> Option<Features> {
+        let none = Features::default();
+        let name = match name {
+            "gdt_csum" => "uninit_bg",
+            "extents" => "extent",
+            name => name,
+        };
+        let compat = COMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        let incompat = INCOMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        let ro_compat = RO_COMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        match (compat, incompat, ro_compat) {
+            (Some(&(compat, _)), ..) => Some(Features { compat, ..none }),
+            (_, Some(&(incompat, _)), _) => Some(Features { incompat, ..none }),
+            (.., Some(&(ro_compat, _))) => Some(Features { ro_compat, ..none }),
+            _ => None,
+        }
+    }
+
     /// Returns whether group descriptors have a checksum; only then may groups be uninitialised.
     pub fn has_descriptor_checksums(self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)

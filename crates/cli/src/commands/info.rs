@@ -11,7 +11,7 @@ use lanefs_ext4::{Primary, Wholeness, Witness};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
-use lanefs_ondisk::superblock::{JournalPlace, OnError, State, Superblock};
+use lanefs_ondisk::superblock::{DefaultMountOptions, JournalPlace, OnError, State, Superblock};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,21 @@ pub struct Arguments {
 
 /// Runs `lanefs info`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("info");
+    run_as("info", arguments)
+}
+
+/// Shows the superblock of `image` for another command.
+pub fn show_superblock(
+    command: &'static str,
+    image: &Path,
+    json: bool,
+    options: ImageArguments,
+) -> ExitCode {
+    run_as(command, &Arguments { image: image.into(), json, groups: false, options })
+}
+
+fn run_as(command: &'static str, arguments: &Arguments) -> ExitCode {
+    let report = Report::new(command);
     match facts(arguments) {
         Ok(facts) => report.printed(print(&facts, arguments)),
         Err(failure) => report.fail(failure),
@@ -211,9 +225,38 @@ fn of_superblock(superblock: &Superblock) -> Value {
         ("last_written", json!(time(raw.s_wtime.get(), raw.s_wtime_hi))),
         ("last_checked", json!(time(raw.s_lastcheck.get(), raw.s_lastcheck_hi))),
         ("mount_count", json!(superblock.mount_count())),
+        ("max_mount_count", json!(Some(raw.s_max_mnt_count.get()).filter(|n| *n != u16::MAX))),
+        ("check_interval", json!(raw.s_checkinterval.get())),
+        ("default_mount_options", json!(option_names(superblock.default_mount_options()))),
+        ("mount_options", json!(text(&raw.s_mount_opts))),
         ("lifetime_writes_kib", json!(superblock.kbytes_written())),
     ];
     Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// The names that tune2fs -o has for the options.
+fn option_names(options: DefaultMountOptions) -> Vec<&'static str> {
+    const DATA: DefaultMountOptions =
+        DefaultMountOptions::DATA_JOURNAL.union(DefaultMountOptions::DATA_ORDERED);
+    let names = [
+        (DefaultMountOptions::DEBUG, "debug"),
+        (DefaultMountOptions::BSD_GROUPS, "bsdgroups"),
+        (DefaultMountOptions::USER_XATTR, "user_xattr"),
+        (DefaultMountOptions::ACL, "acl"),
+        (DefaultMountOptions::UID16, "uid16"),
+        (DefaultMountOptions::NO_BARRIER, "nobarrier"),
+        (DefaultMountOptions::BLOCK_VALIDITY, "block_validity"),
+        (DefaultMountOptions::DISCARD, "discard"),
+        (DefaultMountOptions::NO_DELALLOC, "nodelalloc"),
+    ];
+    let data = match options & DATA {
+        DATA => Some("journal_data_writeback"),
+        DefaultMountOptions::DATA_JOURNAL => Some("journal_data"),
+        DefaultMountOptions::DATA_ORDERED => Some("journal_data_ordered"),
+        _ => None,
+    };
+    let set = names.iter().filter(|(option, _)| options.contains(*option)).map(|(_, name)| *name);
+    set.chain(data).collect()
 }
 
 fn of_groups(device: &dyn Device, superblock: &Superblock, image: &Path) -> Result<Value, Failure> {
@@ -341,11 +384,11 @@ fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
             let blocks = value.as_u64()?;
             Some(format!("{blocks} ({})", human(blocks.saturating_mul(number("block_size")))))
         }
-        ("error_count" | "raid_stride" | "raid_stripe_width" | "overhead_clusters", value)
-            if value.as_u64() == Some(0) =>
-        {
-            None
-        }
+        (
+            "error_count" | "check_interval" | "raid_stride" | "raid_stripe_width"
+            | "overhead_clusters",
+            value,
+        ) if value.as_u64() == Some(0) => None,
         (_, value) => Some(value.to_string()),
     }
 }

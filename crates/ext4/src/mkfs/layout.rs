@@ -254,32 +254,43 @@ fn too_small(geometry: &Geometry) -> MkfsError {
 }
 
 fn place_tables(geometry: &Geometry, used: &mut Runs) -> Option<Vec<Tables>> {
-    if geometry.features().incompat.contains(Incompat::FLEX_BG) {
-        let leaders = (0..geometry.group_count()).step_by(geometry.flex_size() as usize);
-        let mut tables = Vec::with_capacity(geometry.group_count() as usize);
-        for leader in leaders {
-            place_flexible(geometry, used, leader, &mut tables)?;
-        }
-        Some(tables)
-    } else {
-        (0..geometry.group_count()).map(|group| place_alone(geometry, used, Group(group))).collect()
+    place_tables_from(geometry, used, 0)
+}
+
+/// Places bitmaps and tables of the groups from `from` on.
+pub(super) fn place_tables_from(
+    geometry: &Geometry,
+    used: &mut Runs,
+    from: u32,
+) -> Option<Vec<Tables>> {
+    let groups = from..geometry.group_count();
+    if !geometry.features().incompat.contains(Incompat::FLEX_BG) {
+        return groups.map(|group| place_alone(geometry, used, Group(group))).collect();
     }
+    let mut tables = Vec::with_capacity(groups.len());
+    let mut leader = groups.start;
+    while leader < groups.end {
+        leader += place_flexible(geometry, used, leader, &mut tables)?;
+    }
+    Some(tables)
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
 /// tables, as near to the start of its first group as there is room. A table that does not fit
-/// before a used run is placed after it.
+/// before a used run is placed after it. Returns the number of groups from `leader` to the end of
+/// its flexible group.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,
     leader: u32,
     tables: &mut Vec<Tables>,
-) -> Option<()> {
-    let members = geometry.flex_size().min(geometry.group_count() - leader);
+) -> Option<u32> {
+    let flex = geometry.flex_size();
+    let members = (flex - leader % flex).min(geometry.group_count() - leader);
     let last = Group(leader + members - 1);
     let space = group_range(geometry, Group(leader)).start..group_range(geometry, last).end;
     // A single group leaves as much room as if the other groups existed.
-    let gap = if members == 1 { geometry.flex_size() } else { members };
+    let gap = if members == 1 { flex } else { members };
     let table = u64::from(geometry.itable_blocks());
     let most = u64::from(geometry.blocks_per_group() / 4);
     let mut place = |near: Option<u64>, len: u64| {
@@ -303,7 +314,7 @@ fn place_flexible(
         before = Some(placed);
         tables.push(placed);
     }
-    Some(())
+    Some(members)
 }
 
 fn place_alone(geometry: &Geometry, used: &mut Runs, group: Group) -> Option<Tables> {

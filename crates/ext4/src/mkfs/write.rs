@@ -159,7 +159,11 @@ fn write_descriptors(
 
 /// Returns the places of descriptor block `index` and of its backups. `with_super` are the groups
 /// that have a superblock.
-fn descriptor_copies(geometry: &Geometry, with_super: &[Group], index: u32) -> Vec<Block> {
+pub(super) fn descriptor_copies(
+    geometry: &Geometry,
+    with_super: &[Group],
+    index: u32,
+) -> Vec<Block> {
     let behind = |group: Group, distance: u64| {
         geometry.group_first_block(group).map(|first| Block(first.0 + distance))
     };

@@ -40,7 +40,11 @@ impl Nodes for BareNodes<'_> {
 
 /// Returns the positions of the journal inode's blocks. Uses only the inode itself and the place of
 /// its table, since everything else may be newer in the log.
-pub(super) fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
+///
+/// # Errors
+/// [`Error::Corruption`], [`Error::Unsupported`] for a journal mapped by indirect blocks,
+/// [`Error::Device`].
+pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
     let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
     let (index, range) = geometry.desc_place(place.group).ok_or(Error::Stale)?;
@@ -91,7 +95,10 @@ pub(super) fn read_block(
 }
 
 /// Returns the blocks that a replay of the log would write.
-pub(super) fn plan<'a>(
+///
+/// # Errors
+/// [`Error::Journal`] if the log is damaged or cannot be read.
+pub fn plan<'a>(
     device: &'a dyn Device,
     superblock: &Superblock,
     log: &'a Log,

@@ -1,6 +1,6 @@
 //! Mounting and unmounting, the options of a mount, its statistics.
 
-mod find_log;
+pub(crate) mod find_log;
 mod log;
 pub(crate) mod open;
 pub(crate) mod options;

@@ -18,7 +18,7 @@ use crate::object::orphan::Orphans;
 use crate::object::pressure::{Pressure, bitmaps_within, images_within};
 use crate::object::superblock::{SUPERBLOCK, SuperState};
 use crate::object::table::Tables;
-use crate::policy::Access;
+use crate::policy::{Access, Purpose};
 use crate::volume::Volume;
 use crate::volume::system::SystemBlocks;
 use lanefs_device::Device;
@@ -115,7 +115,7 @@ impl Mount {
             if aborted {
                 mount.found |= State::ERROR;
             }
-            mount.mark_in_use()?;
+            mount.mark_in_use(options.purpose)?;
             if aborted {
                 mount.fs.objects.journal.forget_abort()?;
             }
@@ -130,14 +130,16 @@ impl Mount {
     }
 
     /// Marks the file system as in use, durably.
-    fn mark_in_use(&self) -> Result<(), Error> {
+    fn mark_in_use(&self, purpose: Purpose) -> Result<(), Error> {
         let objects = &self.fs.objects;
         let orphan_file = objects.superblock.snapshot().orphan_file();
         let (now, found) = (seconds(), self.found);
         write_superblock(objects, |superblock| {
-            superblock.set_mount_time(now);
+            if purpose == Purpose::Use {
+                superblock.set_mount_time(now);
+                superblock.set_mount_count(superblock.mount_count().saturating_add(1));
+            }
             superblock.set_write_time(now);
-            superblock.set_mount_count(superblock.mount_count().saturating_add(1));
             if superblock.journal().is_some() {
                 let orphans = match orphan_file {
                     Some(_) => OrphanEntries::Present,
@@ -251,7 +253,10 @@ fn check_log_place(
 }
 
 /// Reads and checks all group descriptors.
-fn read_descriptors(
+///
+/// # Errors
+/// [`Error::Corruption`], [`Error::TooManyGroups`], [`Error::Device`].
+pub fn read_descriptors(
     device: &dyn Device,
     geometry: &Geometry,
     checksums: Checksums,

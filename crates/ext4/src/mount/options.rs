@@ -1,7 +1,7 @@
 //! The options of a mount.
 
 use crate::object::name_cache::{Names, NoNames};
-use crate::policy::{Access, Atime, OnError, Policies, Recovery};
+use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub struct MountOptions {
     pub access: Access,
     /// Whether a dirty log is replayed; skipping it forces read-only.
     pub recovery: Recovery,
+    /// Whether the superblock records the mount.
+    pub purpose: Purpose,
     /// When reads update the access time.
     pub atime: Atime,
     /// The longest time from a change to its commit.
@@ -35,6 +37,7 @@ impl Default for MountOptions {
         MountOptions {
             access: Access::ReadWrite,
             recovery: Recovery::Replay,
+            purpose: Purpose::Use,
             atime: Atime::Relatime,
             commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
             on_error: OnError::ReadOnly,

@@ -6,7 +6,8 @@
 //! fields that a mount does not change, with a copy whose checksum is right: a backup in another
 //! group, or one in the log. Each field that a mount changes has its old or its new value, and both
 //! are valid: the counts are taken from the descriptors, and the log is replayed whether or not the
-//! field for that is set.
+//! field for that is set. Of a copy in the log only the fields must agree by which the log was
+//! found: the replay writes the copy in place.
 
 use super::find_log;
 use crate::error::Error;
@@ -88,7 +89,9 @@ fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
     let log = find_log::find(device, torn, ino).ok()?;
     let plan = find_log::plan(device, torn, &log).ok()?;
     let copy = find_log::superblock_in(&plan, torn).ok()??;
-    torn.agrees_with(&copy).then_some(Witness::Log)
+    // The replay writes this copy over the torn one. A change of settings may be half in place, so
+    // only the fields by which the log was found must agree.
+    torn.check_next(&copy).is_ok().then_some(Witness::Log)
 }
 
 fn read_at(device: &dyn Device, offset: u64) -> Result<Vec<u8>, Error> {

@@ -3,6 +3,7 @@
 
 use super::{Cause, RawSuperblock, Superblock, check};
 use crate::Corruption;
+use crate::checksum::Checksums;
 use crate::features::{Compat, Incompat, RoCompat};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -55,13 +56,22 @@ impl Superblock {
             ("size of inodes", old.inode_size != new.inode_size),
             ("size of descriptors", old.desc_size != new.desc_size),
             ("width of block numbers", wide(old.features.incompat) != wide(new.features.incompat)),
-            ("checksums", self.checksums() != next.checksums()),
+            ("checksums", !are_alike(self.checksums(), next.checksums())),
             ("place of the journal", self.journal() != next.journal()),
         ];
         match changed.into_iter().find(|(_, changed)| *changed) {
             Some((what, _)) => Err(Corruption::Superblock { cause: Cause::ChangedInLog { what } }),
             None => Ok(()),
         }
+    }
+}
+
+/// Whether both are computed in one way. `gdt_csum` starts from the uuid, which may change; the
+/// log is found without it.
+fn are_alike(old: Checksums, new: Checksums) -> bool {
+    match (old, new) {
+        (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
+        (old, new) => old == new,
     }
 }
 
@@ -76,6 +86,10 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();
     let features = check::features(raw);
+    if !features.incompat.contains(Incompat::CSUM_SEED) {
+        // Without the feature the field has no meaning. It is written before the feature is set.
+        kept.s_checksum_seed = blank.s_checksum_seed;
+    }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
     kept.s_feature_incompat.set((features.incompat - Incompat::RECOVER).bits());
     kept.s_feature_ro_compat.set((features.ro_compat - RO_COMPAT_IN_USE).bits());

@@ -1,0 +1,190 @@
+//! `lanefs clone`
+
+use super::tune::parse_uuid;
+use crate::cli::{Failure, ImageArguments, Report, complain, human, no_file_system, open_source};
+use lanefs::Source;
+use lanefs::device::{Access, FileDevice, OpenOptions};
+use lanefs_offline::{Copied, FeatureChange, Image, Settings, copy_device, copy_file};
+use lanefs_ondisk::features::{Features, RoCompat};
+use serde_json::json;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Copies an image: shares its blocks where the host can, keeps holes, gives the copy a new UUID
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The source must not be in use, and is only read; a copy of an image that was left by a crash is
+recovered. The copy appears under its name when it is whole. On btrfs, xfs and other file systems
+that share blocks it takes no time and no space until one side is written.
+
+If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
+
+Examples:
+  lanefs clone base.img vm1.img
+  lanefs clone --label vm2 --used base.img vm2.img     # blocks in use only
+  lanefs clone --uuid keep base.img backup.img")]
+pub struct Arguments {
+    /// The image to copy
+    source: PathBuf,
+    /// The copy: a new file
+    destination: PathBuf,
+    /// UUID of the copy: random, keep, or a UUID
+    #[arg(short = 'U', long, value_name = "UUID", default_value = "random")]
+    uuid: String,
+    /// Label of the copy, at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Copy the blocks in use only; free blocks become holes
+    #[arg(long)]
+    used: bool,
+    /// Overwrite the destination
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but failures
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs clone`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("clone");
+    let uuid = match arguments.uuid.as_str() {
+        "keep" => Ok(None),
+        text => parse_uuid(text).map(Some),
+    };
+    match uuid {
+        Ok(uuid) => {
+            if let Some(done) = report.given(clone(arguments, uuid)) {
+                report.printed(print(arguments, &done));
+            }
+            report.exit()
+        }
+        Err(why) => {
+            complain(format_args!("lanefs clone: {why}, or keep"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Cloned {
+    copied: Copied,
+    uuid: [u8; 16],
+}
+
+fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failure> {
+    let (from, to) = (arguments.source.as_path(), arguments.destination.as_path());
+    let host = |error: &std::io::Error| Failure::host(to.display(), error);
+    if to.exists() && !arguments.force {
+        return Err(Failure::new(to.display(), "file exists (--force overwrites it)"));
+    }
+    if to.exists() && !to.is_file() {
+        return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
+    }
+    if to.is_file() {
+        // The holder of the lock would go on with a file that has lost its name.
+        let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
+        held.map_err(|error| Failure::opening(to, &error))?;
+    }
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let source = open_source(from, Access::ReadOnly, part)?;
+    let part_of = unfinished_name(to);
+    let unfinished = Unfinished(&part_of);
+    let file = File::options().read(true).write(true).create_new(true).open(unfinished.0);
+    let file = file.map_err(|error| host(&error))?;
+    let copied = copy(arguments, &source, part, &file)?;
+    drop(file);
+    let uuid = settle(arguments, unfinished.0, uuid)?;
+    std::fs::rename(unfinished.0, to).map_err(|error| host(&error))?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| host(&error))?;
+    Ok(Cloned { copied, uuid })
+}
+
+/// The copy before it has its name; removed if it gets none. A renamed one is not found.
+struct Unfinished<'p>(&'p Path);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+fn unfinished_name(to: &Path) -> PathBuf {
+    let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    to.with_file_name(format!(".{name}.lanefs-{}", std::process::id()))
+}
+
+fn copy(
+    arguments: &Arguments,
+    source: &Source,
+    part: OpenOptions,
+    to: &File,
+) -> Result<Copied, Failure> {
+    let from = arguments.source.as_path();
+    let device = source.device();
+    if let Some(why) = no_file_system(&*device) {
+        return Err(Failure::new(from.display(), why));
+    }
+    let whole = part.offset == 0 && source.array().is_none() && from.is_file();
+    if whole && !arguments.used {
+        let file = File::open(from).map_err(|error| Failure::host(from.display(), &error))?;
+        return copy_file(&file, to)
+            .map_err(|error| Failure::host(arguments.destination.display(), &error));
+    }
+    copy_device(&device, to, arguments.used).map_err(|error| Failure::new(from.display(), error))
+}
+
+/// Recovers the copy, gives it UUID and label, and returns the UUID.
+fn settle(arguments: &Arguments, copy: &Path, uuid: Option<[u8; 16]>) -> Result<[u8; 16], Failure> {
+    let to = arguments.destination.display();
+    let device = FileDevice::open(copy, Access::ReadWrite, OpenOptions::default())
+        .map_err(|error| Failure::opening(copy, &error))?;
+    let failed = |error: lanefs_offline::Error| Failure::new(&to, error);
+    let mut image = Image::open(Arc::new(device)).map_err(failed)?;
+    let features = image.superblock().features();
+    let mut settings = Settings { uuid, ..Settings::default() };
+    settings.label = arguments.label.as_ref().map(|label| label.as_bytes().to_vec());
+    if uuid.is_some() && features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let seed = Features::by_name("metadata_csum_seed").unwrap_or_default();
+        settings.features = FeatureChange { set: seed, ..FeatureChange::default() };
+    }
+    image.tune(&settings).map_err(failed)?;
+    Ok(image.superblock().uuid())
+}
+
+fn print(arguments: &Arguments, done: &Cloned) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let uuid = uuid::Uuid::from_bytes(done.uuid).to_string();
+    let (how, bytes) = match done.copied {
+        Copied::Shared => ("shared", 0),
+        Copied::Data { bytes } => ("data", bytes),
+        Copied::Used { bytes } => ("used", bytes),
+    };
+    if arguments.json {
+        let facts = json!({
+            "image": arguments.destination.display().to_string(),
+            "uuid": uuid,
+            "copied": how,
+            "bytes": bytes,
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
+    let to = arguments.destination.display();
+    match done.copied {
+        Copied::Shared => writeln!(out, "{to}: shares its blocks with the source; UUID {uuid}"),
+        _ => writeln!(out, "{to}: {} copied; UUID {uuid}", human(bytes)),
+    }
+}

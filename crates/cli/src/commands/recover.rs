@@ -1,0 +1,153 @@
+//! `lanefs recover`
+
+use crate::cli::{Failure, ImageArguments, Report, complain, no_file_system, open_source};
+use lanefs::device::{Access, OpenOptions};
+use lanefs_offline::{Condition, Recovered, look, recover};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The file system was recovered; as e2fsck's "errors corrected".
+const RECOVERED: u8 = 1;
+/// Something is left; as e2fsck's "errors left uncorrected".
+const LEFT: u8 = 4;
+/// The recovery failed; as e2fsck's "operational error".
+const FAILED: u8 = 8;
+
+/// Recovers an image after a crash without mounting it: replays the log, finishes orphans, marks it
+/// clean
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A clean image is not written. The numbers and times of mounts stay as they are. If the recovery is
+interrupted, run it again.
+
+Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 something is left (with -n: to be
+recovered; else: errors that only a check can mend), 8 failure, 2 wrong usage.
+
+Examples:
+  lanefs recover disk.img
+  lanefs recover -n disk.img                   # looks and writes nothing
+  lanefs recover --json disk.img | jq .before.transactions")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// Only look: print what a recovery would do, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but failures
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs recover`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("recover");
+    let found = match run_on(arguments) {
+        Ok(found) => found,
+        Err(failure) => {
+            report.fail(failure);
+            return ExitCode::from(FAILED);
+        }
+    };
+    report.printed(print(&found, arguments));
+    if report.has_failed() {
+        return ExitCode::from(FAILED);
+    }
+    let left = found.after.needs_recovery() || found.after.needs_check();
+    match (left, found.before.needs_recovery()) {
+        (true, _) => ExitCode::from(LEFT),
+        (false, true) => ExitCode::from(RECOVERED),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}
+
+fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
+    let image = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+    let source = open_source(image, access, part)?;
+    source.notes().iter().for_each(|note| {
+        complain(format_args!("lanefs: {}: {note}", image.display()));
+    });
+    let device = source.device();
+    let found = match arguments.dry_run {
+        true => look(&device).map(|before| Recovered { before, after: before }),
+        false => recover(&device),
+    };
+    let found = found.map_err(|error| match no_file_system(&*device) {
+        Some(why) => Failure::new(image.display(), why),
+        None => Failure::new(image.display(), error),
+    })?;
+    drop(device);
+    source.close().map_err(|error| Failure::within(image.display(), &error))?;
+    Ok(found)
+}
+
+fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let facts = json!({
+            "image": arguments.image.display().to_string(),
+            "dry_run": arguments.dry_run,
+            "recovered": !arguments.dry_run && found.before.needs_recovery(),
+            "before": condition(&found.before),
+            "after": condition(&found.after),
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
+    let what = words(&found.before);
+    let image = arguments.image.display();
+    match (found.before.needs_recovery(), arguments.dry_run) {
+        (true, true) => writeln!(out, "{image}: to be recovered: {what}")?,
+        (true, false) => writeln!(out, "{image}: recovered: {what}")?,
+        (false, _) if !found.after.needs_check() => writeln!(out, "{image}: already clean")?,
+        (false, _) => {}
+    }
+    if found.after.has_errors {
+        writeln!(out, "{image}: marked as having errors: check it with e2fsck -f")?;
+    }
+    if found.after.is_unclean {
+        writeln!(out, "{image}: no journal, and not unmounted: check it with e2fsck -f")?;
+    }
+    Ok(())
+}
+
+fn condition(condition: &Condition) -> Value {
+    json!({
+        "torn_superblock": condition.torn_superblock,
+        "needs_replay": condition.needs_replay,
+        "transactions": condition.transactions,
+        "blocks": condition.blocks,
+        "orphans": condition.orphans,
+        "half_journal": condition.half_journal,
+        "has_errors": condition.has_errors,
+        "is_unclean": condition.is_unclean,
+    })
+}
+
+fn words(condition: &Condition) -> String {
+    let mut words = Vec::new();
+    if condition.torn_superblock {
+        words.push("a torn superblock".to_owned());
+    }
+    if condition.needs_replay {
+        let (transactions, blocks) = (condition.transactions, condition.blocks);
+        words.push(format!("{transactions} transactions, {blocks} blocks"));
+    }
+    if condition.orphans > 0 {
+        words.push(format!("{} orphans", condition.orphans));
+    }
+    if condition.half_journal {
+        words.push("a journal that was being added or removed".to_owned());
+    }
+    words.join("; ")
+}

@@ -1,0 +1,153 @@
+//! `lanefs resize`
+
+use crate::cli::{
+    Failure, ImageArguments, Report, complain, human, no_file_system, open_source, parse_size,
+};
+use lanefs::Source;
+use lanefs::device::{Access, Device, OpenOptions};
+use lanefs_offline::Image;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Changes the size of the file system in an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+An image file grows with its file system; of a block device, an array or a partition the file system
+can take what there is. The image must not be in use; after a crash it is recovered first. If the
+command is interrupted, run it again.
+
+Examples:
+  lanefs resize disk.img 20G                   # to 20 GiB
+  lanefs resize disk.img +5G                   # by 5 GiB
+  lanefs resize /dev/sdx1                      # to the whole device")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// The size in bytes (suffixes K, M, G, T), or +SIZE; the whole file or device if it is missing
+    size: Option<Target>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but failures
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// The size asked for, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    To(u64),
+    By(u64),
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text.strip_prefix('+') {
+            Some(more) => parse_size(more).map(Target::By),
+            None => parse_size(text).map(Target::To),
+        }
+    }
+}
+
+/// Runs `lanefs resize`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("resize");
+    if let Some(done) = report.given(resize(arguments)) {
+        report.printed(print(arguments, &done));
+    }
+    report.exit()
+}
+
+struct Resized {
+    before: u64,
+    after: u64,
+}
+
+fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
+    let path = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let source = open_source(path, Access::ReadWrite, part)?;
+    source.notes().iter().for_each(|note| {
+        complain(format_args!("lanefs: {}: {note}", path.display()));
+    });
+    let opened = open(arguments, source.device())?;
+    let before = bytes_of(&opened);
+    let wanted = match arguments.size {
+        None => source.device().len(),
+        Some(Target::To(bytes)) => bytes,
+        Some(Target::By(bytes)) => before.saturating_add(bytes),
+    };
+    let is_whole_file = source.array().is_none() && part.offset == 0 && path.is_file();
+    let (source, mut opened) = match is_whole_file && wanted > source.device().len() {
+        true => {
+            drop(opened);
+            lengthen(arguments, wanted)?;
+            close(arguments, source)?;
+            let source = open_source(path, Access::ReadWrite, part)?;
+            let opened = open(arguments, source.device())?;
+            (source, opened)
+        }
+        false => (source, opened),
+    };
+    let block_size = opened.geometry().block_size();
+    let blocks = wanted >> block_size.bits();
+    if blocks < opened.geometry().block_count() {
+        return Err(Failure::new(path.display(), "it cannot be made smaller by this version"));
+    }
+    opened.grow(blocks).map_err(|error| Failure::new(path.display(), error))?;
+    let after = bytes_of(&opened);
+    drop(opened);
+    close(arguments, source)?;
+    Ok(Resized { before, after })
+}
+
+fn bytes_of(image: &Image) -> u64 {
+    image.geometry().block_count() << image.geometry().block_size().bits()
+}
+
+fn open(arguments: &Arguments, device: Arc<dyn Device>) -> Result<Image, Failure> {
+    let path = arguments.image.display();
+    Image::open(device.clone()).map_err(|error| match no_file_system(&*device) {
+        Some(why) => Failure::new(path, why),
+        None => Failure::new(path, error),
+    })
+}
+
+/// Makes the image file longer, while it is locked: by a hole.
+fn lengthen(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
+    let path = arguments.image.as_path();
+    let file = std::fs::File::options().write(true).open(path);
+    let longer = file.and_then(|file| {
+        file.set_len(bytes)?;
+        file.sync_all()
+    });
+    longer.map_err(|error| Failure::host(path.display(), &error))
+}
+
+fn close(arguments: &Arguments, source: Source) -> Result<(), Failure> {
+    source.close().map_err(|error| Failure::within(arguments.image.display(), &error))
+}
+
+fn print(arguments: &Arguments, done: &Resized) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let image = arguments.image.display();
+    let Resized { before, after } = *done;
+    if arguments.json {
+        let facts = json!({ "image": image.to_string(), "bytes_before": before, "bytes": after });
+        return writeln!(out, "{facts:#}");
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
+    match before == after {
+        true => writeln!(out, "{image}: the file system has {} already", human(after)),
+        false => writeln!(out, "{image}: {}, before {}", human(after), human(before)),
+    }
+}

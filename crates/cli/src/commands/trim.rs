@@ -1,0 +1,107 @@
+//! `lanefs trim`
+
+use crate::cli::{
+    Failure, ImageArguments, Report, Size, complain, human, no_file_system, open_source,
+};
+use lanefs::device::{Access, OpenOptions};
+use lanefs_offline::{Image, Trimmed};
+use serde_json::json;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Gives the free blocks of an image back to the host: holes in a file, a discard on a device
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image must not be in use; after a crash it is recovered first. Nothing is written: an
+interrupted trim has given back a part.
+
+Examples:
+  lanefs trim disk.img
+  lanefs trim --minimum 64K --json /dev/sdx1")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// Leave runs of free blocks that are shorter, in bytes
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    minimum: Size,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but failures
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs trim`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("trim");
+    let before = taken(arguments);
+    if let Some(trimmed) = report.given(trim(arguments)) {
+        report.printed(print(arguments, trimmed, before, taken(arguments)));
+    }
+    report.exit()
+}
+
+/// The space of an image file on the host, in bytes.
+fn taken(arguments: &Arguments) -> Option<u64> {
+    let metadata = std::fs::metadata(&arguments.image).ok()?;
+    metadata.is_file().then(|| metadata.blocks() * 512)
+}
+
+fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
+    let image = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let source = open_source(image, Access::ReadWrite, part)?;
+    source.notes().iter().for_each(|note| {
+        complain(format_args!("lanefs: {}: {note}", image.display()));
+    });
+    let device = source.device();
+    let trimmed =
+        Image::open(device.clone()).and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
+    let trimmed = trimmed.map_err(|error| match no_file_system(&*device) {
+        Some(why) => Failure::new(image.display(), why),
+        None => Failure::new(image.display(), error),
+    })?;
+    drop(device);
+    source.close().map_err(|error| Failure::within(image.display(), &error))?;
+    Ok(trimmed)
+}
+
+fn print(
+    arguments: &Arguments,
+    trimmed: Trimmed,
+    before: Option<u64>,
+    after: Option<u64>,
+) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let Trimmed { bytes, runs, .. } = trimmed;
+    let image = arguments.image.display();
+    if arguments.json {
+        let facts = json!({
+            "image": image.to_string(),
+            "discarded_bytes": bytes,
+            "runs": runs,
+            "host_bytes_before": before,
+            "host_bytes_after": after,
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            let (before, after) = (human(before), human(after));
+            writeln!(
+                out,
+                "{image}: {} are free; it takes {after} of the host, before {before}",
+                human(bytes)
+            )
+        }
+        _ => writeln!(out, "{image}: {} in {runs} runs were discarded", human(bytes)),
+    }
+}

@@ -1,0 +1,201 @@
+//! `lanefs tune`
+
+mod words;
+
+use super::info;
+use crate::cli::{
+    Failure, ImageArguments, Report, complain, no_file_system, open_source, parse_size,
+};
+use lanefs::device::{Access, OpenOptions};
+use lanefs_offline::{Image, JournalChange, Settings};
+use std::path::PathBuf;
+use std::process::ExitCode;
+pub use words::parse_uuid;
+use words::{default_option, extend, features, parse_checked, parse_interval, parse_on_error};
+
+/// Shows or changes the settings of an image: label, UUID, reserved blocks, features, journal
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without a setting it shows the superblock, as tune2fs -l. The image must not be in use; after a
+crash it is recovered first. All settings of one call are changed, or none; only a change of the
+journal is a step of its own, after the others. If it is interrupted, run it again.
+
+Features that can be switched: has_journal, metadata_csum_seed, stable_inodes; and set, but not
+cleared: dir_index, dir_nlink, ext_attr, huge_file, large_file. Others are refused by name.
+
+Examples:
+  lanefs tune disk.img                         # shows the settings
+  lanefs tune -L data -m 1 disk.img
+  lanefs tune -U random -O metadata_csum_seed disk.img
+  lanefs tune -o discard,^acl -e remount-ro disk.img
+  lanefs tune -J size=64 disk.img              # adds a journal of 64 MiB, or resizes it
+  lanefs tune -O ^has_journal disk.img")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// Show the settings (the default without any other option)
+    #[arg(short = 'l', long)]
+    list: bool,
+    /// Print the settings as JSON, after the change
+    #[arg(long)]
+    json: bool,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// UUID: a UUID, random, or clear
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = parse_uuid)]
+    uuid: Option<[u8; 16]>,
+    /// Blocks that only the reserved user and group may use, in percent
+    #[arg(short = 'm', long, value_name = "PERCENT", conflicts_with = "reserved_blocks")]
+    reserved_percent: Option<f64>,
+    /// Blocks that only the reserved user and group may use
+    #[arg(short = 'r', long, value_name = "BLOCKS")]
+    reserved_blocks: Option<u64>,
+    /// User that may use reserved blocks, as a number
+    #[arg(short = 'u', long, value_name = "UID")]
+    reserved_uid: Option<u16>,
+    /// Group that may use reserved blocks, as a number
+    #[arg(short = 'g', long, value_name = "GID")]
+    reserved_gid: Option<u16>,
+    /// Reaction to an error: continue, remount-ro or panic
+    #[arg(short = 'e', long, value_name = "ACTION", value_parser = parse_on_error)]
+    errors: Option<lanefs_ondisk::superblock::OnError>,
+    /// Default mount options, with ^ before those to clear: acl, block_validity, bsdgroups, debug,
+    /// discard, journal_data, journal_data_ordered, journal_data_writeback, nobarrier, nodelalloc,
+    /// uid16, user_xattr
+    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
+    mount_options: Vec<String>,
+    /// Features, with ^ before those to clear
+    #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
+    features: Vec<String>,
+    /// hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS, stripe_width=BLOCKS, test_fs,
+    /// ^test_fs, force_fsck
+    #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
+    extended: Vec<String>,
+    /// Journal: size=MIB adds one, or changes its size; a suffix other than M may be given
+    #[arg(short = 'J', long, value_name = "size=SIZE")]
+    journal: Option<String>,
+    /// Add a journal of the default size
+    #[arg(short = 'j', long)]
+    add_journal: bool,
+    /// Mounts after which e2fsck checks; 0 or -1: never
+    #[arg(short = 'c', long, value_name = "MOUNTS", allow_hyphen_values = true)]
+    max_mount_count: Option<i32>,
+    /// Mounts since the last check
+    #[arg(short = 'C', long, value_name = "MOUNTS")]
+    mount_count: Option<u16>,
+    /// Time after which e2fsck checks: a number of days, or with a suffix d, w or m; 0: never
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = parse_interval)]
+    interval: Option<u32>,
+    /// Time of the last check: now, or seconds since 1970 with @
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = parse_checked)]
+    last_checked: Option<u64>,
+    /// Directory of the last mount
+    #[arg(short = 'M', long, value_name = "DIRECTORY")]
+    last_mounted: Option<String>,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs tune`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("tune");
+    let wanted = match arguments.settings() {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            complain(format_args!("lanefs tune: {why}"));
+            return ExitCode::from(2);
+        }
+    };
+    let changes = wanted != Wanted::default();
+    if changes {
+        report.check(change(arguments, wanted));
+    }
+    if !report.has_failed() && (!changes || arguments.list || arguments.json) {
+        return info::show_superblock("tune", &arguments.image, arguments.json, arguments.options);
+    }
+    report.exit()
+}
+
+/// The settings, and the length of the journal in bytes.
+#[derive(Debug, Default, PartialEq)]
+struct Wanted {
+    settings: Settings,
+    journal_bytes: Option<u64>,
+}
+
+impl Arguments {
+    fn settings(&self) -> Result<Wanted, String> {
+        use lanefs_offline::Reserved;
+        let percent = self.reserved_percent.map(Reserved::Percent);
+        let mut settings = Settings {
+            label: self.label.as_ref().map(|label| label.as_bytes().to_vec()),
+            uuid: self.uuid,
+            reserved: self.reserved_blocks.map(Reserved::Blocks).or(percent),
+            reserved_uid: self.reserved_uid,
+            reserved_gid: self.reserved_gid,
+            on_error: self.errors,
+            mount_count: self.mount_count,
+            check_interval: self.interval,
+            last_checked: self.last_checked,
+            last_mounted: self.last_mounted.as_ref().map(|path| path.as_bytes().to_vec()),
+            features: features(&self.features)?,
+            ..Settings::default()
+        };
+        settings.max_mount_count = match self.max_mount_count {
+            None => None,
+            Some(-1 | 0) => Some(None),
+            Some(count) => {
+                let count = u16::try_from(count).ok().filter(|count| *count <= 16_000);
+                let count = count.ok_or("the number of mounts must be at most 16000")?;
+                Some(Some(count))
+            }
+        };
+        for word in &self.mount_options {
+            settings.default_options.push(default_option(word)?);
+        }
+        for word in &self.extended {
+            extend(&mut settings, word)?;
+        }
+        if self.add_journal {
+            settings.journal = Some(JournalChange::Add(None));
+        }
+        let journal_bytes = match &self.journal {
+            None => None,
+            Some(words) => {
+                let size = words.strip_prefix("size=").ok_or_else(|| {
+                    format!("-J {words}: only size=SIZE is understood (other journals are refused)")
+                })?;
+                // As mke2fs: a number without a suffix counts MiB.
+                let plain = size.bytes().all(|byte| byte.is_ascii_digit());
+                Some(parse_size(&if plain { format!("{size}M") } else { size.to_owned() })?)
+            }
+        };
+        Ok(Wanted { settings, journal_bytes })
+    }
+}
+
+fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
+    let image = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let source = open_source(image, Access::ReadWrite, part)?;
+    source.notes().iter().for_each(|note| {
+        complain(format_args!("lanefs: {}: {note}", image.display()));
+    });
+    let device = source.device();
+    let failed = |error: lanefs_offline::Error| match no_file_system(&*device) {
+        Some(why) => Failure::new(image.display(), why),
+        None => Failure::new(image.display(), error),
+    };
+    let Wanted { mut settings, journal_bytes } = wanted;
+    let mut opened = Image::open(device.clone()).map_err(failed)?;
+    if let Some(bytes) = journal_bytes {
+        let blocks = bytes >> opened.geometry().block_size().bits();
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        settings.journal = Some(JournalChange::Add(Some(blocks)));
+    }
+    opened.tune(&settings).map_err(failed)?;
+    drop(opened);
+    drop(device);
+    source.close().map_err(|error| Failure::within(image.display(), &error))
+}

@@ -1,0 +1,249 @@
+//! `lanefs recover`, `tune`, `trim`, `clone` and `resize`: exit codes, words, images in use.
+
+mod mounting;
+
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, scratch, shell, try_run,
+};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+fn lanefs(arguments: &[&str]) -> String {
+    run(Command::new(LANEFS).args(arguments))
+}
+
+fn code(arguments: &[&str]) -> (Option<i32>, String) {
+    let (status, said) = try_run(Command::new(LANEFS).args(arguments));
+    (status.code(), said)
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&lanefs(arguments)).unwrap()
+}
+
+/// Copies an image that the kernel has mounted, after a sync: the copy's log has to be replayed.
+fn copy_of_a_mounted_image(image: &Image, to: &Path) -> Option<()> {
+    let kernel = KernelMounted::new(&image.path, "kernel", "rw")?;
+    shell(&kernel.path, "mkdir d; echo text >d/f; exec 9>gone; rm gone; sync");
+    std::fs::copy(&image.path, to).unwrap();
+    Some(())
+}
+
+#[test]
+fn recover_exits_as_e2fsck_does() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("32M");
+    let copy = image.dir.path().join("copy.img");
+    let Some(()) = copy_of_a_mounted_image(&image, &copy) else { return };
+    let path = copy.to_str().unwrap();
+    let (status, said) = code(&["recover", "-n", path]);
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains("to be recovered: ") && said.contains("transactions"), "{said}");
+    let (status, said) = code(&["recover", "--json", path]);
+    assert_eq!(status, Some(1), "{said}");
+    let facts: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["recovered"], true);
+    assert!(facts["before"]["transactions"].as_u64().unwrap() > 0);
+    assert_eq!(facts["after"]["needs_replay"], false);
+    let (status, said) = code(&["recover", path]);
+    assert_eq!((status, said.contains("already clean")), (Some(0), true), "{said}");
+    assert_clean(&copy);
+    assert_eq!(lanefs(&["cat", &format!("{path}:/d/f")]), "text\n");
+    let none = image.dir.path().join("zeros.img");
+    std::fs::write(&none, vec![0; 1 << 20]).unwrap();
+    let (status, said) = code(&["recover", none.to_str().unwrap()]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("no ext4 file system"), "{said}");
+}
+
+#[test]
+fn tune_understands_the_words_of_tune2fs_and_shows_the_settings() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "64M", path]);
+    let facts = json(&[
+        "tune",
+        "--json",
+        "-L",
+        "data",
+        "-m",
+        "1",
+        "-e",
+        "remount-ro",
+        "-o",
+        "discard,^acl",
+        "-c",
+        "20",
+        "-i",
+        "2w",
+        "-E",
+        "stride=8,stripe_width=16,mount_opts=noatime",
+        "-U",
+        "0f0e0d0c-0b0a-4908-8706-050403020100",
+        path,
+    ]);
+    assert_eq!(facts["label"], "data");
+    assert_eq!(facts["uuid"], "0f0e0d0c-0b0a-4908-8706-050403020100");
+    assert_eq!(facts["reserved_blocks"], 655);
+    assert_eq!(facts["on_error"], "remount-ro");
+    assert_eq!(facts["default_mount_options"], serde_json::json!(["user_xattr", "discard"]));
+    assert_eq!(facts["max_mount_count"], 20);
+    assert_eq!(facts["check_interval"], 14 * 86_400);
+    assert_eq!(facts["mount_options"], "noatime");
+    let said = lanefs(&["tune", path]);
+    assert!(said.contains("Default mount options: user_xattr discard"), "{said}");
+    lanefs(&["tune", "-J", "size=2", path]);
+    assert_eq!(json(&["tune", "-l", "--json", path])["journal"]["bytes"], 2 << 20);
+    lanefs(&["tune", "-O", "^has_journal", path]);
+    assert!(json(&["tune", "--json", path])["journal"].is_null());
+    lanefs(&["tune", "-j", path]);
+    assert!(json(&["tune", "--json", path])["journal"]["bytes"].as_u64().unwrap() >= 4 << 20);
+    if needs("e2fsck") {
+        assert_clean(&image);
+    }
+    for (words, status, what) in [
+        (["-O", "^metadata_csum"], 1, "metadata_csum cannot be cleared"),
+        (["-O", "nonsense"], 2, "unknown feature 'nonsense'"),
+        (["-J", "device=/dev/sdb"], 2, "only size=SIZE"),
+        (["-m", "60"], 1, "at most half"),
+        (["-L", "a label that is too long"], 1, "16 fit"),
+    ] {
+        let (found, said) = code(&["tune", words[0], words[1], path]);
+        assert_eq!(found, Some(status), "{words:?}: {said}");
+        assert!(said.contains(what), "{words:?}: {said}");
+    }
+}
+
+fn host_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn trim_gives_the_space_of_removed_files_back() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "96M", path]);
+    let data: Vec<u8> = (0..20 << 20).map(|n: u32| (n % 251) as u8).collect();
+    std::fs::write(dir.path().join("kept"), &data[..3 << 20]).unwrap();
+    std::fs::write(dir.path().join("gone"), &data).unwrap();
+    for name in ["kept", "gone"] {
+        let from = dir.path().join(name);
+        lanefs(&["cp", from.to_str().unwrap(), &format!("{path}:/{name}")]);
+    }
+    lanefs(&["rm", &format!("{path}:/gone")]);
+    let before = host_bytes(&image);
+    let facts = json(&["trim", "--json", path]);
+    let after = host_bytes(&image);
+    assert_eq!(facts["host_bytes_after"].as_u64(), Some(after));
+    assert!(before - after >= 19 << 20, "{before} {after}");
+    assert!(facts["discarded_bytes"].as_u64().unwrap() > 60 << 20);
+    if needs("e2fsck") {
+        assert_clean(&image);
+    }
+    let out = dir.path().join("out");
+    lanefs(&["cp", &format!("{path}:/kept"), out.to_str().unwrap()]);
+    assert!(std::fs::read(&out).unwrap() == data[..3 << 20]);
+}
+
+#[test]
+fn a_clone_has_the_same_files_and_another_uuid() {
+    let dir = scratch();
+    let (image, copy) = (dir.path().join("disk.img"), dir.path().join("copy.img"));
+    let (path, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
+    lanefs(&["mkfs", "-q", "--size", "96M", path]);
+    let data: Vec<u8> = (0..9 << 20).map(|n: u32| (n % 253) as u8).collect();
+    let file = dir.path().join("file");
+    std::fs::write(&file, &data).unwrap();
+    for name in ["a", "b"] {
+        lanefs(&["cp", file.to_str().unwrap(), &format!("{path}:/{name}")]);
+    }
+    lanefs(&["rm", &format!("{path}:/b")]);
+    let uuid = json(&["info", "--json", path])["uuid"].clone();
+    for (more, most) in [(&[][..], 40 << 20), (&["--used", "-F", "-L", "second"], 16 << 20)] {
+        let line = [&["clone", "--json", path, to], more].concat();
+        let facts = json(&line);
+        assert_ne!(facts["uuid"], uuid);
+        let info = json(&["info", "--json", to]);
+        assert_eq!(info["uuid"], facts["uuid"]);
+        assert!(host_bytes(&copy) < most, "{} {most}", host_bytes(&copy));
+        let out = dir.path().join("out");
+        lanefs(&["cp", &format!("{to}:/a"), out.to_str().unwrap()]);
+        assert!(std::fs::read(&out).unwrap() == data);
+        if needs("e2fsck") {
+            assert_clean(&copy);
+        }
+    }
+    assert_eq!(json(&["info", "--json", to])["label"], "second");
+    assert_eq!(json(&["info", "--json", path])["uuid"], uuid);
+    let (status, said) = code(&["clone", path, to]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("file exists"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "no unfinished copy is left");
+}
+
+#[test]
+fn a_clone_of_an_image_left_by_a_crash_is_recovered() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("32M");
+    let left = image.dir.path().join("left.img");
+    let Some(()) = copy_of_a_mounted_image(&image, &left) else { return };
+    for more in [&[][..], &["--used"]] {
+        let copy = image.dir.path().join(format!("copy{}.img", more.len()));
+        let to = copy.to_str().unwrap();
+        lanefs(&[&["clone", "-q", left.to_str().unwrap(), to], more].concat());
+        assert_clean(&copy);
+        assert_eq!(lanefs(&["cat", &format!("{to}:/d/f")]), "text\n");
+        let Some(kernel) = KernelMounted::new(&copy, "of-copy", "rw") else { return };
+        assert_eq!(shell(&kernel.path, "cat d/f"), "text\n");
+    }
+}
+
+#[test]
+fn resize_makes_image_and_file_larger() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "64M", path]);
+    lanefs(&["cp", "/etc/passwd", &format!("{path}:/passwd")]);
+    assert_eq!(json(&["resize", "--json", path, "200M"])["bytes"], 200 << 20);
+    assert_eq!(json(&["resize", "--json", path, "+56M"])["bytes"], 256 << 20);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 256 << 20);
+    let (status, said) = code(&["resize", path]);
+    assert!(status == Some(0) && said.contains("has 256M already"), "{said}");
+    if needs("e2fsck") {
+        assert_clean(&image);
+    }
+    assert_eq!(lanefs(&["cat", &format!("{path}:/passwd")]), shell(dir.path(), "cat /etc/passwd"));
+    assert_eq!(code(&["resize", path, "much"]).0, Some(2));
+}
+
+#[test]
+fn an_image_in_use_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+    let lines: &[&[&str]] = &[
+        &["tune", "-L", "x", path],
+        &["recover", path],
+        &["trim", path],
+        &["resize", path, "64M"],
+        &["clone", path, &format!("{path}.copy")],
+    ];
+    for line in lines {
+        let (status, said) = code(line);
+        assert!(matches!(status, Some(1 | 8)), "{said}");
+        assert!(said.contains("in use by the kernel"), "{line:?}: {said}");
+    }
+    drop(kernel);
+}

@@ -1,0 +1,86 @@
+//! The layout of groups that are added to a file system, and of its reserved descriptor blocks then.
+
+use super::layout::{group_range, place_tables_from};
+use super::resize;
+use super::runs::Runs;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Group};
+
+/// A new group: its descriptor without the checksums of bitmaps, and its block bitmap.
+#[derive(Debug, Clone)]
+pub struct NewGroup {
+    /// Its number.
+    pub group: Group,
+    /// No inode is in use, and the table is to be zeroed. `BLOCK_UNINIT` if the bitmap need not be
+    /// written.
+    pub desc: GroupDesc,
+    /// Its metadata, and that of other new groups that lies in it.
+    pub bitmap: Bitmap,
+}
+
+/// Places the groups from `from` on behind all blocks before them; `geometry` is that of the larger
+/// file system. `None` if there is no room for their metadata.
+pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
+    let mut used = Runs::new(geometry.block_count());
+    used.take(0, geometry.group_first_block(from)?.0);
+    for group in (from.0..geometry.group_count()).map(Group) {
+        let (first, len) = (geometry.group_first_block(group)?, geometry.group_overhead(group));
+        if !used.is_free(first.0, len.into()) {
+            return None;
+        }
+        used.take(first.0, len.into());
+    }
+    let tables = place_tables_from(geometry, &mut used, from.0)?;
+    let may_be_uninit = checksums != Checksums::None;
+    let groups = (from.0..geometry.group_count()).map(Group).zip(tables);
+    let inodes = geometry.inodes_per_group();
+    groups
+        .map(|(group, tables)| {
+            let range = group_range(geometry, group);
+            let mut bitmap = Bitmap::new((range.end - range.start) as u32);
+            for run in used.used_in(range.clone()) {
+                bitmap.fill((run.start - range.start) as u32..(run.end - range.start) as u32);
+            }
+            let mut desc = GroupDesc {
+                block_bitmap: Block(tables.block_bitmap),
+                inode_bitmap: Block(tables.inode_bitmap),
+                inode_table: Block(tables.inode_table),
+                free_blocks: bitmap.count_clear(),
+                free_inodes: inodes,
+                used_dirs: 0,
+                itable_unused: if may_be_uninit { inodes } else { 0 },
+                flags: GroupFlags::INODE_ZEROED,
+                block_bitmap_csum: 0,
+                inode_bitmap_csum: 0,
+                exclude_bitmap: Block(0),
+            };
+            let own =
+                Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry).ok()?;
+            let is_last = group.0 + 1 == geometry.group_count();
+            desc.flags.set(GroupFlags::INODE_UNINIT, may_be_uninit);
+            desc.flags.set(GroupFlags::BLOCK_UNINIT, may_be_uninit && !is_last && own == bitmap);
+            Some(NewGroup { group, desc, bitmap })
+        })
+        .collect()
+}
+
+/// Returns the blocks of the resize inode with their contents; `pointers` is its double indirect
+/// block.
+pub fn resize_blocks(geometry: &Geometry, pointers: Block) -> Vec<(Block, Vec<u8>)> {
+    let blocks = resize::blocks(geometry, pointers.0).into_iter();
+    blocks.map(|(place, bytes)| (Block(place), bytes)).collect()
+}
+
+/// Returns the number of blocks of the resize inode.
+pub fn resize_block_count(geometry: &Geometry) -> u64 {
+    resize::block_count(geometry)
+}
+
+/// Returns the places of descriptor block `index`: the primary one and its copies.
+pub fn descriptor_copies(geometry: &Geometry, index: u32) -> Vec<Block> {
+    let with_super: Vec<Group> = std::iter::once(Group(0)).chain(geometry.backups()).collect();
+    super::write::descriptor_copies(geometry, &with_super, index)
+}

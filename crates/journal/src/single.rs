@@ -1,0 +1,75 @@
+//! One transaction of a program that has the file system to itself: no threads, no running
+//! transaction, and the log is empty before and after.
+//!
+//! The order is that of [`crate::commit`]: log blocks, flush, commit block, writes in place, flush,
+//! tail.
+
+use crate::flusher::Flusher;
+use crate::log::{LogWriter, Tail};
+use crate::{Error, Log, Tid, in_place};
+use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, BlockSize};
+
+/// A transaction that is in the log and not yet in place.
+#[must_use = "the images are in the log alone"]
+pub struct Single {
+    device: Arc<dyn Device>,
+    flusher: Flusher,
+    writer: LogWriter,
+    block_size: BlockSize,
+    tid: Tid,
+    images: Vec<(Block, Arc<[u8]>)>,
+}
+
+impl Single {
+    /// Writes `images` to the empty `log` and commits them, durably. The file system must be marked
+    /// as one that needs recovery.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if the log is too short, before anything is written. [`Error::WildBlock`]
+    /// for an image beyond the device or in the log. [`Error::Device`].
+    pub fn commit(
+        device: Arc<dyn Device>,
+        block_size: BlockSize,
+        log: Log,
+        images: Vec<(Block, Arc<[u8]>)>,
+    ) -> Result<Single, Error> {
+        let end = device.len() >> block_size.bits();
+        let wild = |block: Block| block.0 >= end || log.map.contains(block);
+        if let Some((block, _)) = images.iter().find(|(block, _)| wild(*block)) {
+            return Err(Error::WildBlock { block: *block });
+        }
+        let mut writer = LogWriter::new(&*device, block_size, log)?;
+        writer.size(images.len(), 0)?;
+        let flusher = Flusher::new(device.clone());
+        let tid = writer.first();
+        let written = writer.write(&*device, tid, &images, &[])?;
+        flusher.flush()?;
+        writer.commit(&flusher, tid, written)?;
+        Ok(Single { device, flusher, writer, block_size, tid, images })
+    }
+
+    /// Returns an error if a transaction of so many images does not fit into `log`.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`], and those of a log that cannot be written.
+    pub fn check_fits(
+        device: &dyn Device,
+        block_size: BlockSize,
+        log: Log,
+        images: usize,
+    ) -> Result<(), Error> {
+        LogWriter::new(device, block_size, log)?.size(images, 0).map(|_| ())
+    }
+
+    /// Writes the images in place, and marks the log empty, durably.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; the log then still has the transaction.
+    pub fn checkpoint(mut self) -> Result<(), Error> {
+        in_place::write(&*self.device, self.block_size, &self.images)?;
+        self.flusher.flush()?;
+        self.writer.move_tail(&self.flusher, Tail::Empty { next: self.tid.next() })
+    }
+}

@@ -1,0 +1,256 @@
+//! Writes the changes of an image together.
+//!
+//! Orders, and the crash that each prevents:
+//! - *`needs_recovery` durable, then the transaction*: a program that does not look into the log of
+//!   a clean file system would take blocks that are half written for whole.
+//! - *transaction durable, then writes in place*: a crash in the middle leaves them to the replay.
+//! - *writes in place, log marked empty, then `needs_recovery` cleared*: a superblock that is clean
+//!   has nothing left in its log.
+
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_ext4::log;
+use lanefs_journal::{Log, Single};
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::features::{Incompat, RoCompat};
+use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::superblock::{
+    JournalPlace, OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+};
+use lanefs_ondisk::{Block, Group, Ino};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// When the superblock on the device says that the log must be replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Announced {
+    /// Before the transaction is written: the log counts from its commit block on.
+    Before,
+    /// After the transaction: the write of the superblock decides.
+    After,
+}
+
+impl Image {
+    /// Writes all changes: after a crash, all of them are there or none, once the log is replayed.
+    ///
+    /// # Errors
+    /// [`Error::Journal`] if the changes do not fit into the log, or if there is none and more than
+    /// the superblock changes; nothing was written then. [`Error::Ext4`] if the device fails.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        self.encode()?;
+        let log = self.log()?;
+        match log {
+            _ if self.blocks.is_empty() && self.superblock.agrees_with(&self.found) => {
+                self.write_primary(&self.superblock)?;
+            }
+            Some(log) => self.commit_to_log(log, Announced::Before)?,
+            None if self.blocks.is_empty() => self.write_all_superblocks()?,
+            None => {
+                let what = "this change needs a journal: add one first (lanefs tune -j)";
+                return Err(Error::Journal { what: what.into() });
+            }
+        }
+        self.is_written();
+        Ok(())
+    }
+
+    /// Commits the changes, of which the journal is one, to the new journal, whose inode is in
+    /// place: it counts once the superblock names it.
+    pub(crate) fn commit_to_new_journal(&mut self) -> Result<(), Error> {
+        self.encode()?;
+        let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL)?;
+        self.commit_to_log(log, Announced::After)?;
+        self.is_written();
+        Ok(())
+    }
+
+    /// Encodes all changes but the superblock into blocks.
+    pub(crate) fn encode(&mut self) -> Result<(), Error> {
+        self.encode_bitmaps()?;
+        self.encode_descriptors()?;
+        self.set_counts();
+        Ok(())
+    }
+
+    /// What was to be written is on the device.
+    pub(crate) fn is_written(&mut self) {
+        self.found = self.superblock.clone();
+        self.described = self.descriptors.clone();
+        self.blocks.clear();
+        self.bitmaps.clear();
+    }
+
+    /// Returns the log of the file system as it is on the device.
+    fn log(&self) -> Result<Option<Log>, Error> {
+        match self.found.journal() {
+            Some(JournalPlace::Inode(ino)) => Ok(Some(log::find(&*self.device, &self.found, ino)?)),
+            _ => Ok(None),
+        }
+    }
+
+    fn encode_bitmaps(&mut self) -> Result<(), Error> {
+        let (geometry, checksums) = (self.geometry(), self.checksums());
+        for (group, bitmap) in std::mem::take(&mut self.bitmaps) {
+            let mut bytes = vec![0; self.block_bytes()];
+            let desc = self.descriptors.get_mut(group.0 as usize);
+            let desc = desc.ok_or(lanefs_ext4::Error::Stale)?;
+            desc.flags -= GroupFlags::BLOCK_UNINIT;
+            desc.free_blocks = bitmap.count_clear();
+            bitmap.encode_blocks_into(&mut bytes, desc, &geometry, checksums);
+            self.blocks.insert(desc.block_bitmap, bytes);
+        }
+        Ok(())
+    }
+
+    fn encode_descriptors(&mut self) -> Result<(), Error> {
+        let (geometry, checksums) = (self.geometry(), self.checksums());
+        let all = checksums != self.found.checksums();
+        for index in self.found.geometry().desc_blocks()..geometry.desc_blocks() {
+            let place = geometry.desc_block(index).ok_or(lanefs_ext4::Error::Stale)?;
+            self.blocks.insert(place, vec![0; self.block_bytes()]);
+        }
+        let descriptors = self.descriptors.clone();
+        for (group, desc) in (0u32..).map(Group).zip(descriptors) {
+            if !all && self.described.get(group.0 as usize) == Some(&desc) {
+                continue;
+            }
+            let (index, range) = geometry.desc_place(group).ok_or(lanefs_ext4::Error::Stale)?;
+            let place = geometry.desc_block(index).ok_or(lanefs_ext4::Error::Stale)?;
+            let mut bytes = self.block(place)?;
+            let record = bytes.get_mut(range).ok_or(lanefs_ext4::Error::Stale)?;
+            desc.encode_into(record, group, &geometry, checksums);
+            self.blocks.insert(place, bytes);
+        }
+        Ok(())
+    }
+
+    fn set_counts(&mut self) {
+        let blocks = self.descriptors.iter().map(|desc| u64::from(desc.free_blocks)).sum();
+        let inodes: u64 = self.descriptors.iter().map(|desc| u64::from(desc.free_inodes)).sum();
+        self.superblock.set_free_blocks(blocks);
+        self.superblock.set_free_inodes(u32::try_from(inodes).unwrap_or(u32::MAX));
+        self.superblock.set_write_time(seconds());
+    }
+
+    fn commit_to_log(&mut self, log: Log, announced: Announced) -> Result<(), Error> {
+        let mut in_log = self.superblock.clone();
+        set_recovery(&mut in_log, Recovery::Needed);
+        let primary = self.geometry().super_block();
+        let at = SUPERBLOCK_OFFSET as usize % self.block_bytes();
+        let mut images = std::mem::take(&mut self.blocks);
+        images.insert(primary, self.patched(images.get(&primary), primary, at, &in_log)?);
+        if !self.superblock.agrees_with(&self.found) {
+            for group in self.geometry().backups() {
+                let place = self.geometry().group_first_block(group).unwrap_or_default();
+                let backup = self.backup(group)?;
+                images.insert(place, self.patched(images.get(&place), place, 0, &backup)?);
+            }
+        }
+        // A replay accepts no block beyond the end that the file system has until then. Such blocks
+        // belong to nothing yet, so they need no log.
+        let beyond = images.split_off(&Block(self.found.geometry().block_count()));
+        let images: Vec<(Block, Arc<[u8]>)> =
+            images.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
+        let block_size = self.geometry().block_size();
+        Single::check_fits(&*self.device, block_size, log.clone(), images.len()).map_err(
+            |error| match error {
+                lanefs_journal::Error::TooBig { credits, max } => Error::Journal {
+                    what: format!(
+                        "the change takes {credits} blocks of the journal, and it has {max}: \
+                         make it longer first (lanefs tune -J size=...)"
+                    ),
+                },
+                error => error.into(),
+            },
+        )?;
+        for (block, bytes) in beyond {
+            self.device.write_at(block.0 << block_size.bits(), &bytes)?;
+        }
+        if announced == Announced::Before {
+            let mut before = self.found.clone();
+            set_recovery(&mut before, Recovery::Needed);
+            self.write_primary(&before)?;
+        }
+        let committed = Single::commit(self.device.clone(), block_size, log, images)?;
+        if announced == Announced::After {
+            self.write_primary(&in_log)?;
+        }
+        committed.checkpoint()?;
+        self.write_primary(&self.superblock)
+    }
+
+    /// Returns a block with a superblock written into it.
+    fn patched(
+        &self,
+        changed: Option<&Vec<u8>>,
+        block: Block,
+        at: usize,
+        superblock: &Superblock,
+    ) -> Result<Vec<u8>, Error> {
+        let mut bytes = match changed {
+            Some(bytes) => bytes.clone(),
+            None => self.block(block)?,
+        };
+        let record = bytes.get_mut(at..at + SUPERBLOCK_SIZE).ok_or(lanefs_ext4::Error::Stale)?;
+        record.copy_from_slice(&superblock.encode());
+        Ok(bytes)
+    }
+
+    /// Writes the superblock in place, durably.
+    pub(crate) fn write_primary(&self, superblock: &Superblock) -> Result<(), Error> {
+        self.device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+        Ok(self.device.flush()?)
+    }
+
+    /// Writes the superblock and its backups, one backup before the others: until the last write
+    /// there is a whole backup that agrees with the primary one, the old or the new.
+    pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
+        let geometry = self.geometry();
+        let mut backups = geometry.backups();
+        if let Some(first) = backups.next() {
+            self.write_backup(first)?;
+        }
+        self.device.flush()?;
+        self.write_primary(&self.superblock)?;
+        for group in backups {
+            self.write_backup(group)?;
+        }
+        Ok(self.device.flush()?)
+    }
+
+    fn write_backup(&self, group: Group) -> Result<(), Error> {
+        let place = self.geometry().group_first_block(group).unwrap_or_default();
+        let offset = place.0 << self.geometry().block_size().bits();
+        Ok(self.device.write_at(offset, &self.backup(group)?.encode())?)
+    }
+
+    /// The superblock as a backup has it: with its group's number, and never clean.
+    fn backup(&self, group: Group) -> Result<Superblock, Error> {
+        let mut raw = self.superblock.raw().clone();
+        raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
+        let mut backup = Superblock::from_raw(raw)?;
+        backup.set_state(State::empty());
+        Ok(backup)
+    }
+
+    /// Returns a group's block bitmap to be changed.
+    pub(crate) fn bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
+        let bitmap = self.block_bitmap(group)?;
+        Ok(self.bitmaps.entry(group).or_insert(bitmap))
+    }
+}
+
+fn set_recovery(superblock: &mut Superblock, recovery: Recovery) {
+    let present = superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    let orphans = if present { OrphanEntries::Present } else { OrphanEntries::Absent };
+    superblock.set_dirty_features(recovery, orphans);
+    debug_assert!(
+        superblock.features().incompat.contains(Incompat::RECOVER)
+            == (recovery == Recovery::Needed)
+    );
+}
+
+pub(crate) fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,207 @@
+//! A file system that no other program uses: its structures, and the changes not yet written.
+
+use crate::error::Error;
+use lanefs_device::Device;
+use lanefs_ext4::extent::{self, Limits, Map, Nodes};
+use lanefs_ext4::{Primary, read_descriptors};
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::checksum::{Checksums, Seed};
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::inode::{Inode, InodeFlags};
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
+use lanefs_ondisk::superblock::{Geometry, RawSuperblock, Superblock};
+use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A clean file system, and the changes that the next [`Image::commit`] writes together.
+pub struct Image {
+    pub(crate) device: Arc<dyn Device>,
+    /// The superblock as it is on the device.
+    pub(crate) found: Superblock,
+    /// The superblock to be written.
+    pub(crate) superblock: Superblock,
+    /// The descriptors as they are on the device.
+    pub(crate) described: Vec<GroupDesc>,
+    /// The descriptors to be written.
+    pub(crate) descriptors: Vec<GroupDesc>,
+    /// Block bitmaps to be written.
+    pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
+    /// Other blocks to be written.
+    pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
+}
+
+impl Image {
+    /// Reads superblock and descriptors, in whatever condition.
+    pub(crate) fn load(device: Arc<dyn Device>) -> Result<Image, Error> {
+        let superblock = Primary::read(&*device)?.superblock;
+        let geometry = superblock.geometry();
+        let descriptors = read_descriptors(&*device, &geometry, superblock.checksums())?;
+        Ok(Image {
+            device,
+            found: superblock.clone(),
+            superblock,
+            described: descriptors.clone(),
+            descriptors,
+            bitmaps: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+        })
+    }
+
+    /// The superblock, with the changes not yet written.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Sizes and positions, with the changes not yet written.
+    pub fn geometry(&self) -> Geometry {
+        self.superblock.geometry()
+    }
+
+    /// Changes the superblock in memory.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<(), Error> {
+        let mut raw = self.superblock.raw().clone();
+        change(&mut raw);
+        self.superblock = Superblock::from_raw(raw)?;
+        Ok(())
+    }
+
+    pub(crate) fn checksums(&self) -> Checksums {
+        self.superblock.checksums()
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geometry().block_size().bytes()
+    }
+
+    /// Returns a block with the changes not yet written.
+    pub(crate) fn block(&self, block: Block) -> Result<Vec<u8>, Error> {
+        if let Some(bytes) = self.blocks.get(&block) {
+            return Ok(bytes.clone());
+        }
+        let mut bytes = vec![0; self.block_bytes()];
+        if !self.geometry().contains_run(block, 1) && block != self.geometry().super_block() {
+            return Err(lanefs_ext4::Error::OutsideFileSystem { block }.into());
+        }
+        self.device.read_at(block.0 << self.geometry().block_size().bits(), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn descriptor(&self, group: Group) -> Result<&GroupDesc, Error> {
+        let found = self.descriptors.get(group.0 as usize);
+        found.ok_or_else(|| lanefs_ext4::Error::Stale.into())
+    }
+
+    /// Returns the block of the inode table that holds `ino`, and where in it.
+    fn place_of(&self, ino: Ino) -> Result<(Block, std::ops::Range<usize>), Error> {
+        let geometry = self.geometry();
+        let place = geometry.inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
+        let table = self.descriptor(place.group)?.inode_table.0;
+        let range = place.offset..place.offset + geometry.inode_size();
+        Ok((Block(table + u64::from(place.table_block)), range))
+    }
+
+    /// Returns an inode.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode, Error> {
+        let (block, range) = self.place_of(ino)?;
+        let bytes = self.block(block)?;
+        let record = bytes.get(range).unwrap_or_default();
+        Ok(Inode::decode(record, ino, &self.geometry(), self.checksums())?)
+    }
+
+    /// Changes an inode. Bytes after its fields, which hold attributes, stay.
+    pub(crate) fn put_inode(&mut self, ino: Ino, inode: &Inode) -> Result<(), Error> {
+        let (block, range) = self.place_of(ino)?;
+        let mut bytes = self.block(block)?;
+        let record = bytes.get_mut(range).ok_or(lanefs_ext4::Error::Stale)?;
+        inode
+            .encode_into(record, ino, &self.geometry(), self.checksums())
+            .map_err(|error| Error::refused(format!("{ino}: {error}")))?;
+        self.blocks.insert(block, bytes);
+        Ok(())
+    }
+
+    /// Returns the mappings of an inode that has extents, and the blocks of its extent tree.
+    pub(crate) fn map(&self, ino: Ino, inode: &Inode) -> Result<(Map, Vec<Block>), Error> {
+        if !inode.flags.contains(InodeFlags::EXTENTS) {
+            let what = format!("{ino} is mapped by indirect blocks");
+            return Err(lanefs_ext4::Error::from(lanefs_ondisk::Unsupported { what }).into());
+        }
+        let geometry = self.geometry();
+        let space = geometry.first_data_block().0..geometry.block_count();
+        let limits = Limits::new(ino, geometry.block_size(), space);
+        let seed = self.checksums().seed().map(|seed| seed.of_inode(ino, inode.generation));
+        let nodes = ImageNodes { image: self, ino, seed, met: Default::default() };
+        let map = extent::load(&inode.block, &nodes, &limits)?;
+        Ok((map, nodes.met.into_inner()))
+    }
+
+    /// Returns the inodes that the orphan file `file` records.
+    pub(crate) fn orphans_in(&self, file: Ino) -> Result<Vec<Ino>, Error> {
+        let inode = self.inode(file)?;
+        let seed = OrphanSeed::new(self.checksums(), file, inode.generation);
+        let mut found = Vec::new();
+        for extent in self.map(file, &inode)?.0.iter() {
+            for n in 0..extent.len {
+                let place = Block(extent.block.0 + u64::from(n));
+                let block = FileBlock(extent.start.0 + n);
+                let entries = OrphanBlock::decode(&self.block(place)?, place, seed)
+                    .map_err(|cause| Corruption::OrphanFile { ino: file, block, cause })?;
+                found.extend(entries.orphans().map(|(_, ino)| ino));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the block bitmap of a group.
+    pub(crate) fn block_bitmap(&self, group: Group) -> Result<Bitmap, Error> {
+        if let Some(bitmap) = self.bitmaps.get(&group) {
+            return Ok(bitmap.clone());
+        }
+        self.read_bitmap(group, self.descriptor(group)?)
+    }
+
+    /// Returns the block bitmap of a group as it is on the device, if it is to be changed.
+    pub(crate) fn described_bitmap(&self, group: Group) -> Result<Option<Bitmap>, Error> {
+        match self.described.get(group.0 as usize) {
+            Some(desc) if self.bitmaps.contains_key(&group) => {
+                self.read_bitmap(group, desc).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn read_bitmap(&self, group: Group, desc: &GroupDesc) -> Result<Bitmap, Error> {
+        let geometry = self.geometry();
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let own = desc.metadata(&geometry);
+            return Ok(Bitmap::uninitialised_blocks(group, own, &geometry)?);
+        }
+        let bytes = self.block(desc.block_bitmap)?;
+        Ok(Bitmap::decode_blocks(&bytes, group, desc, &geometry, self.checksums())?)
+    }
+}
+
+/// Reads the nodes of extent trees, and remembers where they lie.
+pub(crate) struct ImageNodes<'i> {
+    pub(crate) image: &'i Image,
+    pub(crate) ino: Ino,
+    pub(crate) seed: Option<Seed>,
+    pub(crate) met: std::cell::RefCell<Vec<Block>>,
+}
+
+impl Nodes for ImageNodes<'_> {
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, lanefs_ext4::Error> {
+        let bytes = self.image.block(block).map_err(|error| match error {
+            Error::Ext4(error) => error,
+            _ => lanefs_ext4::Error::Stale,
+        })?;
+        if let Some(seed) = self.seed {
+            lanefs_ondisk::extent::verify(&bytes, seed).map_err(|cause| {
+                Corruption::ExtentNode { ino: self.ino, block: Some(block), cause }
+            })?;
+        }
+        self.met.borrow_mut().push(block);
+        Ok(bytes.into())
+    }
+}

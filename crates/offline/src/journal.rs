@@ -1,0 +1,345 @@
+//! Adds and removes the journal.
+//!
+//! - *Adding*: an empty log in free blocks; the journal's inode; in the new log, a transaction with
+//!   everything else; the superblock that names the journal and asks for the replay.
+//! - *Removing*: the superblock without a journal, not clean; the bitmaps; the superblock, clean;
+//!   the inode.
+//!
+//! In between the inode is in use and the superblock names no journal. That is harmless, since a
+//! reserved inode is read only if the superblock names it. [`crate::recover`] ends it: it clears the
+//! inode and, if the superblock is not clean, frees the blocks before. That is safe only if no
+//! other program has written since: the inode's time is then the superblock's.
+
+use crate::commit::seconds;
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_ext4::extent::{self, Limits, plan_replace};
+use lanefs_ext4::{log, mkfs};
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::extent::{Extent, State as ExtentState};
+use lanefs_ondisk::features::{Compat, RoCompat};
+use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::inode::{Inode, InodeFlags};
+use lanefs_ondisk::jbd2::JournalSuperblock;
+use lanefs_ondisk::superblock::{JournalPlace, State};
+use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino, Time};
+
+/// The kind of copy of the journal's place in the superblock: `EXT3_JNL_BACKUP_BLOCKS`.
+const BACKUP_BLOCKS: u8 = 1;
+/// The fewest blocks of a journal: `JBD2_MIN_JOURNAL_BLOCKS`.
+const MIN_BLOCKS: u32 = 1024;
+
+impl Image {
+    /// Returns whether the journal's inode is in use without a journal.
+    pub(crate) fn has_half_journal(&self) -> Result<bool, Error> {
+        if self.superblock.journal().is_some() {
+            return Ok(false);
+        }
+        let inode = self.inode(Ino::JOURNAL)?;
+        Ok(!inode.is_blank() || inode.block != [0; 60])
+    }
+
+    /// Ends an interrupted adding or removing.
+    ///
+    /// # Errors
+    /// [`Error::NeedsCheck`] if another program has written since.
+    pub(crate) fn end_half_journal(&mut self) -> Result<(), Error> {
+        let inode = self.inode(Ino::JOURNAL)?;
+        if !self.superblock.state().contains(State::VALID) {
+            if u64::try_from(inode.mtime.secs) != Ok(self.superblock.write_time()) {
+                let what = "a journal was being removed, and it was mounted before that ended";
+                return Err(Error::NeedsCheck { what });
+            }
+            self.free_old_journal(&inode)?;
+        }
+        self.clear_journal_inode()
+    }
+
+    /// Clears the journal's inode, in place: one record, in one sector.
+    fn clear_journal_inode(&mut self) -> Result<(), Error> {
+        let blank = Inode::zeroed(self.superblock.extra_isize());
+        self.put_inode(Ino::JOURNAL, &blank)?;
+        self.write_blocks_in_place()
+    }
+
+    /// Writes the changed blocks in place, durably, without the log.
+    pub(crate) fn write_blocks_in_place(&mut self) -> Result<(), Error> {
+        let bits = self.geometry().block_size().bits();
+        for (block, bytes) in std::mem::take(&mut self.blocks) {
+            self.device.write_at(block.0 << bits, &bytes)?;
+        }
+        Ok(self.device.flush()?)
+    }
+}
+
+/// Adding.
+impl Image {
+    /// Adds a journal of so many blocks, or of mke2fs's choice; a journal of another length is
+    /// removed before.
+    pub(crate) fn replace_journal(&mut self, blocks: Option<u32>) -> Result<(), Error> {
+        let all = self.geometry().block_count();
+        let blocks = blocks.unwrap_or_else(|| mkfs::journal_blocks(all).max(MIN_BLOCKS));
+        if blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
+            let what = format!("a journal has {MIN_BLOCKS} blocks to half of all; not {blocks}");
+            return Err(Error::refused(what));
+        }
+        if let Some(now) = self.journal_len()? {
+            if now == blocks {
+                return Ok(());
+            }
+            let free = self.superblock.free_blocks() + u64::from(now);
+            if free < u64::from(blocks) + 2 {
+                return Err(Error::refused(format!("there is no room for {blocks} blocks")));
+            }
+            self.remove_journal_alone()?;
+        } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
+            return Err(Error::refused(format!("there is no room for {blocks} blocks")));
+        }
+        self.add_journal(blocks)
+    }
+
+    /// The journal's length in blocks, if there is one.
+    fn journal_len(&self) -> Result<Option<u32>, Error> {
+        let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
+            return Ok(None);
+        };
+        Ok(Some(log::find(&*self.device, &self.superblock, ino)?.superblock.blocks()))
+    }
+
+    fn add_journal(&mut self, blocks: u32) -> Result<(), Error> {
+        let geometry = self.geometry();
+        let middle = Block(geometry.block_count() / 2);
+        let runs = self.claim(middle, blocks)?;
+        self.write_empty_log(&runs, blocks)?;
+        let inode = self.journal_inode(&runs, blocks)?;
+        let size = inode.size;
+        let root = inode.block;
+        self.put_inode(Ino::JOURNAL, &inode)?;
+        // The bitmaps stay for the transaction: nothing else is written before it.
+        let bitmaps = std::mem::take(&mut self.bitmaps);
+        self.write_blocks_in_place()?;
+        self.bitmaps = bitmaps;
+        let overhead = self.superblock.raw().s_overhead_clusters.get();
+        self.edit(|raw| {
+            raw.s_feature_compat.set(raw.s_feature_compat.get() | Compat::HAS_JOURNAL.bits());
+            raw.s_journal_inum.set(Ino::JOURNAL.0);
+            raw.s_journal_dev.set(0);
+            raw.s_journal_uuid = [0; 16];
+            raw.s_jnl_backup_type = BACKUP_BLOCKS;
+            for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(root.as_chunks().0) {
+                word.set(u32::from_le_bytes(*bytes));
+            }
+            let [.., high, low] = &mut raw.s_jnl_blocks;
+            high.set((size >> 32) as u32);
+            low.set(size as u32);
+            if overhead != 0 {
+                raw.s_overhead_clusters.set(overhead.saturating_add(blocks));
+            }
+        })?;
+        self.commit_to_new_journal()
+    }
+
+    /// Zeroes the blocks, which are free, and writes a journal superblock into the first.
+    fn write_empty_log(&self, runs: &[(Block, u32)], blocks: u32) -> Result<(), Error> {
+        let block_size = self.geometry().block_size();
+        for (start, len) in runs {
+            let bits = block_size.bits();
+            self.device.write_zeros(start.0 << bits, u64::from(*len) << bits)?;
+        }
+        let head = JournalSuperblock::new(block_size, blocks, self.superblock.uuid()).encode();
+        if let Some((first, _)) = runs.first() {
+            self.device.write_at(first.0 << block_size.bits(), &head)?;
+        }
+        Ok(self.device.flush()?)
+    }
+
+    fn journal_inode(&mut self, runs: &[(Block, u32)], blocks: u32) -> Result<Inode, Error> {
+        let geometry = self.geometry();
+        let mut extents = Vec::new();
+        let mut at = 0;
+        for (start, len) in runs {
+            let (mut start, mut len) = (start.0, *len);
+            while len > 0 {
+                let part = len.min(ExtentState::Written.max_len());
+                let block = Block(start);
+                let from = FileBlock(at);
+                extents.push(Extent { start: from, len: part, block, state: ExtentState::Written });
+                (start, len, at) = (start + u64::from(part), len - part, at + part);
+            }
+        }
+        let time = Time { secs: seconds() as i64, nanos: 0 };
+        let blank = Inode::zeroed(self.superblock.extra_isize());
+        let mut inode = Inode {
+            mode: 0o100_600,
+            links: 1,
+            size: u64::from(blocks) << geometry.block_size().bits(),
+            flags: InodeFlags::EXTENTS,
+            atime: time,
+            ctime: time,
+            mtime: time,
+            crtime: blank.crtime.map(|_| time),
+            ..blank
+        };
+        let nodes = self.build_tree(Ino::JOURNAL, &mut inode, &extents)?;
+        let sectors = geometry.block_size().bytes() as u64 / 512;
+        inode.sectors = (u64::from(blocks) + nodes) * sectors;
+        Ok(inode)
+    }
+
+    /// Gives an inode these extents, and returns how many blocks its tree takes.
+    fn build_tree(
+        &mut self,
+        ino: Ino,
+        inode: &mut Inode,
+        extents: &[Extent],
+    ) -> Result<u64, Error> {
+        let geometry = self.geometry();
+        let space = geometry.first_data_block().0..geometry.block_count();
+        let limits = Limits::new(ino, geometry.block_size(), space);
+        let seed = self.checksums().seed().map(|seed| seed.of_inode(ino, inode.generation));
+        let mut nodes = 0;
+        inode.block = extent::empty_root();
+        for extent in extents {
+            let range = extent.start.0..extent.end();
+            let reader = self.nodes(ino, seed);
+            let plan = plan_replace(&inode.block, &reader, &limits, range, &[*extent])?;
+            let places = match plan.nodes_needed() {
+                0 => Vec::new(),
+                needed => {
+                    let runs = self.claim(extent.block, needed as u32)?;
+                    runs.iter()
+                        .flat_map(|(start, len)| (0..u64::from(*len)).map(|n| Block(start.0 + n)))
+                        .collect()
+                }
+            };
+            nodes += places.len() as u64;
+            let placed = plan.place(&places);
+            inode.block = placed.root;
+            for (block, bytes) in placed.writes {
+                let mut bytes = bytes.to_vec();
+                if let Some(seed) = seed {
+                    lanefs_ondisk::extent::seal(&mut bytes, seed);
+                }
+                self.blocks.insert(block, bytes);
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+/// A journal for one change.
+impl Image {
+    /// Makes a change of a file system that has no journal: with one, which is removed again. A
+    /// crash may leave the journal there.
+    pub(crate) fn with_journal<T>(
+        &mut self,
+        change: impl FnOnce(&mut Image) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.replace_journal(None)?;
+        let changed = change(self);
+        self.remove_journal_alone()?;
+        changed
+    }
+}
+
+/// Removing.
+impl Image {
+    /// Removes the journal, and the orphan file, which is of no use without it.
+    pub(crate) fn remove_journal(&mut self) -> Result<(), Error> {
+        if self.superblock.orphan_file().is_some() {
+            self.remove_orphan_file()?;
+        }
+        self.remove_journal_alone()
+    }
+
+    /// Frees the orphan file in one transaction. It has no entry, since the image is clean.
+    fn remove_orphan_file(&mut self) -> Result<(), Error> {
+        let Some(ino) = self.superblock.orphan_file() else { return Ok(()) };
+        let inode = self.inode(ino)?;
+        self.release_all(ino, &inode)?;
+        let geometry = self.geometry();
+        let place = geometry.inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
+        let mut desc = *self.descriptor(place.group)?;
+        if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            let mut bytes = self.block(desc.inode_bitmap)?;
+            let mut bitmap =
+                Bitmap::decode_inodes(&bytes, place.group, &desc, &geometry, self.checksums())?;
+            let cleared = bitmap.clear(place.index, 1);
+            cleared.map_err(|cause| Corruption::Bitmap { group: place.group, cause })?;
+            desc.free_inodes += 1;
+            bitmap.encode_inodes_into(&mut bytes, &mut desc, &geometry, self.checksums());
+            self.blocks.insert(desc.inode_bitmap, bytes);
+        }
+        self.set_descriptor(place.group, desc);
+        let mut blank = Inode::zeroed(self.superblock.extra_isize());
+        blank.dtime = u32::try_from(seconds()).unwrap_or(u32::MAX);
+        self.put_inode(ino, &blank)?;
+        self.edit(|raw| {
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
+            let present = RoCompat::ORPHAN_PRESENT.bits();
+            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
+            raw.s_orphan_file_inum.set(0);
+        })?;
+        self.commit()
+    }
+
+    fn remove_journal_alone(&mut self) -> Result<(), Error> {
+        let mut inode = self.inode(Ino::JOURNAL)?;
+        let freed = inode.size >> self.geometry().block_size().bits();
+        let time = seconds();
+        inode.set_mtime(Time { secs: time as i64, nanos: 0 });
+        self.put_inode(Ino::JOURNAL, &inode)?;
+        self.write_blocks_in_place()?;
+        let overhead = self.superblock.raw().s_overhead_clusters.get();
+        self.edit(|raw| {
+            let gone = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !gone.bits());
+            raw.s_journal_inum.set(0);
+            raw.s_jnl_backup_type = 0;
+            raw.s_jnl_blocks.iter_mut().for_each(|word| word.set(0));
+            raw.s_overhead_clusters.set(overhead.saturating_sub(freed as u32));
+        })?;
+        self.superblock.set_state(self.superblock.state() - State::VALID);
+        self.superblock.set_write_time(time);
+        self.write_all_superblocks()?;
+        self.is_written();
+        self.free_old_journal(&inode)?;
+        self.clear_journal_inode()
+    }
+
+    /// Frees the blocks of the journal that the superblock no longer names, and marks the file
+    /// system clean. A part of them may be free already, and checksums in between be wrong.
+    fn free_old_journal(&mut self, inode: &Inode) -> Result<(), Error> {
+        let (map, nodes) = self.map(Ino::JOURNAL, inode)?;
+        let extents = map.iter().map(|extent| (extent.block, u64::from(extent.len)));
+        let runs: Vec<_> = extents.chain(nodes.into_iter().map(|node| (node, 1))).collect();
+        for (start, len) in runs {
+            for (group, bit, len) in self.pieces(start, len)? {
+                if !self.bitmaps.contains_key(&group) {
+                    let bitmap = self.unchecked_bitmap(group)?;
+                    self.bitmaps.insert(group, bitmap);
+                }
+                let Some(bitmap) = self.bitmaps.get_mut(&group) else { continue };
+                for bit in (bit..bit + len).filter(|bit| bitmap.get(*bit)).collect::<Vec<_>>() {
+                    let cleared = bitmap.clear(bit, 1);
+                    cleared.map_err(|cause| Corruption::Bitmap { group, cause })?;
+                }
+            }
+        }
+        let time = self.superblock.write_time();
+        self.encode()?;
+        self.write_blocks_in_place()?;
+        self.superblock.set_state(self.superblock.state() | State::VALID);
+        self.superblock.set_write_time(time);
+        self.write_primary(&self.superblock)?;
+        self.is_written();
+        Ok(())
+    }
+
+    /// The block bitmap of a group, whatever its checksum.
+    fn unchecked_bitmap(&self, group: Group) -> Result<Bitmap, Error> {
+        let desc = self.descriptor(group)?;
+        let bits = self.geometry().clusters_in_group(group).unwrap_or(0);
+        Ok(Bitmap::from_bytes(&self.block(desc.block_bitmap)?, bits))
+    }
+}

@@ -1,0 +1,28 @@
+//! Changes of an ext4 file system that is not mounted: recovery after a crash, settings, journal,
+//! free space, size.
+//!
+//! An [`Image`] is a clean file system of which this program has the only use. A change collects
+//! the new contents of blocks in memory and commits them together: as one transaction of the file
+//! system's own journal, which the kernel, e2fsck and Lanefs replay after a crash. The file system
+//! is then as before the change or as after it. `docs/images.md` describes what each change
+//! promises.
+#![forbid(unsafe_code)]
+
+mod clone;
+mod commit;
+mod error;
+mod grow;
+mod image;
+mod journal;
+mod open;
+mod recover;
+mod space;
+mod trim;
+mod tune;
+
+pub use clone::{Copied, copy_device, copy_file};
+pub use error::Error;
+pub use image::Image;
+pub use recover::{Condition, Recovered, look, recover};
+pub use trim::Trimmed;
+pub use tune::{FeatureChange, JournalChange, OptionChange, Reserved, Settings};

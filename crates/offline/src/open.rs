@@ -1,0 +1,26 @@
+//! Opens a file system for changes.
+
+use crate::error::Error;
+use crate::image::Image;
+use crate::recover::recover;
+use lanefs_device::Device;
+use std::sync::Arc;
+
+impl Image {
+    /// Opens the file system on `device` for changes. Recovers it first, if a crash left it with
+    /// something to replay.
+    ///
+    /// # Errors
+    /// [`Error::NeedsCheck`] if it has errors that a recovery does not mend.
+    pub fn open(device: Arc<dyn Device>) -> Result<Image, Error> {
+        let condition = recover(&device)?.after;
+        if condition.has_errors {
+            return Err(Error::NeedsCheck { what: "the file system is marked as having errors" });
+        }
+        if condition.is_unclean {
+            let what = "it has no journal and was not unmounted cleanly";
+            return Err(Error::NeedsCheck { what });
+        }
+        Image::load(device)
+    }
+}

@@ -1,0 +1,140 @@
+//! Recovery without a use: replays the log, finishes the orphans, marks the file system clean.
+
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::{Mount, MountOptions, Primary, Purpose, Wholeness, log};
+use lanefs_ondisk::features::{Incompat, RoCompat, Support};
+use lanefs_ondisk::superblock::{JournalPlace, State, Superblock};
+use lanefs_ondisk::{Ino, Unsupported};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The most memory that a look may take: no log is larger.
+const OVERLAY_CAP: u64 = 2 << 30;
+
+/// What a crash, or an error, left of a file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Condition {
+    /// A crash tore the superblock; another copy vouches for it.
+    pub torn_superblock: bool,
+    /// The log must be replayed.
+    pub needs_replay: bool,
+    /// Transactions in the log.
+    pub transactions: u32,
+    /// Blocks that the replay writes.
+    pub blocks: u64,
+    /// Deleted files and truncations to be finished.
+    pub orphans: u64,
+    /// A journal was being added or removed: its inode is in use, and the superblock names none.
+    pub half_journal: bool,
+    /// Errors were found while it was used: only a check can clear that.
+    pub has_errors: bool,
+    /// It has no journal and was not unmounted: only a check can tell whether it is whole.
+    pub is_unclean: bool,
+}
+
+impl Condition {
+    /// Returns whether a recovery has something to do.
+    pub fn needs_recovery(&self) -> bool {
+        self.torn_superblock || self.needs_replay || self.orphans > 0 || self.half_journal
+    }
+
+    /// Returns whether a recovery does not suffice.
+    pub fn needs_check(&self) -> bool {
+        self.has_errors || self.is_unclean
+    }
+}
+
+/// What a recovery found, and what it left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// The condition before.
+    pub before: Condition,
+    /// The condition after: what only a check can mend.
+    pub after: Condition,
+}
+
+/// Returns the condition of the file system on `device`. Writes nothing: a log is replayed in
+/// memory.
+///
+/// # Errors
+/// [`Error::Ext4`] if it is no file system, damaged, or cannot be written by Lanefs.
+pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
+    let Primary { superblock, wholeness } = Primary::read(&**device)?;
+    if let Support::Refused(names) | Support::ReadOnly(names) = superblock.support() {
+        let what = format!("{} (recovery needs to write)", names.join(", "));
+        return Err(lanefs_ext4::Error::from(Unsupported { what }).into());
+    }
+    let mut condition = of_superblock(&superblock);
+    condition.torn_superblock = wholeness != Wholeness::Whole;
+    let may_have_orphans = superblock.last_orphan().is_some() || has_orphan_entries(&superblock);
+    if superblock.journal().is_none() {
+        condition.half_journal = Image::load(device.clone())?.has_half_journal()?;
+    }
+    if !condition.needs_replay && !condition.torn_superblock && !may_have_orphans {
+        return Ok(condition);
+    }
+    let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
+    if let Some(JournalPlace::Inode(ino)) = superblock.journal() {
+        let log = log::find(&**device, &superblock, ino)?;
+        let found = log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
+        condition.transactions = found.transactions;
+        condition.blocks = found.blocks;
+        condition.needs_replay |= found.transactions > 0;
+        condition.has_errors |= log.superblock.errno() != 0;
+    }
+    let image = Image::load(replayed)?;
+    condition.has_errors |= image.superblock().state().contains(State::ERROR);
+    condition.orphans = count_orphans(&image)?;
+    Ok(condition)
+}
+
+/// Replays the log, finishes the orphans and marks the file system clean, if it is not. A clean
+/// file system is not written. The numbers and times of mounts stay as they are.
+///
+/// # Errors
+/// As [`look`], and those of writing; it can be called again.
+pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
+    let before = look(device)?;
+    if !before.needs_recovery() {
+        return Ok(Recovered { before, after: before });
+    }
+    if before.half_journal {
+        Image::load(device.clone())?.end_half_journal()?;
+    }
+    let options = MountOptions { purpose: Purpose::Recovery, ..MountOptions::default() };
+    Mount::open(device.clone(), options)?.close()?;
+    Ok(Recovered { before, after: look(device)? })
+}
+
+fn of_superblock(superblock: &Superblock) -> Condition {
+    let state = superblock.state();
+    Condition {
+        needs_replay: superblock.features().incompat.contains(Incompat::RECOVER),
+        has_errors: state.contains(State::ERROR),
+        is_unclean: superblock.journal().is_none() && !state.contains(State::VALID),
+        ..Condition::default()
+    }
+}
+
+fn has_orphan_entries(superblock: &Superblock) -> bool {
+    superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT)
+}
+
+/// Counts the inodes of the list and of the orphan file.
+fn count_orphans(image: &Image) -> Result<u64, Error> {
+    let mut seen = HashSet::new();
+    let mut next = image.superblock().last_orphan();
+    while let Some(ino) = next.filter(|ino| seen.insert(*ino)) {
+        next = Some(Ino(image.inode(ino)?.dtime)).filter(|next| next.0 != 0);
+    }
+    let mut count = seen.len() as u64;
+    if let Some(file) =
+        image.superblock().orphan_file().filter(|_| has_orphan_entries(image.superblock()))
+    {
+        count += image.orphans_in(file)?.len() as u64;
+    }
+    Ok(count)
+}

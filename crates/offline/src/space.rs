@@ -1,0 +1,136 @@
+//! Takes and gives back blocks.
+
+use crate::error::Error;
+use crate::image::{Image, ImageNodes};
+use lanefs_ondisk::checksum::Seed;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::inode::Inode;
+use lanefs_ondisk::{Block, Corruption, Group, Ino};
+
+impl Image {
+    /// Takes `count` free blocks: in one run if there is one at or behind `goal`, or before it;
+    /// else in as few as the search finds. What was freed since the last commit is not taken.
+    ///
+    /// # Errors
+    /// [`lanefs_ext4::Error::NoSpace`]; nothing was taken then.
+    pub(crate) fn claim(&mut self, goal: Block, count: u32) -> Result<Vec<(Block, u32)>, Error> {
+        let groups = self.geometry().group_count();
+        let first = self.geometry().group_of(goal).map_or(0, |(group, _)| group.0);
+        let order: Vec<Group> = (first..groups).chain(0..first).map(Group).collect();
+        // The longest runs first: one whole run, then what is at least half of the rest, and so on.
+        let mut taken = Vec::new();
+        let mut left = count;
+        let mut least = count.min(self.geometry().blocks_per_group());
+        while left > 0 {
+            let mut found = false;
+            for &group in &order {
+                while let Some((start, len)) = self.claim_in(group, least.min(left), left)? {
+                    taken.push((start, len));
+                    left -= len;
+                    found = true;
+                    if left == 0 {
+                        return Ok(joined(taken));
+                    }
+                }
+            }
+            if !found && least == 1 {
+                for (start, len) in taken {
+                    self.release(start, len.into())?;
+                }
+                return Err(lanefs_ext4::Error::NoSpace.into());
+            }
+            least = (least / 2).max(1);
+        }
+        Ok(joined(taken))
+    }
+
+    /// Takes the first run of at least `least` blocks in `group`, at most `most` of it.
+    fn claim_in(
+        &mut self,
+        group: Group,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<(Block, u32)>, Error> {
+        let geometry = self.geometry();
+        let free = self.descriptor(group)?.free_blocks;
+        if free < least && !self.bitmaps.contains_key(&group) {
+            return Ok(None);
+        }
+        let bits = geometry.clusters_in_group(group).unwrap_or(0);
+        let bitmap = self.block_bitmap(group)?;
+        let found = match self.described_bitmap(group)? {
+            Some(mut both) => {
+                both.union(&bitmap);
+                both.next_clear_run(0..bits, least)
+            }
+            None => bitmap.next_clear_run(0..bits, least),
+        };
+        let Some(run) = found else { return Ok(None) };
+        let len = (run.end - run.start).min(most);
+        let start = geometry.block_at(group, run.start).ok_or(lanefs_ext4::Error::Stale)?;
+        self.set_bits(group, run.start, len)?;
+        Ok(Some((start, len)))
+    }
+
+    fn set_bits(&mut self, group: Group, start: u32, len: u32) -> Result<(), Error> {
+        let set = self.bitmap_mut(group)?.set(start, len);
+        Ok(set.map_err(|cause| Corruption::Bitmap { group, cause })?)
+    }
+
+    /// Gives back blocks that are in use.
+    pub(crate) fn release(&mut self, start: Block, len: u64) -> Result<(), Error> {
+        for (group, bit, len) in self.pieces(start, len)? {
+            let cleared = self.bitmap_mut(group)?.clear(bit, len);
+            cleared.map_err(|cause| Corruption::Bitmap { group, cause })?;
+        }
+        Ok(())
+    }
+
+    /// A run of blocks as bits of groups.
+    pub(crate) fn pieces(&self, start: Block, len: u64) -> Result<Vec<(Group, u32, u32)>, Error> {
+        let geometry = self.geometry();
+        let mut pieces = Vec::new();
+        let (mut at, end) = (start.0, start.0.saturating_add(len));
+        while at < end {
+            let outside = lanefs_ext4::Error::OutsideFileSystem { block: Block(at) };
+            let (group, bit) = geometry.group_of(Block(at)).ok_or(outside.clone())?;
+            let last = geometry.group_last_block(group).ok_or(outside)?;
+            let len = end.min(last.0 + 1) - at;
+            pieces.push((group, bit, len as u32));
+            at += len;
+        }
+        Ok(pieces)
+    }
+
+    /// Gives back all blocks of a file, those of its extent tree too.
+    pub(crate) fn release_all(&mut self, ino: Ino, inode: &Inode) -> Result<(), Error> {
+        let (map, nodes) = self.map(ino, inode)?;
+        for extent in map.iter() {
+            self.release(extent.block, extent.len.into())?;
+        }
+        nodes.into_iter().try_for_each(|node| self.release(node, 1))
+    }
+
+    pub(crate) fn set_descriptor(&mut self, group: Group, desc: GroupDesc) {
+        if let Some(slot) = self.descriptors.get_mut(group.0 as usize) {
+            *slot = desc;
+        }
+    }
+
+    pub(crate) fn nodes(&self, ino: Ino, seed: Option<Seed>) -> ImageNodes<'_> {
+        ImageNodes { image: self, ino, seed, met: Default::default() }
+    }
+}
+
+/// Adjacent runs as one.
+fn joined(mut runs: Vec<(Block, u32)>) -> Vec<(Block, u32)> {
+    runs.sort_unstable();
+    let mut out: Vec<(Block, u32)> = Vec::new();
+    for (start, len) in runs {
+        match out.last_mut() {
+            Some((before, sum)) if before.0 + u64::from(*sum) == start.0 => *sum += len,
+            _ => out.push((start, len)),
+        }
+    }
+    out
+}

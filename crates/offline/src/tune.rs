@@ -1,0 +1,345 @@
+//! Settings in the superblock, and the features that can be switched without a rewrite.
+
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_ondisk::checksum::{Checksums, Seed};
+use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
+use zerocopy::little_endian::U32;
+
+/// Room for reserved blocks: at most half of the file system, as tune2fs has it.
+const MOST_RESERVED_PERCENT: f64 = 50.0;
+
+/// The number of reserved blocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reserved {
+    /// So many blocks.
+    Blocks(u64),
+    /// A share of all blocks, from 0 to 50.
+    Percent(f64),
+}
+
+/// Mount options to be set or cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionChange {
+    /// The options.
+    pub options: DefaultMountOptions,
+    /// The bits that are replaced.
+    pub mask: DefaultMountOptions,
+}
+
+/// Features to be set and cleared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FeatureChange {
+    /// To be set.
+    pub set: Features,
+    /// To be cleared.
+    pub clear: Features,
+}
+
+/// What happens to the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalChange {
+    /// It is added, or replaced by one of another length, in blocks; `None`: as mke2fs chooses.
+    Add(Option<u32>),
+    /// It is removed.
+    Remove,
+}
+
+/// The settings to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs)] // as in the superblock, see tune2fs(8)
+pub struct Settings {
+    /// At most 16 bytes.
+    pub label: Option<Vec<u8>>,
+    pub uuid: Option<[u8; 16]>,
+    pub reserved: Option<Reserved>,
+    pub reserved_uid: Option<u16>,
+    pub reserved_gid: Option<u16>,
+    pub on_error: Option<OnError>,
+    pub mount_count: Option<u16>,
+    /// Mounts after which e2fsck checks; `None` in it: never.
+    pub max_mount_count: Option<Option<u16>>,
+    /// Seconds after which e2fsck checks; 0: never.
+    pub check_interval: Option<u32>,
+    /// Seconds since 1970.
+    pub last_checked: Option<u64>,
+    /// At most 63 bytes.
+    pub last_mounted: Option<Vec<u8>>,
+    pub default_options: Vec<OptionChange>,
+    /// Further mount options, in words; at most 63 bytes.
+    pub mount_options: Option<Vec<u8>>,
+    /// Blocks on one disk of a RAID.
+    pub stride: Option<u16>,
+    /// Blocks of a whole stripe.
+    pub stripe_width: Option<u32>,
+    /// The hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
+    pub hash: Option<u8>,
+    /// Whether the file system is for development kernels only.
+    pub test: Option<SuperFlags>,
+    /// Whether the next e2fsck checks everything.
+    pub force_check: bool,
+    pub features: FeatureChange,
+    pub journal: Option<JournalChange>,
+}
+
+/// Features that may be set, and those that may be cleared, with a change of the superblock alone
+/// (and of the journal or the orphan file).
+const SETTABLE: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::DIR_INDEX)
+        .union(Compat::EXT_ATTR)
+        .union(Compat::STABLE_INODES),
+    incompat: Incompat::CSUM_SEED,
+    ro_compat: RoCompat::LARGE_FILE.union(RoCompat::HUGE_FILE).union(RoCompat::DIR_NLINK),
+};
+const CLEARABLE: Features = Features {
+    compat: Compat::HAS_JOURNAL.union(Compat::STABLE_INODES),
+    incompat: Incompat::CSUM_SEED,
+    ro_compat: RoCompat::empty(),
+};
+
+impl Image {
+    /// Changes settings, durably. All of one call are there after a crash, or none; only a change
+    /// of the journal is a step of its own, after the others.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::Journal`], before anything is written.
+    pub fn tune(&mut self, settings: &Settings) -> Result<(), Error> {
+        self.check_settings(settings)?;
+        let journal = self.journal_change(settings)?;
+        self.set_fields(settings)?;
+        self.set_features(&settings.features)?;
+        if let Some(uuid) = settings.uuid {
+            self.set_uuid(uuid)?;
+        }
+        if settings.force_check {
+            self.edit(|raw| raw.s_state.set(raw.s_state.get() | State::ERROR.bits()))?;
+        }
+        if self.superblock.encode() != self.found.encode() {
+            self.commit()?;
+        }
+        match journal {
+            Some(JournalChange::Add(blocks)) => self.replace_journal(blocks),
+            Some(JournalChange::Remove) => self.remove_journal(),
+            None => Ok(()),
+        }
+    }
+
+    fn check_settings(&self, settings: &Settings) -> Result<(), Error> {
+        check_len("the label", settings.label.as_deref(), 16)?;
+        check_len("the last mount point", settings.last_mounted.as_deref(), 63)?;
+        check_len("the mount options", settings.mount_options.as_deref(), 63)?;
+        let FeatureChange { set, clear } = settings.features;
+        let refused = [(set, SETTABLE, "set"), (clear, CLEARABLE, "cleared")];
+        let now = self.superblock.features();
+        for (asked, allowed, verb) in refused {
+            let changes = if verb == "set" { without(asked, now) } else { common(asked, now) };
+            let names = without(changes, allowed).names();
+            if !names.is_empty() {
+                let names = names.join(", ");
+                return Err(Error::refused(format!(
+                    "{names} cannot be {verb} here: that needs a rewrite of the file system \
+                     (tune2fs or resize2fs may do it)"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What `-j`, `-J` and `-O has_journal` ask for together.
+    fn journal_change(&self, settings: &Settings) -> Result<Option<JournalChange>, Error> {
+        let FeatureChange { set, clear } = settings.features;
+        let has = self.superblock.journal().is_some();
+        let change = match settings.journal {
+            Some(change) => Some(change),
+            None if clear.compat.contains(Compat::HAS_JOURNAL) => Some(JournalChange::Remove),
+            None if set.compat.contains(Compat::HAS_JOURNAL) => match has {
+                true => None,
+                false => Some(JournalChange::Add(None)),
+            },
+            None => None,
+        };
+        match change {
+            Some(JournalChange::Add(None)) if has => Ok(None),
+            Some(JournalChange::Remove) if !has => Ok(None),
+            change => Ok(change),
+        }
+    }
+
+    fn set_fields(&mut self, settings: &Settings) -> Result<(), Error> {
+        let blocks = self.geometry().block_count();
+        let reserved = match settings.reserved {
+            Some(Reserved::Percent(percent))
+                if (0.0..=MOST_RESERVED_PERCENT).contains(&percent) =>
+            {
+                Some((percent * blocks as f64 / 100.0) as u64)
+            }
+            Some(Reserved::Blocks(reserved)) if reserved <= blocks / 2 => Some(reserved),
+            Some(_) => {
+                return Err(Error::refused("at most half of the blocks can be reserved"));
+            }
+            None => None,
+        };
+        self.edit(|raw| {
+            if let Some(reserved) = reserved {
+                raw.s_r_blocks_count_lo.set(reserved as u32);
+                raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+            }
+            set_words(raw, settings);
+        })
+    }
+
+    fn set_features(&mut self, change: &FeatureChange) -> Result<(), Error> {
+        let (now, raw) = (self.superblock.features(), self.superblock.raw());
+        let seed = Seed::of_uuid(&raw.s_uuid).value();
+        let sets = change.set.incompat.contains(Incompat::CSUM_SEED)
+            && !now.incompat.contains(Incompat::CSUM_SEED);
+        let clears = change.clear.incompat.contains(Incompat::CSUM_SEED)
+            && now.incompat.contains(Incompat::CSUM_SEED);
+        if sets && !now.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            return Err(Error::refused("metadata_csum_seed needs metadata_csum"));
+        }
+        if clears && raw.s_checksum_seed.get() != seed {
+            return Err(Error::refused(
+                "metadata_csum_seed cannot be cleared: the UUID has changed since, and all \
+                 checksums would",
+            ));
+        }
+        if sets {
+            // In a sector of its own, before the feature: a torn superblock has both or neither.
+            let mut before = self.found.raw().clone();
+            before.s_checksum_seed.set(seed);
+            let before = lanefs_ondisk::superblock::Superblock::from_raw(before)?;
+            self.write_primary(&before)?;
+            self.found = before;
+        }
+        let index = change.set.compat.contains(Compat::DIR_INDEX);
+        if index && raw.s_hash_seed.iter().all(|word| word.get() == 0) {
+            return Err(Error::refused("dir_index needs a hash seed, which this image has not"));
+        }
+        let compat = Compat::STABLE_INODES | Compat::EXT_ATTR | Compat::DIR_INDEX;
+        self.edit(|raw| {
+            if sets {
+                raw.s_checksum_seed.set(seed);
+            }
+            if clears {
+                raw.s_checksum_seed.set(0);
+            }
+            let set = |word: &mut U32, set: u32, clear: u32| word.set(word.get() & !clear | set);
+            set(
+                &mut raw.s_feature_compat,
+                (change.set.compat & compat).bits(),
+                (change.clear.compat & compat).bits(),
+            );
+            set(
+                &mut raw.s_feature_incompat,
+                change.set.incompat.bits(),
+                change.clear.incompat.bits(),
+            );
+            set(&mut raw.s_feature_ro_compat, change.set.ro_compat.bits(), 0);
+        })
+    }
+
+    fn set_uuid(&mut self, uuid: [u8; 16]) -> Result<(), Error> {
+        if uuid == self.superblock.uuid() {
+            return Ok(());
+        }
+        if self.superblock.features().compat.contains(Compat::STABLE_INODES) {
+            return Err(Error::refused("the feature stable_inodes keeps the UUID as it is"));
+        }
+        let has_seed = self.superblock.features().incompat.contains(Incompat::CSUM_SEED);
+        if matches!(self.checksums(), Checksums::All { .. }) && !has_seed {
+            return Err(Error::refused(
+                "all checksums depend on the UUID: give -O metadata_csum_seed too, which keeps \
+                 them (Linux 4.4 and later mount it), or use tune2fs, which rewrites them",
+            ));
+        }
+        self.edit(|raw| raw.s_uuid = uuid)
+    }
+}
+
+fn set_words(raw: &mut RawSuperblock, settings: &Settings) {
+    if let Some(label) = &settings.label {
+        fill(&mut raw.s_volume_name, label);
+    }
+    if let Some(uid) = settings.reserved_uid {
+        raw.s_def_resuid.set(uid);
+    }
+    if let Some(gid) = settings.reserved_gid {
+        raw.s_def_resgid.set(gid);
+    }
+    if let Some(on_error) = settings.on_error {
+        raw.s_errors.set(match on_error {
+            OnError::Continue => 1,
+            OnError::ReadOnly => 2,
+            OnError::Panic => 3,
+        });
+    }
+    if let Some(count) = settings.mount_count {
+        raw.s_mnt_count.set(count);
+    }
+    if let Some(count) = settings.max_mount_count {
+        raw.s_max_mnt_count.set(count.unwrap_or(u16::MAX));
+    }
+    if let Some(seconds) = settings.check_interval {
+        raw.s_checkinterval.set(seconds);
+    }
+    if let Some(time) = settings.last_checked {
+        raw.s_lastcheck.set(time as u32);
+        raw.s_lastcheck_hi = (time >> 32) as u8;
+    }
+    if let Some(path) = &settings.last_mounted {
+        fill(&mut raw.s_last_mounted, path);
+    }
+    for change in &settings.default_options {
+        let now = DefaultMountOptions::from_bits_retain(raw.s_default_mount_opts.get());
+        raw.s_default_mount_opts.set(((now - change.mask) | change.options).bits());
+    }
+    if let Some(options) = &settings.mount_options {
+        fill(&mut raw.s_mount_opts, options);
+    }
+    if let Some(stride) = settings.stride {
+        raw.s_raid_stride.set(stride);
+    }
+    if let Some(width) = settings.stripe_width {
+        raw.s_raid_stripe_width.set(width);
+    }
+    if let Some(hash) = settings.hash {
+        raw.s_def_hash_version = hash;
+    }
+    if let Some(test) = settings.test {
+        let flags = SuperFlags::from_bits_retain(raw.s_flags.get());
+        raw.s_flags.set(((flags - SuperFlags::TEST_FILESYS) | test).bits());
+    }
+}
+
+fn fill(field: &mut [u8], value: &[u8]) {
+    field.fill(0);
+    field.iter_mut().zip(value).for_each(|(byte, value)| *byte = *value);
+}
+
+fn check_len(what: &str, value: Option<&[u8]>, most: usize) -> Result<(), Error> {
+    match value {
+        Some(value) if value.len() > most => {
+            Err(Error::refused(format!("{what} has {} bytes; {most} fit", value.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn without(a: Features, b: Features) -> Features {
+    Features {
+        compat: a.compat - b.compat,
+        incompat: a.incompat - b.incompat,
+        ro_compat: a.ro_compat - b.ro_compat,
+    }
+}
+
+fn common(a: Features, b: Features) -> Features {
+    Features {
+        compat: a.compat & b.compat,
+        incompat: a.incompat & b.incompat,
+        ro_compat: a.ro_compat & b.ro_compat,
+    }
+}

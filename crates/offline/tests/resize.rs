@@ -1,0 +1,118 @@
+//! Sizes: compared with resize2fs, used by the kernel, cut at every write.
+
+mod states;
+
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_offline::{Error, Image};
+use lanefs_suites::image::Image as Disk;
+use states::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Options of mke2fs, block size, megabytes before, megabytes after.
+const GROWN: [(&str, u64, u64, u64); 9] = [
+    ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
+    ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),
+    ("-b 1024 -J size=1 -g 1024 -N 2000", 1024, 14, 77),
+    ("-b 4096 -J size=4", 4096, 40, 700),
+    ("-b 4096 -O ^has_journal", 4096, 40, 300),
+    ("-b 1024 -J size=1 -O ^flex_bg -N 2000", 1024, 14, 60),
+    ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,^64bit -I 128", 1024, 14, 60),
+    ("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", 1024, 14, 60),
+    ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,uninit_bg -N 2000", 1024, 14, 60),
+];
+
+fn lengthen(image: &Disk, megabytes: u64) {
+    let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
+    file.set_len(megabytes << 20).expect("a longer file");
+}
+
+fn grow(device: Arc<dyn Device>, block_size: u64, megabytes: u64) -> Result<u64, Error> {
+    Image::open(device)?.grow((megabytes << 20) / block_size)
+}
+
+#[test]
+fn a_larger_file_system_is_what_resize2fs_makes() {
+    for (options, block_size, before, after) in GROWN {
+        let Some(image) = filled(options, &format!("{before}M"), 2) else { return };
+        let context = format!("{options} from {before} to {after}");
+        let listing = seen(image.device());
+        lengthen(&image, after);
+        let copy = Disk::empty();
+        std::fs::copy(image.path(), copy.path()).expect("a copy");
+        let resized = Command::new("resize2fs").arg("-f").arg(copy.path()).output();
+        let resized = resized.expect("resize2fs");
+        assert!(resized.status.success(), "{}", String::from_utf8_lossy(&resized.stderr));
+        grow(image.device(), block_size, after).expect("a larger file system");
+        image.assert_clean(&context);
+        same(&listing, &seen(image.device()), &context);
+        let (ours, theirs) = (dumpe2fs(&image), dumpe2fs(&copy));
+        for name in [
+            "Block count",
+            "Inode count",
+            "Reserved block count",
+            "Reserved GDT blocks",
+            "Blocks per group",
+            "Inodes per group",
+            "Filesystem features",
+            "Free inodes",
+            "Free blocks",
+        ] {
+            assert_eq!(ours.get(name), theirs.get(name), "{context}: {name}");
+        }
+        let Some(mount) = image.kernel_mount("") else { continue };
+        std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+        mount.unmount();
+        image.assert_clean(&format!("{context}, used by the kernel"));
+    }
+}
+
+fn cut((options, block_size, before, after): (&str, u64, u64, u64)) {
+    let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
+    lengthen(&image, after);
+    let change = |device| grow(device, block_size, after).map(|_| ());
+    let judged = at_every_cut(in_memory(&image), &change, &|image| {
+        let blocks: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
+        assert!(blocks > ((after - 4) << 20) / block_size, "{blocks}");
+    });
+    println!("{options}: {judged:?}");
+}
+
+#[test]
+fn growing_can_be_cut_at_every_write() {
+    cut(GROWN[0]);
+}
+
+#[test]
+#[ignore = "long: 2,000 states"]
+fn growing_can_be_cut_at_every_write_with_other_layouts() {
+    [GROWN[2], GROWN[6], GROWN[7]].into_iter().for_each(cut);
+}
+
+#[test]
+fn growing_step_by_step_takes_descriptors_from_the_reserve() {
+    let options = "-b 1024 -J size=1 -N 600 -g 256 -E resize=60000";
+    let Some(image) = filled(options, "14M", 1) else { return };
+    let listing = seen(image.device());
+    for megabytes in [15, 17, 19, 26, 40, 58] {
+        lengthen(&image, megabytes);
+        grow(image.device(), 1024, megabytes).expect("a larger file system");
+        image.assert_clean(&format!("{megabytes} MiB"));
+    }
+    same(&listing, &seen(image.device()), "58 MiB");
+    lengthen(&image, 2000);
+    let refused = grow(image.device(), 1024, 2000).expect_err("a refusal").to_string();
+    assert!(refused.contains("resize inode reserves"), "{refused}");
+    image.assert_clean("after the refusal");
+}
+
+#[test]
+fn what_does_not_fit_on_the_device_is_refused() {
+    let Some(image) = filled("-b 1024 -J size=1", "14M", 1) else { return };
+    let before = std::fs::read(image.path()).expect("the image");
+    assert!(grow(image.device(), 1024, 20).is_err());
+    assert_eq!(std::fs::read(image.path()).expect("the image"), before);
+    let opened = FileDevice::open(image.path(), Access::ReadWrite, OpenOptions::default());
+    let same_size = Image::open(Arc::new(opened.expect("the image"))).expect("a file system");
+    drop(same_size);
+}

@@ -1,0 +1,147 @@
+//! Crash states of a change: each recording is cut at every write, the change runs again, and the
+//! result is judged by e2fsck and by the contents.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_ext4::{Access, Atime, Mount, MountOptions};
+use lanefs_offline::{Error, recover};
+use lanefs_suites::fill::{Scale, WideTimes, fill};
+use lanefs_suites::image::{Image, Scratch};
+use lanefs_suites::library::Library;
+use lanefs_suites::listing::{self, Listing};
+use lanefs_suites::op::{Tree, show};
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A change under test.
+pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
+
+/// An image of mke2fs, filled by Lanefs; `None`, with the reason printed, without mke2fs.
+pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
+    let image = Image::make(options, size)?;
+    let block = if options.contains("-b 4096") { 4096 } else { 1024 };
+    let mut scale = Scale::of_image(megabytes, block);
+    scale.depth = 6;
+    if options.contains("-I 128") {
+        scale.wide_times = WideTimes::No;
+    }
+    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    let mount = Mount::open(image.device(), options).expect("Lanefs mounts it");
+    let mut library = Library::new(mount.fs());
+    for op in fill(scale) {
+        library.apply(&op).unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
+    }
+    drop(library);
+    mount.close().expect("Lanefs unmounts it");
+    Some(image)
+}
+
+/// A copy of the image in memory.
+pub fn in_memory(image: &Image) -> Arc<dyn Device> {
+    Arc::new(RamDevice::copy_of(&image.device()).expect("memory"))
+}
+
+/// Everything visible, read without writing.
+pub fn seen(device: Arc<dyn Device>) -> Listing {
+    let options =
+        MountOptions { access: Access::ReadOnly, atime: Atime::Noatime, ..MountOptions::default() };
+    let mount = Mount::open(device, options).expect("Lanefs mounts it read-only");
+    let listing = listing::of_library(mount.fs());
+    listing.unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
+}
+
+/// What dumpe2fs -h says of an image, by field.
+pub fn dumpe2fs(image: &Image) -> std::collections::BTreeMap<String, String> {
+    let output = Command::new("dumpe2fs").arg("-h").arg(image.path()).output().expect("dumpe2fs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, value)| (name.trim().into(), value.trim().into())).collect()
+}
+
+/// Returns a digest of all bytes that differ from the base.
+fn digest(state: &OverlayDevice) -> u64 {
+    let mut changes = state.changes();
+    changes.sort_by_key(|(at, _)| *at);
+    let mut hasher = DefaultHasher::new();
+    for (at, bytes) in changes {
+        hasher.write_u64(at);
+        hasher.write(&bytes);
+    }
+    hasher.finish()
+}
+
+/// How many states were judged.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Judged {
+    /// Events of the recording.
+    pub events: usize,
+    /// Distinct states.
+    pub states: usize,
+}
+
+/// Records `change` on a copy of `base`, and cuts it at every event: everything kept (a kill),
+/// nothing, some writes, torn writes. In each state `recover` leaves a file system that e2fsck
+/// finds clean, with the same contents; and so does `change`, run again. `check` judges the end.
+pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Judged {
+    let before = seen(base.clone());
+    let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&base).expect("memory"));
+    let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
+    change(device.clone()).expect("the change");
+    let recording = device.recording();
+    let scratch = Scratch::new(recording.base()).expect("a scratch file");
+    let mut replay = recording.replay();
+    let mut known = HashSet::new();
+    let events = recording.events().len();
+    let mut judged = Judged { events, states: 0 };
+    for cut in 0..=events {
+        let seed = cut as u64;
+        let mut ways = vec![Kept::All, Kept::None, Kept::Some { seed }, Kept::Torn { seed }];
+        ways.extend((1..5).map(|n| Kept::Torn { seed: seed + 1000 * n }));
+        ways.push(Kept::Some { seed: seed + 500 });
+        if cut > 0 && matches!(recording.events()[cut - 1], Event::DurableWrite { .. }) {
+            ways.push(Kept::Unended { seed });
+        }
+        for kept in ways {
+            let state = replay.state(cut, kept);
+            if !known.insert(digest(&state)) {
+                continue;
+            }
+            judged.states += 1;
+            let context = format!("cut {cut} of {events}, {kept:?}");
+            let recovered = Arc::new(state.fork());
+            recover(&(recovered.clone() as Arc<dyn Device>))
+                .unwrap_or_else(|error| panic!("{context}: recover: {error}"));
+            judge(&scratch, &recovered, &before, &format!("{context}, recovered"));
+            let again = Arc::new(state);
+            change(again.clone()).unwrap_or_else(|error| panic!("{context}: again: {error}"));
+            judge(&scratch, &again, &before, &format!("{context}, run again"));
+            check(scratch.put(&again).expect("a scratch file"));
+        }
+    }
+    judged
+}
+
+fn judge(scratch: &Scratch, state: &Arc<OverlayDevice>, before: &Listing, context: &str) {
+    scratch.put(state).expect("a scratch file").assert_clean(context);
+    let after = seen(Arc::new(state.fork()));
+    same(before, &after, context);
+}
+
+/// Compares contents; what a move of blocks changes is left out.
+#[track_caller]
+pub fn same(before: &Listing, after: &Listing, context: &str) {
+    let differences = contents(before.clone()).differences(&contents(after.clone()));
+    assert!(differences.is_empty(), "{context}:\n  {}", differences.join("\n  "));
+}
+
+fn contents(mut listing: Listing) -> Listing {
+    for entry in listing.entries.values_mut() {
+        (entry.ino, entry.sectors) = (None, None);
+    }
+    listing
+}

@@ -1,0 +1,203 @@
+//! Settings: seen by dumpe2fs and the kernel, cut at every write.
+
+mod states;
+
+use lanefs_device::Device;
+use lanefs_offline::{
+    Error, FeatureChange, Image, JournalChange, OptionChange, Reserved, Settings,
+};
+use lanefs_ondisk::features::Features;
+use lanefs_ondisk::superblock::{DefaultMountOptions, OnError};
+use states::{at_every_cut, dumpe2fs, filled, in_memory};
+use std::sync::Arc;
+
+const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";
+const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
+/// Several groups, so that a torn superblock has backups that vouch for it.
+const OPTIONS: &str = "-b 1024 -J size=1 -N 2000 -g 2048";
+const SIZE: &str = "14M";
+
+fn tune(device: Arc<dyn Device>, settings: &Settings) -> Result<(), Error> {
+    Image::open(device)?.tune(settings)
+}
+
+fn feature(name: &str) -> Features {
+    Features::by_name(name).expect("a feature")
+}
+
+fn setting(name: &str) -> FeatureChange {
+    FeatureChange { set: feature(name), ..FeatureChange::default() }
+}
+
+fn clearing(name: &str) -> FeatureChange {
+    FeatureChange { clear: feature(name), ..FeatureChange::default() }
+}
+
+fn all() -> Settings {
+    Settings {
+        label: Some(b"label of 16 byte".to_vec()),
+        uuid: Some(UUID),
+        reserved: Some(Reserved::Percent(10.0)),
+        reserved_uid: Some(7),
+        reserved_gid: Some(8),
+        on_error: Some(OnError::ReadOnly),
+        mount_count: Some(5),
+        max_mount_count: Some(Some(30)),
+        check_interval: Some(86_400),
+        last_checked: Some(1_000_000_000),
+        last_mounted: Some(b"/srv".to_vec()),
+        default_options: vec![
+            OptionChange {
+                options: DefaultMountOptions::DISCARD,
+                mask: DefaultMountOptions::DISCARD,
+            },
+            OptionChange { options: DefaultMountOptions::empty(), mask: DefaultMountOptions::ACL },
+        ],
+        stride: Some(16),
+        stripe_width: Some(64),
+        hash: Some(2),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn dumpe2fs_shows_every_setting_and_the_kernel_mounts_it() {
+    let Some(image) = filled(OPTIONS, SIZE, 2) else { return };
+    tune(image.device(), &all()).expect("the settings");
+    image.assert_clean("tuned");
+    let fields = dumpe2fs(&image);
+    for (name, value) in [
+        ("Filesystem volume name", "label of 16 byte"),
+        ("Filesystem UUID", UUID_TEXT),
+        ("Reserved block count", "1433"),
+        ("Reserved blocks uid", "7 (user lp)"),
+        ("Reserved blocks gid", "8 (group mail)"),
+        ("Errors behavior", "Remount read-only"),
+        ("Mount count", "5"),
+        ("Maximum mount count", "30"),
+        ("Check interval", "86400 (1 day)"),
+        ("Last mounted on", "/srv"),
+        ("Default mount options", "user_xattr discard"),
+        ("RAID stride", "16"),
+        ("RAID stripe width", "64"),
+        ("Default directory hash", "tea"),
+    ] {
+        assert_eq!(fields.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    if let Some(mount) = image.kernel_mount("") {
+        mount.unmount();
+    }
+    image.assert_clean("tuned, and mounted by the kernel");
+}
+
+#[test]
+fn settings_cut_at_every_write_are_there_after_another_run() {
+    let Some(image) = filled(OPTIONS, SIZE, 2) else { return };
+    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &all()), &|image| {
+        let fields = dumpe2fs(image);
+        assert_eq!(fields["Filesystem UUID"], UUID_TEXT);
+        assert_eq!(fields["Filesystem volume name"], "label of 16 byte");
+    });
+    println!("{judged:?}");
+}
+
+#[test]
+fn a_uuid_needs_a_seed_and_the_seed_may_be_set_with_it() {
+    let options = format!("{OPTIONS} -O ^metadata_csum_seed");
+    let Some(image) = filled(&options, SIZE, 2) else { return };
+    let alone = Settings { uuid: Some(UUID), ..Settings::default() };
+    let refused = tune(image.device(), &alone).expect_err("a refusal").to_string();
+    assert!(refused.contains("metadata_csum_seed"), "{refused}");
+    let both = Settings { features: setting("metadata_csum_seed"), ..alone };
+    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &both), &|image| {
+        assert_eq!(dumpe2fs(image)["Filesystem UUID"], UUID_TEXT);
+    });
+    println!("{judged:?}");
+    tune(image.device(), &both).expect("the settings");
+    if let Some(mount) = image.kernel_mount("") {
+        mount.unmount();
+    }
+    image.assert_clean("a new UUID");
+    let back = Settings { features: clearing("metadata_csum_seed"), ..Settings::default() };
+    let refused = tune(image.device(), &back).expect_err("a refusal").to_string();
+    assert!(refused.contains("UUID has changed"), "{refused}");
+}
+
+#[test]
+fn with_gdt_csum_a_uuid_changes_every_descriptor_in_one_transaction() {
+    let options = format!("{OPTIONS} -O ^metadata_csum,^metadata_csum_seed,uninit_bg");
+    let Some(image) = filled(&options, SIZE, 2) else { return };
+    let settings = Settings { uuid: Some(UUID), ..Settings::default() };
+    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &settings), &|image| {
+        assert_eq!(dumpe2fs(image)["Filesystem UUID"], UUID_TEXT);
+    });
+    println!("{judged:?}");
+}
+
+#[test]
+fn what_needs_a_rewrite_is_refused_by_name() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    for name in ["metadata_csum", "64bit", "resize_inode", "flex_bg", "extent", "sparse_super"] {
+        let settings = Settings { features: clearing(name), ..Settings::default() };
+        let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
+        assert!(refused.starts_with(&format!("{name} cannot be cleared")), "{refused}");
+    }
+    for name in ["quota", "encrypt", "mmp", "casefold", "bigalloc", "inline_data", "verity"] {
+        let settings = Settings { features: setting(name), ..Settings::default() };
+        let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
+        assert!(refused.starts_with(&format!("{name} cannot be set")), "{refused}");
+    }
+    let settings = Settings { label: Some(vec![b'x'; 17]), ..Settings::default() };
+    assert!(tune(image.device(), &settings).is_err());
+}
+
+fn journal(change: JournalChange) -> Settings {
+    Settings { journal: Some(change), ..Settings::default() }
+}
+
+#[test]
+fn a_journal_is_removed_and_added_and_resized() {
+    let Some(image) = filled(OPTIONS, SIZE, 2) else { return };
+    tune(image.device(), &journal(JournalChange::Remove)).expect("the removal");
+    image.assert_clean("no journal");
+    let fields = dumpe2fs(&image);
+    assert!(!fields["Filesystem features"].contains("has_journal"));
+    assert!(!fields["Filesystem features"].contains("orphan_file"));
+    if let Some(mount) = image.kernel_mount("") {
+        mount.unmount();
+    }
+    tune(image.device(), &journal(JournalChange::Add(Some(1500)))).expect("the journal");
+    image.assert_clean("a journal");
+    assert_eq!(dumpe2fs(&image)["Total journal blocks"], "1500");
+    if let Some(mount) = image.kernel_mount("") {
+        std::fs::write(mount.path().join("by-the-kernel"), b"text").expect("a file");
+        mount.unmount();
+    }
+    image.assert_clean("used by the kernel");
+    tune(image.device(), &journal(JournalChange::Add(Some(1100)))).expect("a smaller journal");
+    image.assert_clean("a smaller journal");
+    assert_eq!(dumpe2fs(&image)["Total journal blocks"], "1100");
+    let refused = tune(image.device(), &journal(JournalChange::Add(Some(100))));
+    assert!(refused.is_err());
+}
+
+#[test]
+fn removing_a_journal_can_be_cut_at_every_write() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let remove = journal(JournalChange::Remove);
+    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &remove), &|image| {
+        assert!(!dumpe2fs(image)["Filesystem features"].contains("has_journal"));
+    });
+    println!("{judged:?}");
+}
+
+#[test]
+fn adding_a_journal_can_be_cut_at_every_write() {
+    let options = "-b 1024 -N 2000 -g 2048 -O ^has_journal";
+    let Some(image) = filled(options, SIZE, 1) else { return };
+    let add = journal(JournalChange::Add(Some(1200)));
+    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
+        assert_eq!(dumpe2fs(image)["Total journal blocks"], "1200");
+    });
+    println!("{judged:?}");
+}
