@@ -1,4 +1,4 @@
-//! Recovery: of crash states of a workload, cut again at every write of its own.
+//! Recovers crash states of a workload, and crash states of the recovery itself.
 
 mod states;
 

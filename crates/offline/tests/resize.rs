@@ -1,4 +1,4 @@
-//! Sizes: compared with resize2fs, used by the kernel, cut at every write.
+//! Tests of sizes: compared with resize2fs, used by the kernel, and crashed at every write.
 
 mod states;
 
@@ -9,7 +9,7 @@ use states::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Options of mke2fs, block size, megabytes before, megabytes after.
+/// Options for mke2fs, block size, megabytes before, megabytes after.
 const GROWN: [(&str, u64, u64, u64); 9] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),

@@ -1,4 +1,4 @@
-//! Settings: seen by dumpe2fs and the kernel, cut at every write.
+//! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
 
 mod states;
 
