@@ -71,11 +71,11 @@ fn cut((options, block_size, before, after): (&str, u64, u64, u64)) {
     let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
     lengthen(&image, after);
     let change = |device| grow(device, block_size, after).map(|_| ());
-    let judged = at_every_cut(in_memory(&image), &change, &|image| {
+    let checked = at_every_cut(in_memory(&image), &change, &|image| {
         let blocks: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
         assert!(blocks > ((after - 4) << 20) / block_size, "{blocks}");
     });
-    println!("{options}: {judged:?}");
+    println!("{options}: {checked:?}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn digest(state: &OverlayDevice) -> u64 {
 
 /// The number of checked states.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Judged {
+pub struct Checked {
     /// Events of the recording.
     pub events: usize,
     /// Distinct states.
@@ -89,7 +89,7 @@ pub struct Judged {
 /// writes kept (a kill), with none, with some, with torn ones. In each state `recover` must make a
 /// file system in which e2fsck finds nothing, with the same contents, and so must `change` when it
 /// runs again. `check` checks the final image.
-pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Judged {
+pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Checked {
     let before = seen(base.clone());
     let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&base).expect("memory"));
     let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
@@ -99,7 +99,7 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     let mut replay = recording.replay();
     let mut known = HashSet::new();
     let events = recording.events().len();
-    let mut judged = Judged { events, states: 0 };
+    let mut checked = Checked { events, states: 0 };
     for cut in 0..=events {
         let seed = cut as u64;
         let mut ways = vec![Kept::All, Kept::None, Kept::Some { seed }, Kept::Torn { seed }];
@@ -113,22 +113,22 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
             if !known.insert(digest(&state)) {
                 continue;
             }
-            judged.states += 1;
+            checked.states += 1;
             let context = format!("cut {cut} of {events}, {kept:?}");
             let recovered = Arc::new(state.fork());
             recover(&(recovered.clone() as Arc<dyn Device>))
                 .unwrap_or_else(|error| panic!("{context}: recover: {error}"));
-            judge(&scratch, &recovered, &before, &format!("{context}, recovered"));
+            check_state(&scratch, &recovered, &before, &format!("{context}, recovered"));
             let again = Arc::new(state);
             change(again.clone()).unwrap_or_else(|error| panic!("{context}: again: {error}"));
-            judge(&scratch, &again, &before, &format!("{context}, run again"));
+            check_state(&scratch, &again, &before, &format!("{context}, run again"));
             check(scratch.put(&again).expect("a scratch file"));
         }
     }
-    judged
+    checked
 }
 
-fn judge(scratch: &Scratch, state: &Arc<OverlayDevice>, before: &Listing, context: &str) {
+fn check_state(scratch: &Scratch, state: &Arc<OverlayDevice>, before: &Listing, context: &str) {
     scratch.put(state).expect("a scratch file").assert_clean(context);
     let after = seen(Arc::new(state.fork()));
     same(before, &after, context);
