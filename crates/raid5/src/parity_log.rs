@@ -34,9 +34,9 @@
 //!
 //! Each result is right because no entry is unfinished: the newest header restores the parity that
 //! its rows have already, and the data of the first unit is written later. Writing the first unit
-//! directly over the previous lap would be wrong: it may keep the oldest header at the first byte
-//! and tear the newest one after it. Then recovery would use the oldest header, whose rows have
-//! changed since.
+//! directly over the previous lap would be wrong: a crash may then leave the oldest header at the
+//! first byte and tear the newest one after it. Then recovery would use the oldest header, whose
+//! rows have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the
 //! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
