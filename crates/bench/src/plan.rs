@@ -59,8 +59,8 @@ impl Plan {
                 let files = u64::from(scale.tree.files()).max(1);
                 // On average half of a file's last block is unused.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // One tree more than the number of new files requires: a thread starts a tree as
-                // long as any new files are left.
+                // One tree more than the new files need: a thread starts another tree as long as
+                // any new files are left.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }

@@ -1,4 +1,5 @@
-//! `lanefs recover`, `tune`, `trim`, `clone` and `resize`: exit codes, words, images in use.
+//! Tests of `lanefs recover`, `tune`, `trim`, `clone` and `resize`: exit codes, messages, images in
+//! use.
 
 mod mounting;
 

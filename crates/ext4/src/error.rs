@@ -110,7 +110,7 @@ pub enum Error {
     #[error("no such offset")]
     NoSuchOffset,
     /// The file was not opened for this operation.
-    #[error("file not open for this")]
+    #[error("file not opened for this operation")]
     BadDescriptor,
     /// The object is in use.
     #[error("device or resource busy")]

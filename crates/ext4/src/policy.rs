@@ -39,7 +39,7 @@ pub enum Purpose {
     /// To use the file system: the time of the last mount and the number of mounts change.
     #[default]
     Use,
-    /// To replay the log and finish the orphans alone, as e2fsck does: both stay as they are.
+    /// Only to replay the log and finish the orphans, as e2fsck does: neither changes.
     Recovery,
 }
 

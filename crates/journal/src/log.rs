@@ -149,8 +149,8 @@ impl LogWriter {
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The log's start stays as it is in memory, so this write at most repeats a failed
-    /// one.
+    /// and e2fsck. Of the other fields it writes the values in memory, so it may repeat an update
+    /// of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)

@@ -1,4 +1,4 @@
-//! One transaction of a program that has the file system to itself: no threads, no running
+//! One transaction of a program that is the only user of a file system: no threads, no running
 //! transaction, and the log is empty before and after.
 //!
 //! The order is that of [`crate::commit`]: log blocks, flush, commit block, writes in place, flush,
@@ -50,10 +50,10 @@ impl Single {
         Ok(Single { device, flusher, writer, block_size, tid, images })
     }
 
-    /// Returns an error if a transaction of so many images does not fit into `log`.
+    /// Returns an error if a transaction with this number of images does not fit into `log`.
     ///
     /// # Errors
-    /// [`Error::TooBig`], and those of a log that cannot be written.
+    /// [`Error::TooBig`], and errors of a log that cannot be written.
     pub fn check_fits(
         device: &dyn Device,
         block_size: BlockSize,

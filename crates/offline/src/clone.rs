@@ -1,4 +1,5 @@
-//! Copies an image: by sharing its blocks, or the parts that hold data, or those in use.
+//! Copies an image: shares its blocks with the copy, or copies the parts with data or the blocks in
+//! use.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -22,23 +23,23 @@ const OVERLAY_CAP: u64 = 2 << 30;
 pub enum Copied {
     /// The host's file system shares the blocks until one side writes (FICLONE).
     Shared,
-    /// Everything that is not a hole of the file.
+    /// The parts of the file that are not holes were copied.
     Data {
         /// Bytes read.
         bytes: u64,
     },
-    /// The blocks in use, and nothing else.
+    /// Only the blocks in use were copied.
     Used {
         /// Bytes read.
         bytes: u64,
     },
 }
 
-/// Copies the file `from` to the new file `to`: by FICLONE where the host's file system can, else
-/// without holes.
+/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports it,
+/// else without its holes.
 ///
 /// # Errors
-/// Those of the host.
+/// Errors of the host.
 pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
     if rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(Copied::Shared);
@@ -50,7 +51,7 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
         let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
-            // A file system that does not know holes.
+            // The file system does not support holes.
             Err(Errno::INVAL) => at,
             Err(error) => return Err(error.into()),
         };
@@ -66,7 +67,7 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
     Ok(Copied::Data { bytes })
 }
 
-/// Copies `device` to the new file `to`, without runs of zeros; `used`: the blocks in use alone.
+/// Copies `device` to the new file `to`, without runs of zeros; with `used` only the blocks in use.
 ///
 /// # Errors
 /// [`Error::Ext4`], and [`Error::Refused`] with the host's error on `to`.
@@ -87,7 +88,8 @@ pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Co
     Ok(if used { Copied::Used { bytes } } else { Copied::Data { bytes } })
 }
 
-/// The runs of bytes that hold blocks in use once the log is replayed, the log among them.
+/// Returns the byte ranges of the blocks that are in use after a replay of the log, including the
+/// log itself.
 fn used_bytes(device: &Arc<dyn Device>) -> Result<Vec<(u64, u64)>, Error> {
     let superblock = Primary::read(&**device)?.superblock;
     let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
@@ -119,8 +121,8 @@ fn copy_range(
     Ok(())
 }
 
-/// Writes the grains that are not all zeros, adjacent ones together: the file is new, and has zeros
-/// elsewhere.
+/// Writes the grains that are not all zeros, adjacent ones together. The rest of the new file stays
+/// zeros.
 fn write_data(to: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut from: Option<usize> = None;
     for (n, grain) in bytes.chunks(GRAIN).enumerate() {

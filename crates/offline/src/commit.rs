@@ -1,11 +1,12 @@
 //! Writes the changes of an image together.
 //!
-//! Orders, and the crash that each prevents:
-//! - *`needs_recovery` durable, then the transaction*: a program that does not look into the log of
-//!   a clean file system would take blocks that are half written for whole.
-//! - *transaction durable, then writes in place*: a crash in the middle leaves them to the replay.
-//! - *writes in place, log marked empty, then `needs_recovery` cleared*: a superblock that is clean
-//!   has nothing left in its log.
+//! The order of the writes, and the crash that makes it necessary:
+//! - *`needs_recovery` durable, then the transaction*: a program that finds the file system clean
+//!   does not read the log, and would take half-written blocks for whole ones.
+//! - *transaction durable, then writes in place*: after a crash during the writes in place, a
+//!   replay completes them.
+//! - *writes in place, log marked empty, then `needs_recovery` cleared*: if the superblock is
+//!   clean, the log has nothing left to replay.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -21,21 +22,21 @@ use lanefs_ondisk::{Block, Group, Ino};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// When the superblock on the device says that the log must be replayed.
+/// When the superblock on the device gets the mark that the log must be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Announced {
-    /// Before the transaction is written: the log counts from its commit block on.
+    /// Before the transaction is written: the transaction is valid from its commit block on.
     Before,
-    /// After the transaction: the write of the superblock decides.
+    /// After the transaction: it is valid only after the write of the superblock.
     After,
 }
 
 impl Image {
-    /// Writes all changes: after a crash, all of them are there or none, once the log is replayed.
+    /// Writes all changes. After a crash and a replay of the log, all of them are present, or none.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the changes do not fit into the log, or if there is none and more than
-    /// the superblock changes; nothing was written then. [`Error::Ext4`] if the device fails.
+    /// [`Error::Journal`] if the changes do not fit into the log, or if there is no log and more
+    /// than the superblock changes; nothing was written then. [`Error::Ext4`] if the device fails.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = self.log()?;
@@ -54,8 +55,8 @@ impl Image {
         Ok(())
     }
 
-    /// Commits the changes, of which the journal is one, to the new journal, whose inode is in
-    /// place: it counts once the superblock names it.
+    /// Commits the changes to a new journal, which is one of them; its inode is in place already.
+    /// The transaction is valid once the superblock names the journal.
     pub(crate) fn commit_to_new_journal(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL)?;
@@ -64,7 +65,7 @@ impl Image {
         Ok(())
     }
 
-    /// Encodes all changes but the superblock into blocks.
+    /// Encodes all changes except the superblock into blocks.
     pub(crate) fn encode(&mut self) -> Result<(), Error> {
         self.encode_bitmaps()?;
         self.encode_descriptors()?;
@@ -72,7 +73,7 @@ impl Image {
         Ok(())
     }
 
-    /// What was to be written is on the device.
+    /// Records that all changes are on the device.
     pub(crate) fn is_written(&mut self) {
         self.found = self.superblock.clone();
         self.described = self.descriptors.clone();
@@ -146,8 +147,8 @@ impl Image {
                 images.insert(place, self.patched(images.get(&place), place, 0, &backup)?);
             }
         }
-        // A replay accepts no block beyond the end that the file system has until then. Such blocks
-        // belong to nothing yet, so they need no log.
+        // A replay refuses blocks beyond the present end of the file system. They need no log,
+        // since nothing refers to them yet.
         let beyond = images.split_off(&Block(self.found.geometry().block_count()));
         let images: Vec<(Block, Arc<[u8]>)> =
             images.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();
@@ -202,8 +203,9 @@ impl Image {
         Ok(self.device.flush()?)
     }
 
-    /// Writes the superblock and its backups, one backup before the others: until the last write
-    /// there is a whole backup that agrees with the primary one, the old or the new.
+    /// Writes the superblock and its backups: one backup before the primary superblock and the
+    /// others after it. So until the last write some intact backup agrees with the primary
+    /// superblock, old or new.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();
@@ -224,7 +226,8 @@ impl Image {
         Ok(self.device.write_at(offset, &self.backup(group)?.encode())?)
     }
 
-    /// The superblock as a backup has it: with its group's number, and never clean.
+    /// Returns the superblock as a backup stores it: with the number of its group, and never marked
+    /// clean.
     fn backup(&self, group: Group) -> Result<Superblock, Error> {
         let mut raw = self.superblock.raw().clone();
         raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
@@ -233,7 +236,7 @@ impl Image {
         Ok(backup)
     }
 
-    /// Returns a group's block bitmap to be changed.
+    /// Returns a group's block bitmap, to be changed.
     pub(crate) fn bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
         let bitmap = self.block_bitmap(group)?;
         Ok(self.bitmaps.entry(group).or_insert(bitmap))

@@ -1,8 +1,8 @@
-//! Makes a file system larger: new groups behind the last one.
+//! Makes a file system larger, by new groups after the last one.
 //!
-//! Everything in the new part is written first; it belongs to nothing until the superblock says so.
-//! The rest is one transaction: descriptors, resize inode, superblock. Descriptors come into blocks
-//! that the resize inode reserves; without a resize inode, into the new groups (`meta_bg`).
+//! The new part is written first; nothing refers to it until the superblock does. The rest is one
+//! transaction: descriptors, resize inode, superblock. Descriptors are placed in blocks that the
+//! resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
 
 use crate::error::Error;
 use crate::image::Image;
@@ -16,17 +16,17 @@ use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// The fewest data blocks of a last group; a shorter one is left out, as by mke2fs.
+/// The smallest number of data blocks in a last group; a shorter group is left out, as in mke2fs.
 const MIN_LAST_GROUP: u64 = 50;
 /// The slot of the double indirect block in the resize inode's block field.
 const DOUBLE_INDIRECT: usize = 13;
 
 impl Image {
-    /// Makes the file system larger, to at most `blocks` blocks, which the device must have.
-    /// Returns the number of blocks that it has then.
+    /// Makes the file system larger, to at most `blocks` blocks; the device must have that size.
+    /// Returns the new number of blocks.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Journal`] before anything that is in use is written.
+    /// [`Error::Refused`] and [`Error::Journal`], before any block in use is written.
     pub fn grow(&mut self, blocks: u64) -> Result<u64, Error> {
         let old = self.geometry();
         let device = self.device.len() >> old.block_size().bits();
@@ -112,7 +112,8 @@ impl Image {
         Ok(Superblock::from_raw(raw)?)
     }
 
-    /// Takes `more` descriptor blocks out of the reserve, or puts the new ones into the new groups.
+    /// Takes `more` blocks for descriptors out of the reserve, or places the new descriptors in the
+    /// new groups.
     fn make_room_for_descriptors(&self, raw: &mut RawSuperblock, more: u64) -> Result<(), Error> {
         let features = self.superblock.features();
         if features.incompat.contains(Incompat::META_BG) {
@@ -134,7 +135,7 @@ impl Image {
         Ok(())
     }
 
-    /// Frees the blocks that the last group gets.
+    /// Frees the blocks that are added to the last group.
     fn extend_last_group(&mut self, new: &Geometry) -> Result<(), Error> {
         let old = self.geometry();
         let last = Group(old.group_count() - 1);
@@ -174,7 +175,7 @@ impl Image {
         Ok(())
     }
 
-    /// Lets the resize inode reserve what is left of the reserve, in the new groups too.
+    /// Makes the resize inode reserve the remaining descriptor blocks, in the new groups too.
     fn set_resize_inode(&mut self, old: &Geometry) -> Result<(), Error> {
         let new = self.geometry();
         if !new.features().compat.contains(Compat::RESIZE_INODE) {
@@ -200,7 +201,8 @@ impl Image {
         self.put_inode(Ino::RESIZE, &inode)
     }
 
-    /// Clears the blocks of the new groups' superblocks, which have room behind it.
+    /// Clears the blocks that contain the new groups' superblocks, since a superblock does not fill
+    /// its block.
     fn zero_new_heads(&mut self, old: &Geometry) -> Result<(), Error> {
         let new = self.geometry();
         for group in new.backups().filter(|group| group.0 >= old.group_count()) {
@@ -210,8 +212,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the copies of the descriptors, before the transaction: a copy has all groups of the
-    /// smaller file system too.
+    /// Writes the copies of the descriptors, before the transaction. They are valid for the smaller
+    /// file system too, whose groups they all contain.
     fn copy_descriptors(&mut self) -> Result<(), Error> {
         self.encode()?;
         let geometry = self.geometry();
@@ -229,7 +231,7 @@ impl Image {
     }
 }
 
-/// The blocks that hold no files: superblocks, descriptors, bitmaps, tables.
+/// Returns the number of blocks that hold no files: superblocks, descriptors, bitmaps, tables.
 fn overhead(geometry: &Geometry) -> u64 {
     let groups = (0..geometry.group_count()).map(Group);
     let heads: u64 = groups.map(|group| u64::from(geometry.group_overhead(group))).sum();

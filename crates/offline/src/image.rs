@@ -1,4 +1,5 @@
-//! A file system that no other program uses: its structures, and the changes not yet written.
+//! A file system that no other program uses: its structures, and the changes that are not written
+//! yet.
 
 use crate::error::Error;
 use lanefs_device::Device;
@@ -32,7 +33,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads superblock and descriptors, in whatever condition.
+    /// Reads superblock and descriptors; the file system need not be clean.
     pub(crate) fn load(device: Arc<dyn Device>) -> Result<Image, Error> {
         let superblock = Primary::read(&*device)?.superblock;
         let geometry = superblock.geometry();
@@ -48,12 +49,12 @@ impl Image {
         })
     }
 
-    /// The superblock, with the changes not yet written.
+    /// Returns the superblock, with the changes that are not written yet.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Sizes and positions, with the changes not yet written.
+    /// Returns sizes and positions, with the changes that are not written yet.
     pub fn geometry(&self) -> Geometry {
         self.superblock.geometry()
     }
@@ -74,7 +75,7 @@ impl Image {
         self.geometry().block_size().bytes()
     }
 
-    /// Returns a block with the changes not yet written.
+    /// Returns a block, with the changes that are not written yet.
     pub(crate) fn block(&self, block: Block) -> Result<Vec<u8>, Error> {
         if let Some(bytes) = self.blocks.get(&block) {
             return Ok(bytes.clone());
@@ -92,7 +93,7 @@ impl Image {
         found.ok_or_else(|| lanefs_ext4::Error::Stale.into())
     }
 
-    /// Returns the block of the inode table that holds `ino`, and where in it.
+    /// Returns the block of the inode table that contains `ino`, and the bytes of the inode in it.
     fn place_of(&self, ino: Ino) -> Result<(Block, std::ops::Range<usize>), Error> {
         let geometry = self.geometry();
         let place = geometry.inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
@@ -109,7 +110,7 @@ impl Image {
         Ok(Inode::decode(record, ino, &self.geometry(), self.checksums())?)
     }
 
-    /// Changes an inode. Bytes after its fields, which hold attributes, stay.
+    /// Changes an inode. The bytes after its fields, which hold attributes, do not change.
     pub(crate) fn put_inode(&mut self, ino: Ino, inode: &Inode) -> Result<(), Error> {
         let (block, range) = self.place_of(ino)?;
         let mut bytes = self.block(block)?;
@@ -161,7 +162,7 @@ impl Image {
         self.read_bitmap(group, self.descriptor(group)?)
     }
 
-    /// Returns the block bitmap of a group as it is on the device, if it is to be changed.
+    /// Returns the block bitmap of a group as it is on the device, if the bitmap is to be changed.
     pub(crate) fn described_bitmap(&self, group: Group) -> Result<Option<Bitmap>, Error> {
         match self.described.get(group.0 as usize) {
             Some(desc) if self.bitmaps.contains_key(&group) => {
@@ -182,7 +183,7 @@ impl Image {
     }
 }
 
-/// Reads the nodes of extent trees, and remembers where they lie.
+/// Reads the nodes of extent trees, and records their blocks.
 pub(crate) struct ImageNodes<'i> {
     pub(crate) image: &'i Image,
     pub(crate) ino: Ino,

@@ -1,14 +1,16 @@
 //! Adds and removes the journal.
 //!
-//! - *Adding*: an empty log in free blocks; the journal's inode; in the new log, a transaction with
-//!   everything else; the superblock that names the journal and asks for the replay.
-//! - *Removing*: the superblock without a journal, not clean; the bitmaps; the superblock, clean;
-//!   the inode.
+//! - *Adding* writes, in this order: an empty log in free blocks; the journal's inode; in the new
+//!   log, a transaction with all other changes; the superblock, which then names the journal and
+//!   requests a replay.
+//! - *Removing* writes, in this order: the superblock without a journal, and not clean; the
+//!   bitmaps; the superblock, marked clean; the inode.
 //!
-//! In between the inode is in use and the superblock names no journal. That is harmless, since a
-//! reserved inode is read only if the superblock names it. [`crate::recover`] ends it: it clears the
-//! inode and, if the superblock is not clean, frees the blocks before. That is safe only if no
-//! other program has written since: the inode's time is then the superblock's.
+//! During both, the inode is in use while the superblock names no journal. That is harmless, since
+//! the inode is reserved and is read only if the superblock names it. After a crash,
+//! [`crate::recover`] removes the rest: if the superblock is not clean it frees the journal's
+//! blocks, and then it clears the inode. That is safe only if no other program has written since,
+//! which is so if the inode and the superblock have the same time.
 
 use crate::commit::seconds;
 use crate::error::Error;
@@ -24,13 +26,13 @@ use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino, Time};
 
-/// The kind of copy of the journal's place in the superblock: `EXT3_JNL_BACKUP_BLOCKS`.
+/// The kind of the copy of the journal's block field in the superblock: `EXT3_JNL_BACKUP_BLOCKS`.
 const BACKUP_BLOCKS: u8 = 1;
-/// The fewest blocks of a journal: `JBD2_MIN_JOURNAL_BLOCKS`.
+/// The smallest number of blocks of a journal: `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
 
 impl Image {
-    /// Returns whether the journal's inode is in use without a journal.
+    /// Returns whether the journal's inode is in use although there is no journal.
     pub(crate) fn has_half_journal(&self) -> Result<bool, Error> {
         if self.superblock.journal().is_some() {
             return Ok(false);
@@ -39,7 +41,7 @@ impl Image {
         Ok(!inode.is_blank() || inode.block != [0; 60])
     }
 
-    /// Ends an interrupted adding or removing.
+    /// Completes or undoes an addition or removal that was interrupted.
     ///
     /// # Errors
     /// [`Error::NeedsCheck`] if another program has written since.
@@ -72,10 +74,10 @@ impl Image {
     }
 }
 
-/// Adding.
+/// Adds a journal.
 impl Image {
-    /// Adds a journal of so many blocks, or of mke2fs's choice; a journal of another length is
-    /// removed before.
+    /// Adds a journal of this many blocks, or of the size that mke2fs chooses. A journal of another
+    /// length is removed before.
     pub(crate) fn replace_journal(&mut self, blocks: Option<u32>) -> Result<(), Error> {
         let all = self.geometry().block_count();
         let blocks = blocks.unwrap_or_else(|| mkfs::journal_blocks(all).max(MIN_BLOCKS));
@@ -115,7 +117,7 @@ impl Image {
         let size = inode.size;
         let root = inode.block;
         self.put_inode(Ino::JOURNAL, &inode)?;
-        // The bitmaps stay for the transaction: nothing else is written before it.
+        // The bitmaps are left for the transaction: nothing else is written before it.
         let bitmaps = std::mem::take(&mut self.bitmaps);
         self.write_blocks_in_place()?;
         self.bitmaps = bitmaps;
@@ -139,7 +141,7 @@ impl Image {
         self.commit_to_new_journal()
     }
 
-    /// Zeroes the blocks, which are free, and writes a journal superblock into the first.
+    /// Zeroes the blocks, which are free, and writes a journal superblock into the first one.
     fn write_empty_log(&self, runs: &[(Block, u32)], blocks: u32) -> Result<(), Error> {
         let block_size = self.geometry().block_size();
         for (start, len) in runs {
@@ -186,7 +188,7 @@ impl Image {
         Ok(inode)
     }
 
-    /// Gives an inode these extents, and returns how many blocks its tree takes.
+    /// Sets the extents of an inode; returns the number of blocks of its tree.
     fn build_tree(
         &mut self,
         ino: Ino,
@@ -227,10 +229,10 @@ impl Image {
     }
 }
 
-/// A journal for one change.
+/// Uses a journal for one change.
 impl Image {
-    /// Makes a change of a file system that has no journal: with one, which is removed again. A
-    /// crash may leave the journal there.
+    /// Makes a change of a file system without a journal: adds one, and removes it afterwards.
+    /// After a crash the journal may still be there.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
@@ -242,9 +244,9 @@ impl Image {
     }
 }
 
-/// Removing.
+/// Removes the journal.
 impl Image {
-    /// Removes the journal, and the orphan file, which is of no use without it.
+    /// Removes the journal, and the orphan file, which is useless without it.
     pub(crate) fn remove_journal(&mut self) -> Result<(), Error> {
         if self.superblock.orphan_file().is_some() {
             self.remove_orphan_file()?;
@@ -252,7 +254,7 @@ impl Image {
         self.remove_journal_alone()
     }
 
-    /// Frees the orphan file in one transaction. It has no entry, since the image is clean.
+    /// Frees the orphan file in one transaction. The file has no entries, since the image is clean.
     fn remove_orphan_file(&mut self) -> Result<(), Error> {
         let Some(ino) = self.superblock.orphan_file() else { return Ok(()) };
         let inode = self.inode(ino)?;
@@ -308,7 +310,8 @@ impl Image {
     }
 
     /// Frees the blocks of the journal that the superblock no longer names, and marks the file
-    /// system clean. A part of them may be free already, and checksums in between be wrong.
+    /// system clean. After an interruption some of them may be free already, and checksums of
+    /// bitmaps may be wrong.
     fn free_old_journal(&mut self, inode: &Inode) -> Result<(), Error> {
         let (map, nodes) = self.map(Ino::JOURNAL, inode)?;
         let extents = map.iter().map(|extent| (extent.block, u64::from(extent.len)));
@@ -336,7 +339,7 @@ impl Image {
         Ok(())
     }
 
-    /// The block bitmap of a group, whatever its checksum.
+    /// Returns the block bitmap of a group, even if its checksum is wrong.
     fn unchecked_bitmap(&self, group: Group) -> Result<Bitmap, Error> {
         let desc = self.descriptor(group)?;
         let bits = self.geometry().clusters_in_group(group).unwrap_or(0);

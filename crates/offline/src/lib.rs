@@ -1,11 +1,10 @@
-//! Changes of an ext4 file system that is not mounted: recovery after a crash, settings, journal,
-//! free space, size.
+//! Changes an ext4 file system that is not mounted: recovery after a crash, settings, journal, free
+//! space, size.
 //!
-//! An [`Image`] is a clean file system of which this program has the only use. A change collects
-//! the new contents of blocks in memory and commits them together: as one transaction of the file
-//! system's own journal, which the kernel, e2fsck and Lanefs replay after a crash. The file system
-//! is then as before the change or as after it. `docs/images.md` describes what each change
-//! promises.
+//! An [`Image`] is a clean file system that only this program uses. A change collects the new
+//! contents of blocks in memory and commits them together, as one transaction of the file system's
+//! own journal, which the kernel, e2fsck and Lanefs replay after a crash. So after a crash either
+//! the whole change was made or nothing. `docs/images.md` describes what each change promises.
 #![forbid(unsafe_code)]
 
 mod clone;

@@ -7,11 +7,11 @@ use lanefs_device::Device;
 use std::sync::Arc;
 
 impl Image {
-    /// Opens the file system on `device` for changes. Recovers it first, if a crash left it with
-    /// something to replay.
+    /// Opens the file system on `device` for changes. Recovers it first, if a crash made that
+    /// necessary.
     ///
     /// # Errors
-    /// [`Error::NeedsCheck`] if it has errors that a recovery does not mend.
+    /// [`Error::NeedsCheck`] if it has errors that a recovery does not correct.
     pub fn open(device: Arc<dyn Device>) -> Result<Image, Error> {
         let condition = recover(&device)?.after;
         if condition.has_errors {

@@ -1,4 +1,4 @@
-//! Recovery without a use: replays the log, finishes the orphans, marks the file system clean.
+//! Recovery without a mount: replays the log, finishes the orphans, marks the file system clean.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -10,14 +10,14 @@ use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The most memory that a look may take: no log is larger.
+/// The limit of the memory for a replay in memory: no log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
-/// What a crash, or an error, left of a file system.
+/// The condition of a file system after a crash or an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// A crash tore the superblock; another copy vouches for it.
+    /// A crash tore the superblock, and another copy vouches for it.
     pub torn_superblock: bool,
     /// The log must be replayed.
     pub needs_replay: bool,
@@ -25,13 +25,14 @@ pub struct Condition {
     pub transactions: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
-    /// Deleted files and truncations to be finished.
+    /// Number of deleted files to be freed and truncations to be finished.
     pub orphans: u64,
-    /// A journal was being added or removed: its inode is in use, and the superblock names none.
+    /// A journal was being added or removed: its inode is in use, but the superblock names no
+    /// journal.
     pub half_journal: bool,
-    /// Errors were found while it was used: only a check can clear that.
+    /// Errors were found while it was in use: only e2fsck can clear that.
     pub has_errors: bool,
-    /// It has no journal and was not unmounted: only a check can tell whether it is whole.
+    /// It has no journal and was not unmounted: only e2fsck can find out whether it is damaged.
     pub is_unclean: bool,
 }
 
@@ -41,18 +42,18 @@ impl Condition {
         self.torn_superblock || self.needs_replay || self.orphans > 0 || self.half_journal
     }
 
-    /// Returns whether a recovery does not suffice.
+    /// Returns whether a recovery is not sufficient.
     pub fn needs_check(&self) -> bool {
         self.has_errors || self.is_unclean
     }
 }
 
-/// What a recovery found, and what it left.
+/// The result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// The condition before.
     pub before: Condition,
-    /// The condition after: what only a check can mend.
+    /// The condition after, with problems that only e2fsck can correct.
     pub after: Condition,
 }
 
@@ -60,7 +61,7 @@ pub struct Recovered {
 /// memory.
 ///
 /// # Errors
-/// [`Error::Ext4`] if it is no file system, damaged, or cannot be written by Lanefs.
+/// [`Error::Ext4`] if there is no file system, or it is damaged, or Lanefs cannot write it.
 pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
     let Primary { superblock, wholeness } = Primary::read(&**device)?;
     if let Support::Refused(names) | Support::ReadOnly(names) = superblock.support() {
@@ -91,11 +92,11 @@ pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
     Ok(condition)
 }
 
-/// Replays the log, finishes the orphans and marks the file system clean, if it is not. A clean
-/// file system is not written. The numbers and times of mounts stay as they are.
+/// Replays the log, finishes the orphans and marks the file system clean. A file system that is
+/// clean already is not written. The numbers and times of mounts do not change.
 ///
 /// # Errors
-/// As [`look`], and those of writing; it can be called again.
+/// The same as for [`look`], and errors of writing; after an error it can be called again.
 pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
     let before = look(device)?;
     if !before.needs_recovery() {

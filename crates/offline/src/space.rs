@@ -1,4 +1,4 @@
-//! Takes and gives back blocks.
+//! Allocates and frees blocks.
 
 use crate::error::Error;
 use crate::image::{Image, ImageNodes};
@@ -8,16 +8,17 @@ use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::{Block, Corruption, Group, Ino};
 
 impl Image {
-    /// Takes `count` free blocks: in one run if there is one at or behind `goal`, or before it;
-    /// else in as few as the search finds. What was freed since the last commit is not taken.
+    /// Allocates `count` free blocks: in one run if there is one, preferably at `goal` or after it;
+    /// otherwise in few runs. Blocks that were freed since the last commit are not used.
     ///
     /// # Errors
-    /// [`lanefs_ext4::Error::NoSpace`]; nothing was taken then.
+    /// [`lanefs_ext4::Error::NoSpace`]; then nothing was allocated.
     pub(crate) fn claim(&mut self, goal: Block, count: u32) -> Result<Vec<(Block, u32)>, Error> {
         let groups = self.geometry().group_count();
         let first = self.geometry().group_of(goal).map_or(0, |(group, _)| group.0);
         let order: Vec<Group> = (first..groups).chain(0..first).map(Group).collect();
-        // The longest runs first: one whole run, then what is at least half of the rest, and so on.
+        // Longest runs first: one run of all blocks, then runs of at least half of the remaining
+        // blocks, and so on.
         let mut taken = Vec::new();
         let mut left = count;
         let mut least = count.min(self.geometry().blocks_per_group());
@@ -44,7 +45,7 @@ impl Image {
         Ok(joined(taken))
     }
 
-    /// Takes the first run of at least `least` blocks in `group`, at most `most` of it.
+    /// Allocates at most `most` blocks of the first run in `group` that has at least `least`.
     fn claim_in(
         &mut self,
         group: Group,
@@ -77,7 +78,7 @@ impl Image {
         Ok(set.map_err(|cause| Corruption::Bitmap { group, cause })?)
     }
 
-    /// Gives back blocks that are in use.
+    /// Frees blocks that are in use.
     pub(crate) fn release(&mut self, start: Block, len: u64) -> Result<(), Error> {
         for (group, bit, len) in self.pieces(start, len)? {
             let cleared = self.bitmap_mut(group)?.clear(bit, len);
@@ -86,7 +87,7 @@ impl Image {
         Ok(())
     }
 
-    /// A run of blocks as bits of groups.
+    /// Returns a run of blocks as bits of groups.
     pub(crate) fn pieces(&self, start: Block, len: u64) -> Result<Vec<(Group, u32, u32)>, Error> {
         let geometry = self.geometry();
         let mut pieces = Vec::new();
@@ -102,7 +103,7 @@ impl Image {
         Ok(pieces)
     }
 
-    /// Gives back all blocks of a file, those of its extent tree too.
+    /// Frees all blocks of a file, including those of its extent tree.
     pub(crate) fn release_all(&mut self, ino: Ino, inode: &Inode) -> Result<(), Error> {
         let (map, nodes) = self.map(ino, inode)?;
         for extent in map.iter() {
@@ -122,7 +123,7 @@ impl Image {
     }
 }
 
-/// Adjacent runs as one.
+/// Joins adjacent runs.
 fn joined(mut runs: Vec<(Block, u32)>) -> Vec<(Block, u32)> {
     runs.sort_unstable();
     let mut out: Vec<(Block, u32)> = Vec::new();

@@ -1,13 +1,13 @@
-//! Gives free blocks back to the host: holes in a file, a discard on a device.
+//! Returns free blocks to the host: by holes in a file, by a discard on a device.
 //!
-//! Only free blocks of a clean file system are discarded, and nothing is written: a crash at any
-//! point leaves the file system as it was.
+//! Only free blocks of a clean file system are discarded, and nothing is written, so a crash leaves
+//! the file system as it was.
 
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ondisk::{Block, Group};
 
-/// What was given back.
+/// The space that was returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trimmed {
     /// Bytes of free space that were discarded; some may have been holes before.
@@ -36,7 +36,7 @@ impl Image {
         Ok(trimmed)
     }
 
-    /// Returns the runs of free blocks in order; a run may reach over several groups.
+    /// Returns the runs of free blocks in order; a run may cover parts of several groups.
     fn free_runs(&self) -> Result<Vec<(Block, u64)>, Error> {
         let geometry = self.geometry();
         let mut runs: Vec<(Block, u64)> = Vec::new();
@@ -54,7 +54,7 @@ impl Image {
         Ok(runs)
     }
 
-    /// Returns the runs of blocks in use, with those before the first group.
+    /// Returns the runs of blocks in use, including those before the first group.
     pub(crate) fn used_runs(&self) -> Result<Vec<(Block, u64)>, Error> {
         let end = self.geometry().block_count();
         let mut runs = Vec::new();

@@ -1,4 +1,5 @@
-//! Settings in the superblock, and the features that can be switched without a rewrite.
+//! Changes settings in the superblock, and features that can change without rewriting other
+//! metadata.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -7,13 +8,13 @@ use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
 use zerocopy::little_endian::U32;
 
-/// Room for reserved blocks: at most half of the file system, as tune2fs has it.
+/// The largest share of reserved blocks: half of the file system, as in tune2fs.
 const MOST_RESERVED_PERCENT: f64 = 50.0;
 
 /// The number of reserved blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserved {
-    /// So many blocks.
+    /// This many blocks.
     Blocks(u64),
     /// A share of all blocks, from 0 to 50.
     Percent(f64),
@@ -37,16 +38,17 @@ pub struct FeatureChange {
     pub clear: Features,
 }
 
-/// What happens to the journal.
+/// The change of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalChange {
-    /// It is added, or replaced by one of another length, in blocks; `None`: as mke2fs chooses.
+    /// The journal is added, or replaced by one of another length, in blocks; `None`: the length
+    /// that mke2fs chooses.
     Add(Option<u32>),
     /// It is removed.
     Remove,
 }
 
-/// The settings to change; what is `None` stays.
+/// The settings to change; `None` leaves a setting unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs)] // as in the superblock, see tune2fs(8)
 pub struct Settings {
@@ -58,7 +60,7 @@ pub struct Settings {
     pub reserved_gid: Option<u16>,
     pub on_error: Option<OnError>,
     pub mount_count: Option<u16>,
-    /// Mounts after which e2fsck checks; `None` in it: never.
+    /// Number of mounts after which e2fsck checks; an inner `None`: never.
     pub max_mount_count: Option<Option<u16>>,
     /// Seconds after which e2fsck checks; 0: never.
     pub check_interval: Option<u32>,
@@ -83,7 +85,7 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that may be set, and those that may be cleared, with a change of the superblock alone
+/// Features that may be set, and features that may be cleared, by a change of the superblock alone
 /// (and of the journal or the orphan file).
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
@@ -100,8 +102,8 @@ const CLEARABLE: Features = Features {
 };
 
 impl Image {
-    /// Changes settings, durably. All of one call are there after a crash, or none; only a change
-    /// of the journal is a step of its own, after the others.
+    /// Changes settings, durably. After a crash either all settings of one call are changed, or
+    /// none; a change of the journal is a separate step after the others.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Journal`], before anything is written.
@@ -147,7 +149,7 @@ impl Image {
         Ok(())
     }
 
-    /// What `-j`, `-J` and `-O has_journal` ask for together.
+    /// Returns the change of the journal that `-j`, `-J` and `-O has_journal` together request.
     fn journal_change(&self, settings: &Settings) -> Result<Option<JournalChange>, Error> {
         let FeatureChange { set, clear } = settings.features;
         let has = self.superblock.journal().is_some();
@@ -207,7 +209,8 @@ impl Image {
             ));
         }
         if sets {
-            // In a sector of its own, before the feature: a torn superblock has both or neither.
+            // The seed is in another sector than the feature, so it is written before: then even a
+            // torn superblock has no feature without the seed.
             let mut before = self.found.raw().clone();
             before.s_checksum_seed.set(seed);
             let before = lanefs_ondisk::superblock::Superblock::from_raw(before)?;

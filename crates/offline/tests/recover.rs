@@ -1,4 +1,4 @@
-//! Recovery: of crash states of a workload, cut again at every write of its own.
+//! Recovers crash states of a workload, and crash states of the recovery itself.
 
 mod states;
 
@@ -69,8 +69,8 @@ fn a_recovery_that_is_cut_anywhere_is_finished_by_the_next() {
     for cut in [events / 2, events * 3 / 4, events] {
         let state = recording.replay().state(cut, Kept::Torn { seed: cut as u64 });
         let base: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&state).expect("memory"));
-        let judged = at_every_cut(base, &|device| recover(&device).map(|_| ()), &|_| {});
-        println!("cut {cut} of {events}: {judged:?}");
+        let checked = at_every_cut(base, &|device| recover(&device).map(|_| ()), &|_| {});
+        println!("cut {cut} of {events}: {checked:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sizes: compared with resize2fs, used by the kernel, cut at every write.
+//! Tests of sizes: compared with resize2fs, used by the kernel, and crashed at every write.
 
 mod states;
 
@@ -9,7 +9,7 @@ use states::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Options of mke2fs, block size, megabytes before, megabytes after.
+/// Options for mke2fs, block size, megabytes before, megabytes after.
 const GROWN: [(&str, u64, u64, u64); 9] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),
@@ -71,11 +71,11 @@ fn cut((options, block_size, before, after): (&str, u64, u64, u64)) {
     let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
     lengthen(&image, after);
     let change = |device| grow(device, block_size, after).map(|_| ());
-    let judged = at_every_cut(in_memory(&image), &change, &|image| {
+    let checked = at_every_cut(in_memory(&image), &change, &|image| {
         let blocks: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
         assert!(blocks > ((after - 4) << 20) / block_size, "{blocks}");
     });
-    println!("{options}: {judged:?}");
+    println!("{options}: {checked:?}");
 }
 
 #[test]

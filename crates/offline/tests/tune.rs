@@ -1,4 +1,4 @@
-//! Settings: seen by dumpe2fs and the kernel, cut at every write.
+//! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
 
 mod states;
 
@@ -93,12 +93,12 @@ fn dumpe2fs_shows_every_setting_and_the_kernel_mounts_it() {
 #[test]
 fn settings_cut_at_every_write_are_there_after_another_run() {
     let Some(image) = filled(OPTIONS, SIZE, 2) else { return };
-    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &all()), &|image| {
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &all()), &|image| {
         let fields = dumpe2fs(image);
         assert_eq!(fields["Filesystem UUID"], UUID_TEXT);
         assert_eq!(fields["Filesystem volume name"], "label of 16 byte");
     });
-    println!("{judged:?}");
+    println!("{checked:?}");
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn a_uuid_needs_a_seed_and_the_seed_may_be_set_with_it() {
     let refused = tune(image.device(), &alone).expect_err("a refusal").to_string();
     assert!(refused.contains("metadata_csum_seed"), "{refused}");
     let both = Settings { features: setting("metadata_csum_seed"), ..alone };
-    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &both), &|image| {
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &both), &|image| {
         assert_eq!(dumpe2fs(image)["Filesystem UUID"], UUID_TEXT);
     });
-    println!("{judged:?}");
+    println!("{checked:?}");
     tune(image.device(), &both).expect("the settings");
     if let Some(mount) = image.kernel_mount("") {
         mount.unmount();
@@ -128,10 +128,10 @@ fn with_gdt_csum_a_uuid_changes_every_descriptor_in_one_transaction() {
     let options = format!("{OPTIONS} -O ^metadata_csum,^metadata_csum_seed,uninit_bg");
     let Some(image) = filled(&options, SIZE, 2) else { return };
     let settings = Settings { uuid: Some(UUID), ..Settings::default() };
-    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &settings), &|image| {
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &settings), &|image| {
         assert_eq!(dumpe2fs(image)["Filesystem UUID"], UUID_TEXT);
     });
-    println!("{judged:?}");
+    println!("{checked:?}");
 }
 
 #[test]
@@ -185,10 +185,10 @@ fn a_journal_is_removed_and_added_and_resized() {
 fn removing_a_journal_can_be_cut_at_every_write() {
     let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
     let remove = journal(JournalChange::Remove);
-    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &remove), &|image| {
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &remove), &|image| {
         assert!(!dumpe2fs(image)["Filesystem features"].contains("has_journal"));
     });
-    println!("{judged:?}");
+    println!("{checked:?}");
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn adding_a_journal_can_be_cut_at_every_write() {
     let options = "-b 1024 -N 2000 -g 2048 -O ^has_journal";
     let Some(image) = filled(options, SIZE, 1) else { return };
     let add = journal(JournalChange::Add(Some(1200)));
-    let judged = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
         assert_eq!(dumpe2fs(image)["Total journal blocks"], "1200");
     });
-    println!("{judged:?}");
+    println!("{checked:?}");
 }

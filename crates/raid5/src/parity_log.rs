@@ -6,9 +6,9 @@
 //! whatever part of the write they received.
 //!
 //! An entry is *unfinished* from its write to the log until its data and parity are flushed on
-//! their members. Recovery uses only the newest header, in md as here. So a header is written
-//! either when no entry is unfinished, or it repeats the unfinished entries with their partial
-//! parity (it *carries* them). Four rules make that safe:
+//! their members. Recovery uses only the newest header, in md as here. So a header is written when
+//! no entry is unfinished, or else it repeats the unfinished entries with their partial parity (it
+//! *carries* them). Four rules make that safe:
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.
@@ -34,9 +34,9 @@
 //!
 //! Each result is right because no entry is unfinished: the newest header restores the parity that
 //! its rows have already, and the data of the first unit is written later. Writing the first unit
-//! directly over the previous lap would be wrong: it may keep the oldest header at the first byte
-//! and tear the newest one after it. Then recovery would use the oldest header, whose rows have
-//! changed since.
+//! directly over the previous lap would be wrong: a crash may then leave the oldest header at the
+//! first byte and tear the newest one after it. Then recovery would use the oldest header, whose
+//! rows have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the
 //! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to

@@ -39,7 +39,7 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// Returns the median over the slices of the reached share of the bound.
+    /// Returns the share of the bound that was reached: the median over the slices.
     pub fn share(&self) -> f64 {
         let mut shares: Vec<f64> =
             self.rates.iter().zip(&self.bounds).map(|(rate, bound)| rate / bound.rate()).collect();

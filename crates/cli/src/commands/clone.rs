@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Copies an image: shares its blocks where the host can, keeps holes, gives the copy a new UUID
+/// Copies an image: shares its blocks if the host supports that, keeps holes, gives the copy a new
+/// UUID
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The source must not be in use, and is only read; a copy of an image that was left by a crash is
@@ -37,7 +38,7 @@ pub struct Arguments {
     /// Label of the copy, at most 16 bytes
     #[arg(short = 'L', long, value_name = "LABEL")]
     label: Option<String>,
-    /// Copy the blocks in use only; free blocks become holes
+    /// Copy only the blocks in use; free blocks become holes
     #[arg(long)]
     used: bool,
     /// Overwrite the destination
@@ -46,7 +47,7 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing but failures
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -89,7 +90,8 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
     }
     if to.is_file() {
-        // The holder of the lock would go on with a file that has lost its name.
+        // If another program has the file locked, it would continue to use the old file without a
+        // name.
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }
@@ -110,7 +112,7 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
     Ok(Cloned { copied, uuid })
 }
 
-/// The copy before it has its name; removed if it gets none. A renamed one is not found.
+/// The copy under a temporary name; removed on drop unless it was renamed.
 struct Unfinished<'p>(&'p Path);
 
 impl Drop for Unfinished<'_> {

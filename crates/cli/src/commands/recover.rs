@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// The file system was recovered; as e2fsck's "errors corrected".
 const RECOVERED: u8 = 1;
-/// Something is left; as e2fsck's "errors left uncorrected".
+/// Problems are left; as e2fsck's "errors left uncorrected".
 const LEFT: u8 = 4;
 /// The recovery failed; as e2fsck's "operational error".
 const FAILED: u8 = 8;
@@ -32,13 +32,13 @@ Examples:
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// Only look: print what a recovery would do, and write nothing
+    /// Only print what a recovery would do; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing but failures
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]

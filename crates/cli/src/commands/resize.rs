@@ -32,14 +32,14 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing but failures
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
     options: ImageArguments,
 }
 
-/// The size asked for, in bytes.
+/// The requested size, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     To(u64),
@@ -120,7 +120,7 @@ fn open(arguments: &Arguments, device: Arc<dyn Device>) -> Result<Image, Failure
     })
 }
 
-/// Makes the image file longer, while it is locked: by a hole.
+/// Extends the image file by a hole, while it is locked.
 fn lengthen(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let file = std::fs::File::options().write(true).open(path);

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Gives the free blocks of an image back to the host: holes in a file, a discard on a device
+/// Returns the free blocks of an image to the host: by holes in a file, by a discard on a device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The image must not be in use; after a crash it is recovered first. Nothing is written: an
@@ -23,13 +23,13 @@ Examples:
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// Leave runs of free blocks that are shorter, in bytes
+    /// Ignore runs of free blocks that are shorter than this, in bytes
     #[arg(long, value_name = "BYTES", default_value = "0")]
     minimum: Size,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing but failures
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]

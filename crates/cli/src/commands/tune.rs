@@ -166,7 +166,7 @@ impl Arguments {
                 let size = words.strip_prefix("size=").ok_or_else(|| {
                     format!("-J {words}: only size=SIZE is understood (other journals are refused)")
                 })?;
-                // As mke2fs: a number without a suffix counts MiB.
+                // As in mke2fs: a number without a suffix counts MiB.
                 let plain = size.bytes().all(|byte| byte.is_ascii_digit());
                 Some(parse_size(&if plain { format!("{size}M") } else { size.to_owned() })?)
             }

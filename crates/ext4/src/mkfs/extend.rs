@@ -1,4 +1,5 @@
-//! The layout of groups that are added to a file system, and of its reserved descriptor blocks then.
+//! The layout of groups that are added to a file system, and of the reserved descriptor blocks
+//! afterwards.
 
 use super::layout::{group_range, place_tables_from};
 use super::resize;
@@ -14,14 +15,14 @@ use lanefs_ondisk::{Block, Group};
 pub struct NewGroup {
     /// Its number.
     pub group: Group,
-    /// No inode is in use, and the table is to be zeroed. `BLOCK_UNINIT` if the bitmap need not be
-    /// written.
+    /// No inode is in use, and the table must be zeroed. Has `BLOCK_UNINIT` if the bitmap need not
+    /// be written.
     pub desc: GroupDesc,
-    /// Its metadata, and that of other new groups that lies in it.
+    /// The blocks of its metadata, and of other new groups' metadata that is in this group.
     pub bitmap: Bitmap,
 }
 
-/// Places the groups from `from` on behind all blocks before them; `geometry` is that of the larger
+/// Places the groups from `from` on after all blocks before them; `geometry` is that of the larger
 /// file system. `None` if there is no room for their metadata.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
     let mut used = Runs::new(geometry.block_count());

@@ -89,8 +89,8 @@ fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
     let log = find_log::find(device, torn, ino).ok()?;
     let plan = find_log::plan(device, torn, &log).ok()?;
     let copy = find_log::superblock_in(&plan, torn).ok()??;
-    // The replay writes this copy over the torn one. A change of settings may be half in place, so
-    // only the fields by which the log was found must agree.
+    // The replay writes this copy over the torn superblock. A change of settings may have been
+    // interrupted halfway, so only the fields that were used to find the log must agree.
     torn.check_next(&copy).is_ok().then_some(Witness::Log)
 }
 

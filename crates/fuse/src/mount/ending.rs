@@ -1,10 +1,10 @@
 //! Reports the server's result to the command that unmounts and waits for it.
 //!
 //! The server has an unnamed file, which it locks as long as it runs, and writes its result there.
-//! An attribute of the root has the file's place, `PID FD INODE`, so `/proc/PID/fd/FD`. The command
-//! opens the file before it unmounts, waits for the lock, which the host releases when the process
-//! terminates for any reason, and reads the result. No file remains, and no socket needs
-//! protection: the kernel lets only root and the server's user open the file.
+//! An attribute of the root has the value `PID FD INODE`, from which the command gets the path
+//! `/proc/PID/fd/FD`. The command opens the file before it unmounts, waits for the lock, which the
+//! host releases when the process terminates for any reason, and reads the result. No file remains,
+//! and no socket needs protection: the kernel lets only root and the server's user open the file.
 
 use crate::protocol::Errno;
 use crate::service::Control;
@@ -37,7 +37,7 @@ impl Ending {
         Ok(Ending { file })
     }
 
-    /// Returns the control that serves the attribute with the file's place.
+    /// Returns the control that serves the attribute with the numbers of the file.
     ///
     /// # Errors
     /// The file's inode number cannot be read.

@@ -1,5 +1,5 @@
-//! Crash states of a change: each recording is cut at every write, the change runs again, and the
-//! result is judged by e2fsck and by the contents.
+//! Crash states of a change: each recording is cut at every write, the change runs again, and
+//! e2fsck and a comparison of the contents check the result.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// A change under test.
 pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 
-/// An image of mke2fs, filled by Lanefs; `None`, with the reason printed, without mke2fs.
+/// Creates an image with mke2fs and fills it with Lanefs; returns `None` and prints the reason if
+/// mke2fs is missing.
 pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
     let image = Image::make(options, size)?;
     let block = if options.contains("-b 4096") { 4096 } else { 1024 };
@@ -40,12 +41,12 @@ pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
     Some(image)
 }
 
-/// A copy of the image in memory.
+/// Returns a copy of the image in memory.
 pub fn in_memory(image: &Image) -> Arc<dyn Device> {
     Arc::new(RamDevice::copy_of(&image.device()).expect("memory"))
 }
 
-/// Everything visible, read without writing.
+/// Returns everything visible, without writing.
 pub fn seen(device: Arc<dyn Device>) -> Listing {
     let options =
         MountOptions { access: Access::ReadOnly, atime: Atime::Noatime, ..MountOptions::default() };
@@ -54,7 +55,7 @@ pub fn seen(device: Arc<dyn Device>) -> Listing {
     listing.unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
 }
 
-/// What dumpe2fs -h says of an image, by field.
+/// Returns the output of dumpe2fs -h, by field.
 pub fn dumpe2fs(image: &Image) -> std::collections::BTreeMap<String, String> {
     let output = Command::new("dumpe2fs").arg("-h").arg(image.path()).output().expect("dumpe2fs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -75,19 +76,20 @@ fn digest(state: &OverlayDevice) -> u64 {
     hasher.finish()
 }
 
-/// How many states were judged.
+/// The number of checked states.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Judged {
+pub struct Checked {
     /// Events of the recording.
     pub events: usize,
     /// Distinct states.
     pub states: usize,
 }
 
-/// Records `change` on a copy of `base`, and cuts it at every event: everything kept (a kill),
-/// nothing, some writes, torn writes. In each state `recover` leaves a file system that e2fsck
-/// finds clean, with the same contents; and so does `change`, run again. `check` judges the end.
-pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Judged {
+/// Records `change` on a copy of `base`, and checks the crash states at every event: with all
+/// writes kept (a kill), with none, with some, with torn ones. In each state `recover` must make a
+/// file system in which e2fsck finds nothing, with the same contents, and so must `change` when it
+/// runs again. `check` checks the final image.
+pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Checked {
     let before = seen(base.clone());
     let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&base).expect("memory"));
     let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
@@ -97,7 +99,7 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     let mut replay = recording.replay();
     let mut known = HashSet::new();
     let events = recording.events().len();
-    let mut judged = Judged { events, states: 0 };
+    let mut checked = Checked { events, states: 0 };
     for cut in 0..=events {
         let seed = cut as u64;
         let mut ways = vec![Kept::All, Kept::None, Kept::Some { seed }, Kept::Torn { seed }];
@@ -111,28 +113,28 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
             if !known.insert(digest(&state)) {
                 continue;
             }
-            judged.states += 1;
+            checked.states += 1;
             let context = format!("cut {cut} of {events}, {kept:?}");
             let recovered = Arc::new(state.fork());
             recover(&(recovered.clone() as Arc<dyn Device>))
                 .unwrap_or_else(|error| panic!("{context}: recover: {error}"));
-            judge(&scratch, &recovered, &before, &format!("{context}, recovered"));
+            check_state(&scratch, &recovered, &before, &format!("{context}, recovered"));
             let again = Arc::new(state);
             change(again.clone()).unwrap_or_else(|error| panic!("{context}: again: {error}"));
-            judge(&scratch, &again, &before, &format!("{context}, run again"));
+            check_state(&scratch, &again, &before, &format!("{context}, run again"));
             check(scratch.put(&again).expect("a scratch file"));
         }
     }
-    judged
+    checked
 }
 
-fn judge(scratch: &Scratch, state: &Arc<OverlayDevice>, before: &Listing, context: &str) {
+fn check_state(scratch: &Scratch, state: &Arc<OverlayDevice>, before: &Listing, context: &str) {
     scratch.put(state).expect("a scratch file").assert_clean(context);
     let after = seen(Arc::new(state.fork()));
     same(before, &after, context);
 }
 
-/// Compares contents; what a move of blocks changes is left out.
+/// Compares contents, without properties that change when blocks move.
 #[track_caller]
 pub fn same(before: &Listing, after: &Listing, context: &str) {
     let differences = contents(before.clone()).differences(&contents(after.clone()));

@@ -567,8 +567,8 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Returns the bitmap's area: at most up to the data area, the bad-block log or the end of a
-    /// member of `len` bytes.
+    /// Returns the bitmap's area. It ends at the data area, the bad-block log or the end of a
+    /// member of `len` bytes, whichever comes first.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
         let data = self.data().offset;

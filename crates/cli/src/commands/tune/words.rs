@@ -47,7 +47,7 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
         return Ok(since.map_or(0, |since| since.as_secs()));
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
-    // 34 bits: the field of the superblock has eight more than 32, the inode's time two.
+    // The field of the superblock has 40 bits, but the inode's time only 34.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 34);
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
