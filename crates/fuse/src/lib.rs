@@ -10,19 +10,23 @@
 //! times.
 //!
 //! Modules in layers, from the top; a module imports only lower ones: `mount`, `session`,
-//! `service`, `transport`, `protocol`.
+//! `service`, `transport`, `protocol` and `ids`.
 
+mod ids;
 mod mount;
 mod protocol;
 mod service;
 mod session;
 mod transport;
 
+pub use ids::{Caller, Conflict, IdOptions, Ids};
 pub use mount::daemon;
 pub use mount::{
     Busy, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch, detach,
 };
-pub use protocol::{AsyncDirect, Caching, Errno, Opens, Outbox, Request, Transport, Wishes, abi};
+pub use protocol::{
+    AsyncDirect, Caching, Checks, Errno, Opens, Outbox, Request, Transport, Wishes, abi,
+};
 pub use service::{Answer, Control, Server, Service};
 pub use session::{Farewell, Session};
 pub use transport::{ByRead, Carried, Channel};

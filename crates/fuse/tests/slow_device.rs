@@ -8,7 +8,7 @@ mod serving;
 
 use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions};
-use lanefs_fuse::{AsyncDirect, Busy, Caching, MountPoint, Options, Server, Session, Wishes};
+use lanefs_fuse::{AsyncDirect, Busy, Caching, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use serving::{by_wanted_transport, is_by_ring};
@@ -125,8 +125,11 @@ impl Scene {
         let (fuse, mount_point) =
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &Options::default())
                 .unwrap();
-        let session =
-            Session::start(fuse, Server::new(mount, by_wanted_transport(wishes))).unwrap();
+        let session = Session::start(
+            fuse,
+            Server::new(mount, by_wanted_transport(wishes), Ids::default()).unwrap(),
+        )
+        .unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome, _farewell) = session.run();
             server.close().unwrap();

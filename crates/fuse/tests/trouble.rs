@@ -8,7 +8,7 @@ mod serving;
 
 use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation};
 use lanefs_ext4::{Mount, MountOptions};
-use lanefs_fuse::{Busy, MountPoint, Options, Server, Session, Wishes};
+use lanefs_fuse::{Busy, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use serving::by_wanted_transport;
@@ -155,9 +155,11 @@ impl Scene {
         let options = Options::default();
         let (fuse, mount_point) =
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &options).unwrap();
-        let session =
-            Session::start(fuse, Server::new(mount, by_wanted_transport(Wishes::default())))
-                .unwrap();
+        let session = Session::start(
+            fuse,
+            Server::new(mount, by_wanted_transport(Wishes::default()), Ids::default()).unwrap(),
+        )
+        .unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome, _farewell) = session.run();
             End { broken: server.is_broken(), outcome, closed: server.close() }

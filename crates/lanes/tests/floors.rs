@@ -50,7 +50,14 @@ const HOUSES: &[House] = &[
     },
     House {
         name: "fuse",
-        floors: &[&["protocol"], &["transport"], &["service"], &["session"], &["mount"], &["lib"]],
+        floors: &[
+            &["ids", "protocol"],
+            &["transport"],
+            &["service"],
+            &["session"],
+            &["mount"],
+            &["lib"],
+        ],
     },
     House {
         name: "raid5",

@@ -37,7 +37,7 @@ impl Vfs {
     }
 
     /// Sets the size of a file that is open for writing, without another permission check.
-    pub(crate) fn set_len_open(
+    pub fn set_len_of_open(
         &self,
         who: &Credentials,
         inode: &InodeRef,

@@ -200,7 +200,7 @@ impl Vfs {
         self.check_rights(who, &inode, &attr.rights(), want)?;
         check_marks(who, &attr, flags)?;
         if flags.contains(OpenFlags::TRUNCATE) {
-            self.set_len_open(who, &inode, 0)?;
+            self.set_len_of_open(who, &inode, 0)?;
         }
         Ok(opened(who, inode, flags))
     }
@@ -241,7 +241,7 @@ impl Vfs {
     /// Sets the size of a file open for writing.
     pub fn set_len(&self, file: &OpenFile, size: u64) -> Result<Attr, Error> {
         file.needs(OpenFlags::WRITE)?;
-        self.set_len_open(&file.opener, &file.inode, size)
+        self.set_len_of_open(&file.opener, &file.inode, size)
     }
 
     /// Allocates, punches or zeroes a range of a file open for writing.

@@ -12,7 +12,8 @@ impl Vfs {
         self.check_rights(who, inode, &inode.rights(), want)
     }
 
-    pub(crate) fn check_rights(
+    /// Does the same as [`Vfs::check`] for other rights than those of the inode.
+    pub fn check_rights(
         &self,
         who: &Credentials,
         inode: &InodeRef,

@@ -2,7 +2,9 @@
 
 use crate::names::NameCache;
 use lanefs_device::Device;
-use lanefs_ext4::{DirId, Error, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
+use lanefs_ext4::{
+    DirId, Error, Fs, InodeRef, Mount, MountOptions, Named, NoNames, OneLockCache, StatFs,
+};
 use std::sync::Arc;
 
 /// The options of a mount, with those of the name cache.
@@ -47,6 +49,12 @@ impl Vfs {
         let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
         let root = mount.fs().root()?;
         Ok(Vfs { root, names, one_lock, mount })
+    }
+
+    /// Creates it from a mount, without a name cache: for a server whose kernel caches names.
+    pub fn without_names(mount: Mount) -> Result<Vfs, Error> {
+        let root = mount.fs().root()?;
+        Ok(Vfs { root, names: Arc::new(NoNames), one_lock: None, mount })
     }
 
     /// Unmounts: writes everything to its place and marks the file system clean.

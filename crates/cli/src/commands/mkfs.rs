@@ -22,6 +22,7 @@ use std::process::ExitCode;
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
+  lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
   lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, aligned to its rows
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
@@ -87,9 +88,9 @@ pub struct Arguments {
     /// Data blocks in a full stripe of the RAID array below
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     stripe_width: u32,
-    /// Owner and group of the root directory
-    #[arg(long, default_value = "0:0", value_name = "UID:GID", value_parser = super::parse_ids)]
-    root_owner: (u32, u32),
+    /// Owner and group of the root directory: yours, for a mount of your own [default: 0:0]
+    #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
+    root_owner: Option<(u32, u32)>,
     /// Copy the contents of this directory into the file system, with all attributes
     #[arg(short = 'd', long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -124,6 +125,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(made) => {
             if !arguments.quiet {
                 report.printed(tell(&arguments.image, &made));
+                tell_of_owner(arguments);
             }
             if let Some(directory) = &arguments.directory {
                 report.check(fill(arguments, directory, &report));
@@ -270,7 +272,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         },
         stride: arguments.stride,
         stripe_width: arguments.stripe_width,
-        root_owner: arguments.owner.unwrap_or(arguments.root_owner),
+        root_owner: arguments.owner.or(arguments.root_owner).unwrap_or((0, 0)),
         ..MkfsOptions::default()
     })
 }
@@ -300,6 +302,20 @@ fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
         made.journal_blocks,
         uuid::Uuid::from_bytes(made.uuid),
     )
+}
+
+/// Tells a user who is not root that the root directory belongs to root.
+fn tell_of_owner(arguments: &Arguments) {
+    use rustix::process::{getegid, geteuid};
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let given = arguments.root_owner.or(arguments.owner).is_some() || arguments.directory.is_some();
+    if uid != 0 && !given {
+        complain(format_args!(
+            "{}: its root directory belongs to 0:0; for a mount of your own make it with \
+             --root-owner {uid}:{gid}, or mount it with -o fakeroot",
+            arguments.image.display()
+        ));
+    }
 }
 
 /// Copies `directory` into the new file system.

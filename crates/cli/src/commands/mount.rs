@@ -10,7 +10,7 @@ use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
-use lanefs_fuse::{Busy, Carried, Ending, MountPoint, Options, Server, Session, Transport};
+use lanefs_fuse::{Busy, Carried, Ending, Ids, MountPoint, Options, Server, Session, Transport};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -36,6 +36,13 @@ Examples:
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
 
+An image whose root directory belongs to another user (docs/mount.md):
+  lanefs mount -o fakeroot disk.img mnt            you act as root of the image, which keeps its owners
+  lanefs mount -o uid=1000,gid=1000 disk.img mnt   all files are shown as those of 1000
+  lanefs mount -o idmap=1000:0:1 disk.img mnt      the files of 0 in the image are those of 1000 here;
+                                                   u: or g: in front maps users or groups alone
+  lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
+
 Options for speed, with their cost (docs/mount.md):
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2)
@@ -52,7 +59,8 @@ pub struct Arguments {
     /// Directory to mount on
     pub mount_point: PathBuf,
     /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS, errors=continue|remount-ro,
-    /// norecovery, allow_other, and those of mount(8)
+    /// norecovery, allow_other, fakeroot, uid=UID, gid=GID, idmap=SHOWN:STORED:COUNT, and those of
+    /// mount(8)
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
@@ -77,8 +85,8 @@ pub struct Arguments {
 
 /// Runs `lanefs mount`. Returns after the unmount if in the foreground, else once it is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let options = match parse_options(arguments) {
-        Ok(options) => options,
+    let (options, ids) = match parse_options(arguments) {
+        Ok(parsed) => parsed,
         Err(error) => return failed(&error),
     };
     if arguments.fake {
@@ -93,7 +101,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(error) => return failed(&error),
         }
     }
-    match start(arguments, options) {
+    match start(arguments, options, ids) {
         Ok(started) => serve(started, parent),
         Err(error) => {
             parent.failed(&message(&*error));
@@ -102,7 +110,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn parse_options(arguments: &Arguments) -> Result<Options, lanefs_fuse::OptionError> {
+fn parse_options(arguments: &Arguments) -> Result<(Options, Ids), lanefs_fuse::OptionError> {
     // As with the kernel's file systems, a mount by root is for all users; permissions restrict
     // them.
     let is_root = rustix::process::geteuid().is_root();
@@ -111,7 +119,8 @@ fn parse_options(arguments: &Arguments) -> Result<Options, lanefs_fuse::OptionEr
         true => options.add_known(list),
         false => options.add(list),
     })?;
-    Ok(options)
+    let ids = options.settle(rustix::process::getuid().as_raw())?;
+    Ok((options, ids))
 }
 
 struct Started {
@@ -134,7 +143,7 @@ struct Opened {
 
 /// Opens the image, mounts it and negotiates with the kernel: every step whose error must reach the
 /// caller of the command.
-fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
+fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;
     let ending = Ending::new()?;
@@ -154,7 +163,11 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    let mut server = Server::new(mount, options.wishes).with(ending.control()?);
+    let ids_in_words = ids.to_string();
+    let mut server = Server::new(mount, options.wishes, ids)?.with(ending.control()?);
+    if !is_read_only {
+        tell_of_closed_root(&source, &server);
+    }
     let array = array.map(|array| Arc::new(LiveArray::new(array)));
     if let Some(array) = array.clone().filter(|_| !is_read_only) {
         server = server.with(Box::new(LiveControl(array)));
@@ -179,6 +192,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
     let carried = session.carried();
     if arguments.verbose {
         complain(format_args!("lanefs mount: {}: requests by {carried}", source.display()));
+        complain(format_args!("lanefs mount: {}: ids: {ids_in_words}", source.display()));
     } else if options.wishes.transport == Transport::Ring && matches!(carried, Carried::ByRead(_)) {
         warn(&source, &format!("requests by {carried}"));
     }
@@ -292,6 +306,32 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
             }
             Ok(()) => {}
         }
+    }
+}
+
+/// Tells a user who may not create files in the root directory how that can be changed.
+fn tell_of_closed_root(source: &OsStr, server: &Server) {
+    use rustix::process::{getegid, geteuid, getgroups};
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let groups: Vec<u32> =
+        getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();
+    let Some((owner, group)) = server.root_closed_to(uid, gid, &groups) else { return };
+    warn(
+        source,
+        &format!("user {uid} cannot write to its root directory, which belongs to {owner}:{group}"),
+    );
+    let image = source.display();
+    let idmap = match (uid, owner) == (gid, group) {
+        true => format!("-o idmap={uid}:{owner}:1"),
+        false => format!("-o idmap=u:{uid}:{owner}:1,idmap=g:{gid}:{group}:1"),
+    };
+    for (way, what) in [
+        ("-o fakeroot".to_owned(), "you act as root of the image".to_owned()),
+        (format!("-o uid={uid},gid={gid}"), "all files are shown as yours".to_owned()),
+        (idmap, format!("the files of {owner} are shown as yours")),
+        (format!("lanefs chown {uid}:{gid} {image}:/"), "the directory becomes yours".to_owned()),
+    ] {
+        complain(format_args!("  {way:<28}  {what}"));
     }
 }
 

@@ -86,7 +86,7 @@ struct Counters(BTreeMap<String, u64>);
 
 /// Returns whether the counter is a present value, not a number of events.
 fn is_level(name: &str) -> bool {
-    ["cache.", "free.", "transport."].iter().any(|kind| name.starts_with(kind))
+    ["cache.", "free.", "ids.", "transport."].iter().any(|kind| name.starts_with(kind))
 }
 
 impl Counters {
@@ -183,6 +183,7 @@ impl Counters {
             }
             (queues, _) => format!("\nrequests by io_uring, {queues} queues\n"),
         };
+        text += &self.ids();
         let journal = |name: &str| self.get(&format!("journal.{name}"));
         let _ = writeln!(
             text,
@@ -206,6 +207,27 @@ impl Counters {
             self.get("free.blocks"),
             self.get("free.inodes"),
         );
+        text
+    }
+
+    /// Returns how ids are mapped, one line for each map.
+    fn ids(&self) -> String {
+        let mut text = String::new();
+        let told =
+            self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix("ids.")?, value)));
+        for (name, value) in told {
+            let parts: Vec<&str> = name.split('.').collect();
+            text += &match parts[..] {
+                ["fakeroot"] => format!("ids: user {value} acts as root of the image\n"),
+                ["uid"] => format!("ids: all files are shown with user {value}\n"),
+                ["gid"] => format!("ids: all files are shown with group {value}\n"),
+                ["map", kind, shown, stored] => {
+                    let letter = kind.get(..1).unwrap_or_default();
+                    format!("ids: idmap {letter}:{shown}:{stored}:{value}\n")
+                }
+                _ => continue,
+            };
+        }
         text
     }
 
@@ -250,6 +272,20 @@ mod tests {
         assert_eq!(words("lookup"), ["lookup", "100", "3.0", "4", "us", "16", "us"], "{table}");
         assert_eq!(words("guard"), ["guard", "2", "0.01", "2.5"]);
         assert!(table.contains("3 commits") && table.contains("7 inodes"), "{table}");
+    }
+
+    #[test]
+    fn the_map_of_ids_is_told_if_there_is_one() {
+        assert!(!Counters::parse(TEXT).table().contains("ids:"));
+        let text = "ids.fakeroot 1000\nids.uid 7\nids.map.gid.1000.0 65536\n";
+        let table = Counters::parse(text).table();
+        for line in [
+            "ids: user 1000 acts as root of the image",
+            "ids: all files are shown with user 7",
+            "ids: idmap g:1000:0:65536",
+        ] {
+            assert!(table.lines().any(|told| told == line), "{line} in {table}");
+        }
     }
 
     #[test]

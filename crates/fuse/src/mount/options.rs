@@ -1,6 +1,7 @@
 //! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
 
-use crate::protocol::{AsyncDirect, Caching, Opens, Transport, Wishes};
+use crate::ids::{Conflict, IdOptions, Ids, OptionValue};
+use crate::protocol::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;
@@ -48,6 +49,8 @@ pub struct Options {
     pub policies: Policies,
     /// The name to show for the source, if it differs from the source.
     pub shown_source: Option<String>,
+    /// How ids of the host and of the image are mapped.
+    pub ids: IdOptions,
 }
 
 /// An option that cannot be honoured.
@@ -77,6 +80,9 @@ pub enum OptionError {
         /// The reason.
         reason: &'static str,
     },
+    /// Two options exclude each other.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
 }
 
 impl Default for Options {
@@ -100,6 +106,7 @@ impl Default for Options {
             stripe: 0,
             policies: Policies::default(),
             shown_source: None,
+            ids: IdOptions::default(),
         }
     }
 }
@@ -246,6 +253,7 @@ impl Options {
             value: value.unwrap_or_default().to_owned(),
             wanted,
         };
+        let id = |set: Result<(), OptionValue>| set.map_err(|OptionValue(wanted)| bad(wanted));
         let bytes = || value.and_then(parse_bytes).ok_or_else(|| bad("a number of bytes"));
         match name {
             "ro" => self.read_only = true,
@@ -312,6 +320,10 @@ impl Options {
                 self.stripe =
                     value.and_then(|v| v.parse().ok()).ok_or_else(|| bad("a number of blocks"))?;
             }
+            "fakeroot" => self.ids.set_fakeroot(),
+            "uid" => id(self.ids.set_user(value))?,
+            "gid" => id(self.ids.set_group(value))?,
+            "idmap" | "X-mount.idmap" => id(self.ids.add_map(value))?,
             "policies" => {
                 self.policies = value
                     .and_then(|v| v.parse().ok())
@@ -335,6 +347,29 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Decides where permissions are checked on a mount of user `owner`, after all options were
+    /// added. Returns how ids are mapped.
+    ///
+    /// # Errors
+    /// [`OptionError::Conflict`].
+    pub fn settle(&mut self, owner: u32) -> Result<Ids, OptionError> {
+        let ids = self.ids.ids(owner)?;
+        self.wishes.checks = match (ids.has_fakeroot(), self.allow_other) {
+            (false, _) => Checks::ByKernel,
+            (true, false) => Checks::ByServer,
+            (true, true) => Checks::ByServerEachName,
+        };
+        if self.wishes.checks == Checks::ByServerEachName {
+            if self.wishes.opens == Opens::NotAsked {
+                let why = "each open of another user has to be checked";
+                return Err(Conflict("no_open", "fakeroot with allow_other", why).into());
+            }
+            // With its writeback cache the kernel changes times in the name of any user.
+            self.wishes.caching = Caching::Writethrough;
+        }
+        Ok(ids)
     }
 
     /// Returns the options that the ext4 library needs.
@@ -374,97 +409,4 @@ fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(list: &str) -> Result<Options, OptionError> {
-        let mut options = Options::default();
-        options.add(list).map(|()| options)
-    }
-
-    #[test]
-    fn what_mount_and_fstab_pass_along_is_accepted() {
-        let list = "rw,defaults,nofail,noauto,user,_netdev,x-systemd.automount,X-mount.mkdir,\
-                    dev,suid,exec,loop,relatime,comment=a,subtype=lanefs";
-        assert_eq!(parsed(list).unwrap(), Options::default());
-    }
-
-    #[test]
-    fn options_are_honoured() {
-        let options = parsed(
-            "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-             nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before,\
-             transport=ring",
-        )
-        .unwrap();
-        let wishes = Wishes {
-            caching: Caching::Writethrough,
-            opens: Opens::NotAsked,
-            async_direct: AsyncDirect::InFlight,
-            transport: Transport::Ring,
-        };
-        assert_eq!(options.wishes, wishes);
-        assert!(options.read_only && options.no_recovery && options.allow_other);
-        assert!(options.no_devices && options.no_set_user_id && options.no_execute);
-        assert!(options.synchronous && options.synchronous_directories);
-        assert_eq!(options.atime, Atime::Noatime);
-        assert_eq!(options.commit, Some(Duration::from_secs(30)));
-        assert_eq!((options.offset, options.size_limit), (1 << 20, Some(4096)));
-        assert_eq!(options.shown_source.as_deref(), Some("disk"));
-        let ext4 = options.for_ext4();
-        assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
-        assert_eq!(ext4.commit_interval, Duration::from_secs(30));
-        assert_eq!(ext4.on_error, OnError::Continue);
-        assert_eq!((ext4.policies, ext4.stripe), (Policies::before(), 48));
-    }
-
-    #[test]
-    fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
-        for word in ["grpid", "usrquota", "resuid=7", "sb=32768", "dax=always", "remount"] {
-            assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
-        }
-        assert!(parsed("nosymfollow").unwrap().no_symlinks);
-        assert!(REFUSED.iter().all(|(name, _)| !IGNORED.contains(name)));
-    }
-
-    #[test]
-    fn the_last_word_wins() {
-        assert!(!parsed("ro,rw").unwrap().read_only);
-        assert!(!parsed("nosuid,suid").unwrap().no_set_user_id);
-        assert_eq!(parsed("commit=30,commit=0").unwrap().commit, None);
-    }
-
-    #[test]
-    fn an_unknown_option_is_named() {
-        let unknown = OptionError::Unknown { name: "frobnicate".into() };
-        assert_eq!(parsed("rw,frobnicate=3").unwrap_err(), unknown);
-    }
-
-    #[test]
-    fn the_sloppy_way_passes_over_what_is_unknown_alone() {
-        let mut options = Options::default();
-        options.add_known("frobnicate=3,noatime").unwrap();
-        assert_eq!(options.atime, Atime::Noatime);
-        assert!(options.add_known("frobnicate,data=journal").is_err());
-    }
-
-    #[test]
-    fn what_would_be_a_false_promise_is_refused() {
-        for list in ["data=journal", "errors=panic", "remount,ro", "bsdgroups", "rbind"] {
-            assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
-        }
-        for list in [
-            "commit=soon",
-            "offset=-1",
-            "offset",
-            "errors=maybe",
-            "stripe",
-            "stripe=-1",
-            "offset=99999999T",
-            "policies=fast",
-            "transport=carrier",
-        ] {
-            assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
-        }
-    }
-}
+mod tests;

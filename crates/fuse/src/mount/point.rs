@@ -1,6 +1,7 @@
 //! Mounts and unmounts: by mount(2) where that is allowed, else by fusermount3.
 
 use super::options::Options;
+use crate::protocol::Checks;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -243,11 +244,14 @@ fn mount_directly(
         .map_err(|source| MountError::Device { source })?
         .into();
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
+    if options.wishes.checks == Checks::ByKernel {
+        data.push_str(",default_permissions");
+    }
     if options.allow_other {
         data.push_str(",allow_other");
     }
@@ -320,7 +324,7 @@ fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<Own
 }
 
 fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
-    let mut list = b"subtype=lanefs,default_permissions,fsname=".to_vec();
+    let mut list = b"subtype=lanefs,fsname=".to_vec();
     for &byte in source.as_bytes() {
         if matches!(byte, b',' | b'\\') {
             list.push(b'\\');
@@ -328,6 +332,7 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
         list.push(byte);
     }
     let flags = [
+        (options.wishes.checks == Checks::ByKernel, ",default_permissions"),
         (options.allow_other, ",allow_other"),
         (options.read_only, ",ro"),
         (options.no_execute, ",noexec"),

@@ -38,8 +38,11 @@ pub mod opcode {
     pub const LISTXATTR: u32 = 23;
     pub const REMOVEXATTR: u32 = 24;
     pub const INIT: u32 = 26;
+    pub const OPENDIR: u32 = 27;
     pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const ACCESS: u32 = 34;
     pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
@@ -254,6 +257,8 @@ wire! { FromBytes:
     LinkIn { oldnodeid: u64 }
     /// OPEN.
     OpenIn { flags: u32, open_flags: u32 }
+    /// ACCESS: the bits of access(2).
+    AccessIn { mask: u32, padding: u32 }
     /// CREATE and TMPFILE; the name follows.
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32 }
     /// RELEASE.

@@ -13,6 +13,8 @@ impl Errno {
     pub const INVAL: Errno = Errno(libc::EINVAL);
     /// Not an operation of this object.
     pub const NOTTY: Errno = Errno(libc::ENOTTY);
+    /// An id has no counterpart.
+    pub const OVERFLOW: Errno = Errno(libc::EOVERFLOW);
     /// The result does not fit.
     pub const RANGE: Errno = Errno(libc::ERANGE);
     /// Not implemented; the kernel does not send this operation again.

@@ -1,7 +1,9 @@
 //! INIT, the first request: kernel and server agree on a version and features.
 
 use crate::protocol::abi::{self, init};
-use crate::protocol::{AsyncDirect, Caching, Errno, MAX_DATA, Opens, Outbox, Request, Wishes};
+use crate::protocol::{
+    AsyncDirect, Caching, Checks, Errno, MAX_DATA, Opens, Outbox, Request, Wishes,
+};
 
 /// The kernel's version, features and limits in INIT.
 pub struct Offer {
@@ -95,6 +97,11 @@ fn not_wanted(wishes: Wishes) -> u64 {
     }
     if wishes.async_direct == AsyncDirect::Waits {
         flags |= init::ASYNC_DIO;
+    }
+    if wishes.checks != Checks::ByKernel {
+        // With access control lists the kernel would check, and without OPENDIR the server could
+        // not.
+        flags |= init::POSIX_ACL | init::NO_OPENDIR_SUPPORT;
     }
     flags
 }

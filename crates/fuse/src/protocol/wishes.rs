@@ -47,6 +47,21 @@ pub enum Transport {
     Ring,
 }
 
+/// Where permissions are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checks {
+    /// The kernel checks modes and access control lists (`default_permissions`), by the ids in the
+    /// server's replies. It may cache names.
+    #[default]
+    ByKernel,
+    /// The server checks. The kernel lets in only the owner of the mount, to whom every name is
+    /// allowed, so it may cache names.
+    ByServer,
+    /// The server checks, for several users. The kernel would walk through a cached name without
+    /// asking, so it may cache none.
+    ByServerEachName,
+}
+
 /// The kernel features that a mount wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wishes {
@@ -58,4 +73,6 @@ pub struct Wishes {
     pub async_direct: AsyncDirect,
     /// The transport of requests.
     pub transport: Transport,
+    /// Where permissions are checked.
+    pub checks: Checks,
 }

@@ -1,11 +1,13 @@
 //! Serves requests on an ext4 file system.
 //!
-//! The kernel checks permissions (`default_permissions`). It caches names and attributes for any
-//! time (every change passes through it, so no cached entry can be stale), and owns size and times
-//! of a file while its writeback cache has dirty pages of it.
+//! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). It caches
+//! names and attributes for any time (every change passes through it, so no cached entry can be
+//! stale), and owns size and times of a file while its writeback cache has dirty pages of it.
 
 mod attrs;
+mod checks;
 mod files;
+mod host;
 mod ioctls;
 #[cfg(test)]
 mod malformed;
@@ -14,14 +16,16 @@ mod tally;
 mod writers;
 mod xattrs;
 
+use crate::ids::Ids;
 use crate::protocol::abi::{self, InHeader, opcode};
-use crate::protocol::{Caching, Errno, Outbox, Request, Wishes};
+use crate::protocol::{Caching, Checks, Errno, Outbox, Request, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
 use crate::transport::{Carried, Channel};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_vfs::Vfs;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -33,9 +37,13 @@ const FOREVER: u64 = 365 * 24 * 3600;
 
 /// A mounted file system that serves the kernel's requests.
 pub struct Server {
-    mount: Mount,
+    /// Without a name cache: the kernel has one.
+    vfs: Vfs,
+    ids: Ids,
     block_size: u32,
     wishes: Wishes,
+    /// The server runs outside of user namespaces: user 0 may use `trusted.` attributes.
+    is_in_first_namespace: bool,
     /// Whether direct writes of one file may run in parallel.
     parallel_direct: bool,
     writers: Writers,
@@ -103,20 +111,25 @@ impl Service for Server {
 }
 
 impl Server {
-    /// Creates the server of `mount`.
-    pub fn new(mount: Mount, wishes: Wishes) -> Server {
+    /// Creates the server of `mount`, whose ids are mapped by `ids`.
+    ///
+    /// # Errors
+    /// If the root directory cannot be read.
+    pub fn new(mount: Mount, wishes: Wishes, ids: Ids) -> Result<Server, lanefs_ext4::Error> {
         let block_size = mount.fs().stat_fs().block_size;
-        Server {
-            mount,
+        Ok(Server {
+            vfs: Vfs::without_names(mount)?,
+            ids,
             block_size,
             wishes,
+            is_in_first_namespace: host::is_in_first_namespace(),
             parallel_direct: false,
             writers: Writers::new(),
             tally: Tally::new(),
             controls: Vec::new(),
             flushing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Adds controls, whose attributes the root then has.
@@ -144,12 +157,12 @@ impl Server {
     pub fn close(self) -> Result<(), lanefs_ext4::Error> {
         if self.broken.load(Ordering::Relaxed) {
             // Dropping the mount would commit, so it is leaked.
-            let _ = std::mem::ManuallyDrop::new(self.mount);
+            let _ = std::mem::ManuallyDrop::new(self.vfs);
             return Ok(());
         }
         // At an unmount the kernel sends no FORGET for the inodes that it still holds.
         self.fs().forget_all();
-        self.mount.close()
+        self.vfs.close()
     }
 
     /// Returns whether serving a request has panicked.
@@ -158,7 +171,12 @@ impl Server {
     }
 
     fn fs(&self) -> &Fs {
-        self.mount.fs()
+        self.vfs.fs()
+    }
+
+    /// Returns the seconds for which the kernel may cache a name.
+    fn name_validity(&self) -> u64 {
+        if self.wishes.checks == Checks::ByServerEachName { 0 } else { FOREVER }
     }
 
     /// Returns the inode of a node id. The kernel's look-up count holds it, so it still exists.
@@ -198,6 +216,9 @@ impl Server {
             opcode::RMDIR => self.rmdir(request)?,
             opcode::RENAME | opcode::RENAME2 => self.rename(request)?,
             opcode::LINK => self.link(request, outbox)?,
+            opcode::OPENDIR => self.opendir(request, outbox)?,
+            opcode::RELEASEDIR if self.wishes.checks != Checks::ByKernel => {}
+            opcode::ACCESS => self.access(request)?,
             opcode::READDIR => self.readdir(request, outbox)?,
             opcode::READDIRPLUS => self.readdirplus(request, outbox)?,
             opcode::OPEN => self.open(request, outbox, kernel)?,
@@ -209,7 +230,7 @@ impl Server {
             opcode::LSEEK => self.lseek(request, outbox, kernel)?,
             opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request)?,
             opcode::SYNCFS => self.fs().sync()?,
-            opcode::SETXATTR => self.setxattr(request)?,
+            opcode::SETXATTR => self.setxattr(request, kernel)?,
             opcode::GETXATTR => self.getxattr(request, outbox)?,
             opcode::LISTXATTR => self.listxattr(request, outbox)?,
             opcode::REMOVEXATTR => self.removexattr(request)?,
@@ -228,7 +249,7 @@ impl Server {
                 }
                 return Ok(Answer::Silence);
             }
-            // OPENDIR, FLUSH, ACCESS, POLL, locks and the like: the kernel works without them, and
+            // FLUSH, POLL, locks and the like: the kernel works without them, and
             // asks once.
             _ => return Err(Errno::NOSYS),
         }
@@ -274,6 +295,9 @@ impl Server {
     fn statistics(&self) -> String {
         let mut text = String::new();
         for (name, value) in self.fs().statistics().entries() {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        for (name, value) in self.ids.figures() {
             let _ = writeln!(text, "{name} {value}");
         }
         self.tally.tell(&mut text);

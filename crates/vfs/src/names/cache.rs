@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::known::Known;
-use lanefs_ext4::{DirId, Names, OneLockCache};
+use lanefs_ext4::{DirId, Names, NoNames, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 
 /// The result of a look-up, and a mark of when it was published.
@@ -32,6 +32,17 @@ pub trait NameCache: Names {
     /// Like [`NameCache::sight`], without the mark.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
         self.sight(&pin(), dir, name).known
+    }
+}
+
+/// Caches nothing: the caller has a cache of its own above.
+impl NameCache for NoNames {
+    fn sight<'p>(&'p self, _: &'p Pin, _: DirId, _: &[u8]) -> Sighting<'p> {
+        Sighting::NONE
+    }
+
+    fn still(&self, _: &Pin, _: DirId, _: &[u8], _: &Sighting<'_>) -> bool {
+        false
     }
 }
 

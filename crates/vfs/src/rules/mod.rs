@@ -33,7 +33,7 @@ pub(crate) use names::{check_device, may_delete, new_inode};
 pub use set_id::{Member, SGID, STICKY, SUID, without_set_id};
 pub(crate) use set_id::{after_write, with_access_list};
 pub(crate) use xattrs::{Rule, Use, on_xattr};
-pub use xattrs::{is_access_list, is_listed};
+pub use xattrs::{is_access_list, is_list, is_listed};
 
 #[cfg(test)]
 pub(crate) mod tests {

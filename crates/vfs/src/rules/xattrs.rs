@@ -82,6 +82,11 @@ pub fn is_listed(name: &[u8], superuser: bool) -> bool {
     superuser || !name.starts_with(b"trusted.")
 }
 
+/// Returns whether the attribute is an access control list.
+pub fn is_list(name: &[u8]) -> bool {
+    name == ACCESS_LIST || name == DEFAULT_LIST
+}
+
 /// Returns whether the attribute is the access list, whose entries are also in the mode.
 pub fn is_access_list(name: &[u8]) -> bool {
     name == ACCESS_LIST

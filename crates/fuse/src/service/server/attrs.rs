@@ -94,6 +94,7 @@ fn sx_time(time: Time) -> abi::SxTime {
 impl Server {
     /// Encodes attributes for the kernel.
     pub(super) fn wire_attr(&self, attr: &Attr) -> abi::Attr {
+        let (uid, gid) = self.ids.shown(attr.uid, attr.gid);
         abi::Attr {
             ino: u64::from(attr.ino.0),
             size: attr.size,
@@ -106,8 +107,8 @@ impl Server {
             ctimensec: attr.ctime.nanos,
             mode: u32::from(attr.mode()),
             nlink: attr.links,
-            uid: attr.uid,
-            gid: attr.gid,
+            uid,
+            gid,
             rdev: rdev_word(attr.rdev),
             blksize: self.block_size,
             flags: 0,
@@ -119,7 +120,7 @@ impl Server {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
             generation: u64::from(attr.generation),
-            entry_valid: FOREVER,
+            entry_valid: self.name_validity(),
             attr_valid: FOREVER,
             entry_valid_nsec: 0,
             attr_valid_nsec: 0,
@@ -144,7 +145,7 @@ impl Server {
         let input: abi::GetattrIn = request.take()?;
         let attr = self.inode(request.header.nodeid)?.attr();
         if input.getattr_flags & abi::GETATTR_FH != 0 && input.fh == Self::WRITES {
-            self.check_space(attr.ino, request.header.uid)?;
+            self.check_space(attr.ino, self.privilege(&request.header))?;
         }
         self.put_attr(&attr, outbox);
         Ok(())
@@ -157,6 +158,7 @@ impl Server {
     ) -> Result<(), Errno> {
         request.take::<abi::StatxIn>()?;
         let attr = self.inode(request.header.nodeid)?.attr();
+        let (uid, gid) = self.ids.shown(attr.uid, attr.gid);
         let btime = if attr.crtime.is_some() { STATX_BTIME } else { 0 };
         outbox.put(&abi::StatxOut {
             attr_valid: FOREVER,
@@ -167,8 +169,8 @@ impl Server {
             blksize: self.block_size,
             attributes: 0,
             nlink: attr.links,
-            uid: attr.uid,
-            gid: attr.gid,
+            uid,
+            gid,
             mode: attr.mode(),
             spare0: 0,
             ino: u64::from(attr.ino.0),
@@ -203,8 +205,8 @@ impl Server {
         };
         let set = SetAttr {
             permissions: given(fattr::MODE).then_some((input.mode & 0o7777) as u16),
-            uid: given(fattr::UID).then_some(input.uid),
-            gid: given(fattr::GID).then_some(input.gid),
+            uid: if given(fattr::UID) { self.ids.chosen_user(input.uid)? } else { None },
+            gid: if given(fattr::GID) { self.ids.chosen_group(input.gid)? } else { None },
             size: given(fattr::SIZE).then_some(input.size),
             atime: time(fattr::ATIME, fattr::ATIME_NOW, input.atime, input.atimensec),
             mtime: time(fattr::MTIME, fattr::MTIME_NOW, input.mtime, input.mtimensec),
@@ -218,6 +220,22 @@ impl Server {
         // has a flag for that.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
+            return Ok(());
+        }
+        if let Some(who) = self.judged(&request.header) {
+            let attr = match set.size {
+                // ftruncate(2) was permitted by the open.
+                Some(size) if given(fattr::FH) && input.fh == Self::WRITES => {
+                    self.vfs.set_len_of_open(&who, &inode, size)?
+                }
+                // The new size sets the times, too.
+                Some(_) => {
+                    let set = SetAttr { atime: None, mtime: None, ctime: None, ..set };
+                    self.vfs.set_attr(&who, &inode, &set)?
+                }
+                None => self.vfs.set_attr(&who, &inode, &set)?,
+            };
+            self.put_attr(&attr, outbox);
             return Ok(());
         }
         let change = change_of(&input, &set);

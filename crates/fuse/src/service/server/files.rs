@@ -60,6 +60,7 @@ impl Server {
         let input: abi::OpenIn = request.take()?;
         let flags = input.flags as i32;
         let inode = self.inode(request.header.nodeid)?;
+        self.check_open(&request.header, &inode, flags)?;
         rules::check_opening(&inode.rights(), opening(flags))?;
         if flags & libc::O_TRUNC != 0 {
             if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
@@ -125,7 +126,7 @@ impl Server {
             } else {
                 self.drop_capabilities(&inode, &inode.attr())?;
             }
-            self.fs().write_at(&inode, input.offset, data, privilege(request.header.uid))?
+            self.fs().write_at(&inode, input.offset, data, self.privilege(&request.header))?
         };
         outbox.put(&abi::WriteOut { size: n as u32, padding: 0 });
         Ok(())
@@ -168,12 +169,12 @@ impl Server {
     /// Otherwise the kernel would accept data without limit and report the failure at the next
     /// fsync. So after such a failure its cached attributes are dropped: it then asks for the size
     /// before each write, and gets this error.
-    pub(super) fn check_space(&self, ino: Ino, uid: u32) -> Result<(), Errno> {
+    pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Result<(), Errno> {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());
         }
         let stat = self.fs().stat_fs();
-        let free = match privilege(uid) {
+        let free = match by {
             Privilege::Root => stat.blocks_free,
             Privilege::Ordinary => stat.blocks_available,
         };
@@ -199,7 +200,7 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let inode = self.inode(request.header.nodeid)?;
-        let by = privilege(request.header.uid);
+        let by = self.privilege(&request.header);
         rules::check_allocation(&inode.rights(), how)?;
         self.drop_privileges_for(by, &inode, kernel)?;
         Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
@@ -265,7 +266,7 @@ impl Server {
         let written = if n == 0 {
             0
         } else {
-            let by = privilege(request.header.uid);
+            let by = self.privilege(&request.header);
             self.drop_privileges_for(by, &to, kernel)?;
             self.fs().write_at(&to, input.off_out, &data[..n], by)?
         };

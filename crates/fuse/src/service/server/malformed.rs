@@ -2,6 +2,7 @@
 //! transport) must get errors, never a panic, a hang or a damaged file system.
 
 use super::Server;
+use crate::ids::Ids;
 use crate::protocol::abi::{InHeader, opcode};
 use crate::protocol::{Outbox, Request, Wishes};
 use crate::service::api::Service;
@@ -32,7 +33,7 @@ impl Scene {
         let mount = Mount::open(device, MountOptions::default()).unwrap();
         let nowhere = std::fs::File::options().write(true).open("/dev/null").unwrap();
         Scene {
-            server: Server::new(mount, Wishes::default()),
+            server: Server::new(mount, Wishes::default(), Ids::default()).unwrap(),
             outbox: Outbox::new(),
             nowhere: Channel::new(nowhere.into()),
             nodes: vec![1],

@@ -1,17 +1,19 @@
 //! Serves requests on names: look-ups, creations, deletions, and directory listings.
 
+use super::Server;
 use super::attrs::rdev_of;
-use super::{FOREVER, Server};
+use crate::protocol::abi::InHeader;
 use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
-use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Privilege, Rename};
 use lanefs_ondisk::{FileType, Ino};
+use lanefs_vfs::{NewNode, Want};
 use std::ops::ControlFlow;
 
-/// The reply for a missing name: the kernel may cache that too.
+/// The reply for a missing name.
 const NO_ENTRY: abi::EntryOut = abi::EntryOut {
     nodeid: 0,
     generation: 0,
-    entry_valid: FOREVER,
+    entry_valid: 0,
     attr_valid: 0,
     entry_valid_nsec: 0,
     attr_valid_nsec: 0,
@@ -60,38 +62,51 @@ impl Server {
             self.put_node(&dir, outbox);
             return Ok(());
         }
+        self.check(&request.header, &dir, Want::EXECUTE)?;
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&self.fs().get(named.ino, None)?, outbox),
-            None => outbox.put(&NO_ENTRY),
+            // The kernel may cache that too.
+            None => {
+                outbox.put(&abi::EntryOut { entry_valid: self.name_validity(), ..NO_ENTRY });
+            }
         }
         Ok(())
     }
 
-    fn make<'a>(
+    /// Returns the description of the inode that the caller creates.
+    fn described<'a>(
         &self,
-        request: &Request<'_>,
+        header: &InHeader,
         kind: NewKind<'a>,
         mode: u32,
         umask: u32,
-    ) -> (NewInode<'a>, u64) {
-        let new = NewInode {
-            kind,
-            permissions: (mode & 0o7777) as u16,
-            umask: (umask & 0o777) as u16,
-            uid: request.header.uid,
-            gid: request.header.gid,
-        };
-        (new, request.header.nodeid)
+    ) -> NewNode<'a> {
+        let mut permissions = (mode & 0o7777) as u16;
+        if self.privilege(header) == Privilege::Ordinary {
+            permissions = self.ids.new_permissions(header.uid, header.gid, permissions);
+        }
+        NewNode { kind, permissions, umask: (umask & 0o777) as u16 }
+    }
+
+    /// Returns the inode to make where the kernel has checked permissions.
+    fn new_inode<'a>(&self, header: &InHeader, new: &NewNode<'a>) -> Result<NewInode<'a>, Errno> {
+        let (uid, gid) = self.creator(header)?;
+        let NewNode { kind, permissions, umask } = *new;
+        Ok(NewInode { kind, permissions, umask, uid, gid })
     }
 
     fn create_named(
         &self,
-        (new, dir): (NewInode<'_>, u64),
+        header: &InHeader,
+        new: &NewNode<'_>,
         name: &[u8],
         outbox: &mut Outbox,
     ) -> Result<InodeRef, Errno> {
-        let dir = self.inode(dir)?;
-        let inode = self.fs().create(&dir, name, &new)?;
+        let dir = self.inode(header.nodeid)?;
+        let inode = match self.judged(header) {
+            Some(who) => self.vfs.make(&who, &dir, name, new)?,
+            None => self.fs().create(&dir, name, &self.new_inode(header, new)?)?,
+        };
         self.put_node(&inode, outbox);
         Ok(inode)
     }
@@ -102,8 +117,8 @@ impl Server {
         outbox: &mut Outbox,
     ) -> Result<(), Errno> {
         let (name, target) = (request.name()?, request.name()?);
-        let new = self.make(request, NewKind::Symlink(target), 0o777, 0);
-        self.create_named(new, name, outbox)?;
+        let new = self.described(&request.header, NewKind::Symlink(target), 0o777, 0);
+        self.create_named(&request.header, &new, name, outbox)?;
         Ok(())
     }
 
@@ -123,7 +138,8 @@ impl Server {
             Some(FileType::Directory | FileType::Symlink) | None => return Err(Errno::INVAL),
         };
         let name = request.name()?;
-        self.create_named(self.make(request, kind, input.mode, input.umask), name, outbox)?;
+        let new = self.described(&request.header, kind, input.mode, input.umask);
+        self.create_named(&request.header, &new, name, outbox)?;
         Ok(())
     }
 
@@ -134,8 +150,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let input: abi::MkdirIn = request.take()?;
         let name = request.name()?;
-        let new = self.make(request, NewKind::Directory, input.mode, input.umask);
-        self.create_named(new, name, outbox)?;
+        let new = self.described(&request.header, NewKind::Directory, input.mode, input.umask);
+        self.create_named(&request.header, &new, name, outbox)?;
         Ok(())
     }
 
@@ -146,8 +162,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let input: abi::CreateIn = request.take()?;
         let name = request.name()?;
-        let new = self.make(request, NewKind::Regular, input.mode, input.umask);
-        let inode = self.create_named(new, name, outbox)?;
+        let new = self.described(&request.header, NewKind::Regular, input.mode, input.umask);
+        let inode = self.create_named(&request.header, &new, name, outbox)?;
         outbox.put(&self.opened(inode.ino(), input.flags as i32));
         Ok(())
     }
@@ -158,9 +174,13 @@ impl Server {
         outbox: &mut Outbox,
     ) -> Result<(), Errno> {
         let input: abi::CreateIn = request.take()?;
-        let (new, dir) = self.make(request, NewKind::Regular, input.mode, input.umask);
-        let dir = self.inode(dir)?;
-        let inode = self.fs().create_unnamed(&dir, &new)?;
+        let header = &request.header;
+        let new = self.described(header, NewKind::Regular, input.mode, input.umask);
+        let dir = self.inode(header.nodeid)?;
+        let inode = match self.judged(header) {
+            Some(who) => self.vfs.make_unnamed(&who, &dir, &new)?,
+            None => self.fs().create_unnamed(&dir, &self.new_inode(header, &new)?)?,
+        };
         self.put_node(&inode, outbox);
         outbox.put(&self.opened(inode.ino(), input.flags as i32));
         Ok(())
@@ -168,12 +188,22 @@ impl Server {
 
     pub(super) fn unlink(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let dir = self.inode(request.header.nodeid)?;
-        Ok(self.fs().unlink(&dir, request.name()?)?)
+        let name = request.name()?;
+        let done = match self.judged(&request.header) {
+            Some(who) => self.vfs.unlink(&who, &dir, name),
+            None => self.fs().unlink(&dir, name),
+        };
+        Ok(done?)
     }
 
     pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let dir = self.inode(request.header.nodeid)?;
-        Ok(self.fs().rmdir(&dir, request.name()?)?)
+        let name = request.name()?;
+        let done = match self.judged(&request.header) {
+            Some(who) => self.vfs.rmdir(&who, &dir, name),
+            None => self.fs().rmdir(&dir, name),
+        };
+        Ok(done?)
     }
 
     pub(super) fn rename(&self, request: &mut Request<'_>) -> Result<(), Errno> {
@@ -191,13 +221,21 @@ impl Server {
         };
         let (from, to) = (self.inode(request.header.nodeid)?, self.inode(to)?);
         let (name, new_name) = (request.name()?, request.name()?);
-        Ok(self.fs().rename(&from, name, &to, new_name, how)?)
+        let done = match self.judged(&request.header) {
+            Some(who) => self.vfs.rename(&who, &from, name, &to, new_name, how),
+            None => self.fs().rename(&from, name, &to, new_name, how),
+        };
+        Ok(done?)
     }
 
     pub(super) fn link(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
         let inode = self.inode(request.take::<abi::LinkIn>()?.oldnodeid)?;
         let dir = self.inode(request.header.nodeid)?;
-        self.fs().link(&inode, &dir, request.name()?)?;
+        let name = request.name()?;
+        match self.judged(&request.header) {
+            Some(who) => self.vfs.link(&who, &inode, &dir, name)?,
+            None => self.fs().link(&inode, &dir, name)?,
+        }
         self.put_node(&inode, outbox);
         Ok(())
     }
@@ -269,7 +307,7 @@ impl Server {
             };
             match inode {
                 Some(inode) => self.put_node(&inode, outbox),
-                None => outbox.put(&abi::EntryOut { entry_valid: 0, ..NO_ENTRY }),
+                None => outbox.put(&NO_ENTRY),
             }
             outbox.put(&dirent(ino, next, file_type, name));
             outbox.put_bytes(name);

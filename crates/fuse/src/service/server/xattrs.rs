@@ -3,6 +3,7 @@
 use super::Server;
 use super::attrs::CAPABILITIES;
 use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
+use crate::transport::Channel;
 use lanefs_ext4::SetXattr;
 use lanefs_vfs::rules::{self, SGID};
 
@@ -19,6 +20,11 @@ fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Result<(), Errno> 
 }
 
 impl Server {
+    /// Returns whether the attribute is a list whose ids differ between host and image.
+    fn maps_list(&self, name: &[u8]) -> bool {
+        !self.ids.keeps_lists() && rules::is_list(name)
+    }
+
     pub(super) fn getxattr(
         &self,
         request: &mut Request<'_>,
@@ -34,7 +40,13 @@ impl Server {
             return put_sized(&value, room, outbox);
         }
         let inode = self.inode(request.header.nodeid)?;
-        let value = self.fs().get_xattr(&inode, name)?;
+        let mut value = match self.judged(&request.header) {
+            Some(who) => self.vfs.get_xattr(&who, &inode, name)?,
+            None => self.fs().get_xattr(&inode, name)?,
+        };
+        if self.maps_list(name) {
+            value = self.ids.shown_list(value);
+        }
         put_sized(&value, room, outbox)
     }
 
@@ -47,8 +59,9 @@ impl Server {
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
         let all = self.fs().list_xattr(&inode)?;
-        // The kernel does not send the caller's capabilities.
-        let superuser = request.header.uid == 0;
+        // The kernel does not send the caller's capabilities. In a user namespace it lets no user
+        // read such attributes.
+        let superuser = request.header.uid == 0 && self.is_in_first_namespace;
         for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
             names.push(0);
@@ -56,7 +69,11 @@ impl Server {
         put_sized(&names, room, outbox)
     }
 
-    pub(super) fn setxattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn setxattr(
+        &self,
+        request: &mut Request<'_>,
+        kernel: &Channel,
+    ) -> Result<(), Errno> {
         let input: abi::SetxattrIn = request.take()?;
         let (name, value) = (request.name()?, request.data(input.size as usize)?);
         let controls = self.controls(&request.header, name);
@@ -70,6 +87,19 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
+        let mapped = match self.maps_list(name) {
+            true => self.ids.stored_list(value).ok_or(Errno::INVAL)?,
+            false => Vec::new(),
+        };
+        let value = if self.maps_list(name) { &mapped } else { value };
+        if let Some(who) = self.judged(&request.header) {
+            self.vfs.set_xattr(&who, &inode, name, value, how)?;
+            if rules::is_access_list(name) {
+                // The mode has changed too.
+                kernel.forget_attributes(request.header.nodeid);
+            }
+            return Ok(());
+        }
         let kills = input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
         Ok(self.fs().set_xattr_as(&inode, name, value, how, |now| {
             rules::check_xattrs(&now.rights())?;
@@ -80,6 +110,10 @@ impl Server {
     pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
+        // The kernel itself removes capabilities, and checks a program's request to do so.
+        if let Some(who) = self.judged(&request.header).filter(|_| name != CAPABILITIES) {
+            return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
+        }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
             // The kernel itself sends this before a write, also for an append-only file.
             CAPABILITIES => Ok(()),

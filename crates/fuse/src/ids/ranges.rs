@@ -1,0 +1,200 @@
+//! Ranges of ids that are mapped one to one.
+
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The ids that can be mapped are below this one. The last is the kernel's mark of no id, and the
+/// one before stands for an unmapped id in an access control list.
+const END: u32 = u32::MAX - 1;
+
+/// `count` ids of the host from `shown` on, which are the ids from `stored` on in the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    shown: u32,
+    stored: u32,
+    count: u32,
+}
+
+/// Why ranges are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum RangeError {
+    #[error("three numbers SHOWN:STORED:COUNT")]
+    Syntax,
+    #[error("at least one id, and none above 4294967293")]
+    Extent,
+    #[error("ranges that do not overlap")]
+    Overlap,
+}
+
+impl Range {
+    fn new(shown: u32, stored: u32, count: u32) -> Result<Range, RangeError> {
+        let fits = |start: u32| start.checked_add(count).is_some_and(|end| end <= END);
+        if count == 0 || !fits(shown) || !fits(stored) {
+            return Err(RangeError::Extent);
+        }
+        Ok(Range { shown, stored, count })
+    }
+
+    /// Returns the first shown id, the first stored id, and the number of ids.
+    pub(crate) fn parts(&self) -> (u32, u32, u32) {
+        (self.shown, self.stored, self.count)
+    }
+
+    fn overlaps(&self, other: &Range) -> bool {
+        let meet =
+            |a: u32, b: u32| a < b.saturating_add(other.count) && b < a.saturating_add(self.count);
+        meet(self.shown, other.shown) || meet(self.stored, other.stored)
+    }
+}
+
+impl FromStr for Range {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Range, RangeError> {
+        let numbers: Vec<u32> = text
+            .split(':')
+            .map(|word| word.parse().map_err(|_| RangeError::Syntax))
+            .collect::<Result<_, _>>()?;
+        match numbers[..] {
+            [shown, stored, count] => Range::new(shown, stored, count),
+            _ => Err(RangeError::Syntax),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.shown, self.stored, self.count)
+    }
+}
+
+/// Returns the id as far after `to` as `id` is after `from`.
+fn moved(id: u32, from: u32, to: u32, count: u32) -> Option<u32> {
+    let after = id.checked_sub(from).filter(|&after| after < count)?;
+    to.checked_add(after)
+}
+
+/// Ranges that do not overlap, on either side: a bijection between the ids that they cover.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(Vec<Range>);
+
+impl Ranges {
+    pub(crate) fn add(&mut self, range: Range) -> Result<(), RangeError> {
+        if self.0.iter().any(|other| other.overlaps(&range)) {
+            return Err(RangeError::Overlap);
+        }
+        self.0.push(range);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range> {
+        self.0.iter()
+    }
+
+    /// Returns the id that the host sees for `stored`.
+    pub(crate) fn shown(&self, stored: u32) -> Option<u32> {
+        self.0.iter().find_map(|r| moved(stored, r.stored, r.shown, r.count))
+    }
+
+    /// Returns the id on the image of the host's `shown`.
+    pub(crate) fn stored(&self, shown: u32) -> Option<u32> {
+        self.0.iter().find_map(|r| moved(shown, r.shown, r.stored, r.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ranges(list: &[(u32, u32, u32)]) -> Result<Ranges, RangeError> {
+        let mut ranges = Ranges::default();
+        for &(shown, stored, count) in list {
+            ranges.add(Range::new(shown, stored, count)?)?;
+        }
+        Ok(ranges)
+    }
+
+    #[test]
+    fn ids_outside_of_the_ranges_are_unmapped() {
+        let map = ranges(&[(1000, 0, 1), (100_000, 1, 65536)]).unwrap();
+        assert_eq!(
+            [0, 1, 65536, 65537].map(|id| map.shown(id)),
+            [Some(1000), Some(100_000), Some(165_535), None]
+        );
+        assert_eq!(
+            [999, 1000, 1001, 100_000].map(|id| map.stored(id)),
+            [None, Some(0), None, Some(1)]
+        );
+        assert_eq!((map.shown(u32::MAX), map.stored(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn ranges_that_overlap_or_have_no_ids_are_refused() {
+        assert_eq!(ranges(&[(0, 0, 10), (9, 100, 1)]), Err(RangeError::Overlap));
+        assert_eq!(ranges(&[(0, 0, 10), (100, 9, 1)]), Err(RangeError::Overlap));
+        assert!(ranges(&[(0, 0, 10), (10, 10, 1)]).is_ok());
+        assert_eq!(ranges(&[(0, 0, 0)]), Err(RangeError::Extent));
+        for edge in [u32::MAX, u32::MAX - 1] {
+            assert_eq!(ranges(&[(edge, 0, 1)]), Err(RangeError::Extent));
+            assert_eq!(ranges(&[(0, edge, 1)]), Err(RangeError::Extent));
+        }
+        assert!(ranges(&[(0, 0, END)]).is_ok());
+    }
+
+    #[test]
+    fn a_range_is_three_numbers() {
+        assert_eq!("1000:0:1".parse(), Range::new(1000, 0, 1));
+        for text in ["", "1000", "1000:0", "1000:0:1:2", "a:0:1", "-1:0:1", "1:0:4294967296"] {
+            assert_eq!(text.parse::<Range>(), Err(RangeError::Syntax), "{text}");
+        }
+    }
+
+    /// Ids near the edges of ranges and near the ends of all ids.
+    fn id() -> impl Strategy<Value = u32> {
+        prop_oneof![0..40u32, END - 20..=u32::MAX, any::<u32>()]
+    }
+
+    fn any_ranges() -> impl Strategy<Value = Ranges> {
+        let range = (id(), id(), prop_oneof![1..9u32, any::<u32>()]);
+        prop::collection::vec(range, 0..6).prop_map(|list| {
+            let mut ranges = Ranges::default();
+            for (shown, stored, count) in list {
+                // What is refused is left out.
+                let _ = Range::new(shown, stored, count).and_then(|range| ranges.add(range));
+            }
+            ranges
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn mapping_there_and_back_is_the_same_id(map in any_ranges(), id in id()) {
+            if let Some(shown) = map.shown(id) {
+                prop_assert!(shown < END);
+                prop_assert_eq!(map.stored(shown), Some(id));
+            }
+            if let Some(stored) = map.stored(id) {
+                prop_assert!(stored < END);
+                prop_assert_eq!(map.shown(stored), Some(id));
+            }
+        }
+
+        #[test]
+        fn two_ids_are_never_mapped_to_one(map in any_ranges(), a in id(), b in id()) {
+            prop_assume!(a != b);
+            prop_assert!(map.shown(a).is_none() || map.shown(a) != map.shown(b));
+            prop_assert!(map.stored(a).is_none() || map.stored(a) != map.stored(b));
+        }
+
+        #[test]
+        fn text_of_any_kind_is_a_range_or_an_error(text in "[0-9:ugb ]{0,20}") {
+            let _ = text.parse::<Range>();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn parsed(list: &str) -> Result<Options, OptionError> {
+    let mut options = Options::default();
+    options.add(list).map(|()| options)
+}
+
+#[test]
+fn what_mount_and_fstab_pass_along_is_accepted() {
+    let list = "rw,defaults,nofail,noauto,user,_netdev,x-systemd.automount,X-mount.mkdir,\
+                dev,suid,exec,loop,relatime,comment=a,subtype=lanefs";
+    assert_eq!(parsed(list).unwrap(), Options::default());
+}
+
+#[test]
+fn options_are_honoured() {
+    let options = parsed(
+        "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
+         nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before,\
+         transport=ring",
+    )
+    .unwrap();
+    let wishes = Wishes {
+        caching: Caching::Writethrough,
+        opens: Opens::NotAsked,
+        async_direct: AsyncDirect::InFlight,
+        transport: Transport::Ring,
+        checks: Checks::ByKernel,
+    };
+    assert_eq!(options.wishes, wishes);
+    assert!(options.read_only && options.no_recovery && options.allow_other);
+    assert!(options.no_devices && options.no_set_user_id && options.no_execute);
+    assert!(options.synchronous && options.synchronous_directories);
+    assert_eq!(options.atime, Atime::Noatime);
+    assert_eq!(options.commit, Some(Duration::from_secs(30)));
+    assert_eq!((options.offset, options.size_limit), (1 << 20, Some(4096)));
+    assert_eq!(options.shown_source.as_deref(), Some("disk"));
+    let ext4 = options.for_ext4();
+    assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
+    assert_eq!(ext4.commit_interval, Duration::from_secs(30));
+    assert_eq!(ext4.on_error, OnError::Continue);
+    assert_eq!((ext4.policies, ext4.stripe), (Policies::before(), 48));
+}
+
+#[test]
+fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
+    for word in ["grpid", "usrquota", "resuid=7", "sb=32768", "dax=always", "remount"] {
+        assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
+    }
+    assert!(parsed("nosymfollow").unwrap().no_symlinks);
+    assert!(REFUSED.iter().all(|(name, _)| !IGNORED.contains(name)));
+}
+
+#[test]
+fn the_last_word_wins() {
+    assert!(!parsed("ro,rw").unwrap().read_only);
+    assert!(!parsed("nosuid,suid").unwrap().no_set_user_id);
+    assert_eq!(parsed("commit=30,commit=0").unwrap().commit, None);
+}
+
+#[test]
+fn an_unknown_option_is_named() {
+    let unknown = OptionError::Unknown { name: "frobnicate".into() };
+    assert_eq!(parsed("rw,frobnicate=3").unwrap_err(), unknown);
+}
+
+#[test]
+fn the_sloppy_way_passes_over_what_is_unknown_alone() {
+    let mut options = Options::default();
+    options.add_known("frobnicate=3,noatime").unwrap();
+    assert_eq!(options.atime, Atime::Noatime);
+    assert!(options.add_known("frobnicate,data=journal").is_err());
+}
+
+#[test]
+fn what_would_be_a_false_promise_is_refused() {
+    for list in ["data=journal", "errors=panic", "remount,ro", "bsdgroups", "rbind"] {
+        assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
+    }
+    for list in [
+        "commit=soon",
+        "offset=-1",
+        "offset",
+        "errors=maybe",
+        "stripe",
+        "stripe=-1",
+        "offset=99999999T",
+        "policies=fast",
+        "transport=carrier",
+    ] {
+        assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
+    }
+}
+
+#[test]
+fn ids_are_mapped_as_asked_and_the_server_checks_for_fakeroot() {
+    let settled = |list, owner| {
+        let mut options = parsed(list).unwrap();
+        let ids = options.settle(owner)?;
+        Ok::<_, OptionError>((ids.to_string(), options.wishes.checks))
+    };
+    for (list, ids, checks) in [
+        ("ro", "the same ids on the host and in the image", Checks::ByKernel),
+        ("uid=7", "all files are shown with user 7", Checks::ByKernel),
+        ("idmap=u:7:0:1 g:8:0:1", "idmap u:7:0:1, idmap g:8:0:1", Checks::ByKernel),
+        // mount(8)'s own name, and one map for each option.
+        ("X-mount.idmap=u:7:0:1,idmap=u:8:1:1", "idmap u:7:0:1, idmap u:8:1:1", Checks::ByKernel),
+        ("fakeroot", "user 1000 acts as root of the image", Checks::ByServer),
+        ("fakeroot,allow_other", "user 1000 acts as root of the image", Checks::ByServerEachName),
+    ] {
+        assert_eq!(settled(list, 1000), Ok((ids.to_owned(), checks)), "{list}");
+    }
+    // Root is root of the image without it.
+    let same = "the same ids on the host and in the image".to_owned();
+    assert_eq!(settled("fakeroot,allow_other", 0), Ok((same, Checks::ByKernel)));
+    for list in ["fakeroot,idmap=7:0:1", "gid=7,idmap=7:0:1", "no_open,allow_other,fakeroot"] {
+        assert!(matches!(settled(list, 1000), Err(OptionError::Conflict(_))), "{list}");
+    }
+    for list in ["uid", "uid=ann", "gid=-1", "idmap", "idmap=u:1:2", "idmap=7:0:0"] {
+        assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
+    }
+}

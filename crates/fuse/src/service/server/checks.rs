@@ -1,0 +1,133 @@
+//! The caller of a request, and the permissions that the server checks where the kernel does not.
+//!
+//! With `-o fakeroot` the owner of the mount acts as root of the image. The kernel does not know
+//! that and would refuse most of it, so it does not check ([`Checks`]). The server then applies all
+//! rules of [`lanefs_vfs`] to every request, for the owner and for other users.
+
+use super::Server;
+use super::host::supplementary_groups;
+use crate::ids::Refusal;
+use crate::protocol::abi::{self, InHeader};
+use crate::protocol::{Checks, Errno, Outbox, Request};
+use lanefs_ext4::{Error, InodeRef, Privilege};
+use lanefs_ondisk::FileType;
+use lanefs_vfs::{Credentials, Want};
+
+/// The flag of OPEN for a file that is to be executed (`__FMODE_EXEC`): it needs no permission to
+/// read. open(2) does not accept it.
+const FOR_EXECUTION: i32 = 0x20;
+
+/// A user and a group of the image that nothing belongs to, for callers whose ids are unmapped.
+const NO_IDS: (u32, u32) = (u32::MAX, u32::MAX);
+
+impl Server {
+    /// Returns the credentials of the caller if the server has to check them.
+    pub(super) fn judged(&self, header: &InHeader) -> Option<Credentials> {
+        if self.wishes.checks == Checks::ByKernel {
+            return None;
+        }
+        let caller = self.ids.caller(header.uid, header.gid);
+        if caller.is_superuser {
+            return Some(Credentials::superuser());
+        }
+        let (uid, gid) = caller.ids.unwrap_or(NO_IDS);
+        let groups = self.ids.groups(supplementary_groups(header));
+        Some(Credentials::new(uid, gid, groups))
+    }
+
+    /// Fails unless the caller has the permissions `want`, if the server checks.
+    pub(super) fn check(
+        &self,
+        header: &InHeader,
+        inode: &InodeRef,
+        want: Want,
+    ) -> Result<(), Errno> {
+        match self.judged(header) {
+            Some(who) => Ok(self.vfs.check(&who, inode, want)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails unless the caller may open the file with `flags`, if the server checks.
+    pub(super) fn check_open(
+        &self,
+        header: &InHeader,
+        inode: &InodeRef,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let access = flags & libc::O_ACCMODE;
+        let mut want = match access {
+            libc::O_RDONLY if flags & FOR_EXECUTION != 0 => Want::EXECUTE,
+            libc::O_RDONLY => Want::READ,
+            libc::O_WRONLY => Want::WRITE,
+            _ => Want::READ | Want::WRITE,
+        };
+        if flags & libc::O_TRUNC != 0 {
+            want |= Want::WRITE;
+        }
+        self.check(header, inode, want)
+    }
+
+    /// Returns user and group of the image for what the caller creates.
+    ///
+    /// # Errors
+    /// EOVERFLOW if they are unmapped, as on an idmapped mount of the kernel.
+    pub(super) fn creator(&self, header: &InHeader) -> Result<(u32, u32), Errno> {
+        self.ids.caller(header.uid, header.gid).ids.ok_or(Errno::OVERFLOW)
+    }
+
+    /// Returns whether the caller may use the blocks that are reserved for root.
+    pub(super) fn privilege(&self, header: &InHeader) -> Privilege {
+        match self.ids.caller(header.uid, header.gid).is_superuser {
+            true => Privilege::Root,
+            false => Privilege::Ordinary,
+        }
+    }
+
+    /// Returns user and group of the root directory, as the host sees them, if the caller with
+    /// these host ids may not create files there.
+    pub fn root_closed_to(&self, uid: u32, gid: u32, groups: &[u32]) -> Option<(u32, u32)> {
+        let root = self.vfs.root();
+        let mut rights = root.rights();
+        (rights.uid, rights.gid) = self.ids.shown(rights.uid, rights.gid);
+        let who = match self.ids.caller(uid, gid).is_superuser {
+            true => Credentials::superuser(),
+            false => Credentials::new(uid, gid, groups),
+        };
+        let allowed = self.vfs.check_rights(&who, root, &rights, Want::WRITE | Want::EXECUTE);
+        matches!(allowed, Err(Error::PermissionDenied)).then_some((rights.uid, rights.gid))
+    }
+
+    /// Serves ACCESS: access(2) and chdir(2). While the kernel checks, it does not ask.
+    pub(super) fn access(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
+        let mask = request.take::<abi::AccessIn>()?.mask;
+        let inode = self.inode(request.header.nodeid)?;
+        Ok(self.vfs.check(&who, &inode, Want::from_bits_truncate(mask as u16))?)
+    }
+
+    /// Serves OPENDIR. While the kernel checks, it need not ask.
+    pub(super) fn opendir(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
+        let inode = self.inode(request.header.nodeid)?;
+        if inode.file_type() != FileType::Directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        self.vfs.check(&who, &inode, Want::READ)?;
+        outbox.put(&abi::OpenOut { fh: 0, open_flags: 0, backing_id: 0 });
+        Ok(())
+    }
+}
+
+impl From<Refusal> for Errno {
+    fn from(refusal: Refusal) -> Errno {
+        match refusal {
+            Refusal::Unmapped => Errno::OVERFLOW,
+            Refusal::Fixed => Errno::PERM,
+        }
+    }
+}
