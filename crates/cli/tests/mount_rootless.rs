@@ -366,31 +366,19 @@ fn options_that_exclude_each_other_are_refused_by_name() {
 fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {
     let Some(scene) = Scene::new() else { return };
     pack(&scene);
-    let inside = format!(
-        "{FUNCTIONS}
-         ./lanefs mkfs -q disk.img --size 64M
-         ./lanefs mount disk.img mnt
+    let said = scene.run_in_namespace(&format!(
+        "$L mkfs -q disk.img --size 64M
+         $L mount disk.img mnt
          tar -C mnt -xpf tree.tar
          cd mnt; {SURVEY} >../seen
          setfacl -m u:1000:rw,g:5:r etc/shadow; getfacl -n etc/shadow
          chown 9:10 tmp/in; rm etc/su; ln etc/shadow made; chattr +d made
-         setfattr -n user.a -v b made
-         setfacl -d -m u:1000:rwx home; mkdir home/below; setpriv --reuid=1000 --clear-groups touch home/below/her
+         setfattr -n user.a -v b made; setfacl -d -m u:1000:rwx home; mkdir home/below
+         setpriv --reuid=1000 --clear-groups touch home/below/her
          refused mknod null c 1 3; refused setfattr -n trusted.a -v b made
          refused chown 70000 made; refused as 7 cat made
-         cd ..; ./lanefs umount mnt"
-    );
-    fs::write(scene.path().join("inside.sh"), inside).unwrap();
-    let said = scene.run(
-        "mkfifo go
-         exec 3<>go
-         (exec timeout 60 setpriv --reuid=12345 --regid=12345 --clear-groups \\
-             unshare -Um sh -euc 'echo $$ >pid; read line <go; exec sh -eu inside.sh') &
-         while ! [ -s pid ]; do sleep 0.05; done; inner=$(cat pid)
-         printf '0 12345 1\\n1 100000 65536\\n' >/proc/$inner/uid_map
-         printf '0 12345 1\\n1 100000 65536\\n' >/proc/$inner/gid_map
-         echo >&3; wait $!",
-    );
+         cd ..; $L umount mnt"
+    ));
     assert!(said.contains("user:1000:rw-") && said.contains("group:5:r--"), "{said}");
     assert!(said.contains("mknod: null: Operation not permitted"), "{said}");
     let expected = shell(&scene.path().join("tree"), SURVEY);

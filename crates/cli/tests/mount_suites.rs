@@ -1,24 +1,13 @@
 //! External suites on a mount: fsx and pjdfstest, both from crates.io.
 
 mod mounting;
+mod pjdfstest;
 
 use mounting::*;
+use pjdfstest::{PJDFSTEST, pjdfstest, tool};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Returns the program, as `make test` built it (`scripts/tools`); otherwise prints that it is
-/// missing.
-fn tool(name: &str) -> Option<PathBuf> {
-    let given = std::env::var_os("LANEFS_TOOLS").map(PathBuf::from);
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
-    let found = given.into_iter().chain([built]).map(|dir| dir.join(name)).find(|p| p.is_file());
-    if found.is_none() {
-        println!("skipped: {name} is not built (scripts/tools builds it)");
-    }
-    found
-}
 
 /// All kinds of operations, writes that cross pages and blocks, and a file that stays small enough
 /// for them to overlap.
@@ -87,44 +76,11 @@ fn fsx_finds_no_wrong_byte() {
     }
 }
 
-const PJDFSTEST: &str = r#"
-[features]
-posix_fallocate = {}
-rename_ctime = {}
-utime_now = {}
-utimensat = {}
-[settings]
-# Enough for the kernel's clock tick; remounting fails on the kernel's ext4 too.
-naptime = 0.02
-allow_remount = false
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
-"#;
-
 /// Cases that cannot pass on any FUSE mount, each with its reason.
 const NOT_ON_FUSE: [(&str, &str); 1] = [(
     "link::link_count_max",
     "libc answers pathconf(_PC_LINK_MAX) from the type of the file system, and knows 127 for FUSE",
 )];
-
-/// Returns the outcome of each case of pjdfstest in `dir`, by name.
-fn pjdfstest(program: &Path, config: &Path, dir: &Path) -> BTreeMap<String, String> {
-    let (_, said) = try_run(
-        Command::new(program).arg("-c").arg(config).arg("-p").arg(dir).env("NO_COLOR", "1"),
-    );
-    let outcomes: BTreeMap<_, _> = said
-        .lines()
-        .filter(|line| !line.starts_with(char::is_whitespace))
-        .filter_map(|line| line.split_once(char::is_whitespace))
-        .map(|(name, outcome)| (name.to_owned(), outcome.trim().to_owned()))
-        .filter(|(_, outcome)| ["ok", "skipped", "FAILED"].contains(&outcome.as_str()))
-        .collect();
-    assert!(outcomes.len() > 300, "pjdfstest ended early:\n{said}");
-    for line in said.lines().skip_while(|line| !line.contains("FAILED")).take(40) {
-        println!("    {line}");
-    }
-    outcomes
-}
 
 #[test]
 #[ignore = "long: a real mount"]

@@ -1,5 +1,7 @@
 //! A folder and a mount namespace in which ordinary users mount.
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use super::mounting::*;
 use std::fs;
 use std::path::Path;
@@ -60,6 +62,21 @@ impl Scene {
     /// Runs `script`, which must succeed, and returns all that it printed.
     pub fn run(&self, script: &str) -> String {
         run(self.command(&format!("exec 2>&1\n{script}")).stdin(Stdio::null()))
+    }
+
+    /// Runs `script` as root of a user namespace, whose 0 is ann, and whose 1 to 65536 are 100000 to
+    /// 165535 of the host.
+    pub fn run_in_namespace(&self, script: &str) -> String {
+        fs::write(self.path().join("inside.sh"), format!("{FUNCTIONS}{script}")).unwrap();
+        self.run(
+            "mkfifo go; exec 3<>go
+             (exec timeout 300 setpriv --reuid=12345 --regid=12345 --clear-groups \\
+                 unshare -Um sh -euc 'echo $$ >pid; read line <go; exec sh -eu inside.sh') &
+             while ! [ -s pid ]; do sleep 0.05; done; inner=$(cat pid)
+             printf '0 12345 1\\n1 100000 65536\\n' >/proc/$inner/uid_map
+             printf '0 12345 1\\n1 100000 65536\\n' >/proc/$inner/gid_map
+             echo >&3; wait $!",
+        )
     }
 
     /// What `debugfs` finds out about a file of the image: user, group and mode.
