@@ -90,3 +90,59 @@ fn a_file_system_is_made_and_filled_in_a_partition() {
     std::fs::write(&part, &bytes[1 << 20..33 << 20]).unwrap();
     assert_clean(&part);
 }
+
+/// A container image becomes a disk by one command, from a file and from a pipe.
+#[test]
+fn an_image_is_made_from_sources_of_each_kind() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    shell(&format!(
+        "cd {}; mkdir -p l/etc over/etc; echo base >l/etc/motd; echo x >l/etc/x; tar -cf l.tar -C l .
+        echo over >over/etc/motd
+        printf '{{\"rootfs\":{{\"diff_ids\":[\"sha256:%s\"]}}}}' $(sha256sum <l.tar | cut -c1-64) >c.json
+        echo '[{{\"Config\":\"c.json\",\"Layers\":[\"l.tar\"]}}]' >manifest.json
+        tar -cf image.tar manifest.json c.json l.tar",
+        dir.path().display()
+    ));
+    let said = lanefs(&[
+        "mkfs",
+        &at("a.img"),
+        "--size",
+        "auto+1M",
+        "--json",
+        "--reproducible",
+        "--owner",
+        "7:8",
+        "--from",
+        &at("image.tar"),
+        &at("over"),
+    ]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["files"], &said["directories"]), (&2.into(), &3.into()));
+    let len = std::fs::metadata(at("a.img")).unwrap().len();
+    assert_eq!(said["bytes"], len);
+    assert!(len < 3 << 20, "{len}");
+    assert_clean(&dir.path().join("a.img"));
+    assert_eq!(lanefs(&["cat", &format!("{}:/etc/motd", at("a.img"))]), "over\n");
+    // The same bytes again, over the old image and by a pipe.
+    let first = std::fs::read(at("a.img")).unwrap();
+    let again = Command::new(LANEFS)
+        .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])
+        .args(["--from", "docker:-", &at("over")])
+        .stdin(std::fs::File::open(at("image.tar")).unwrap())
+        .status();
+    assert!(again.unwrap().success());
+    assert!(std::fs::read(at("a.img")).unwrap() == first);
+    for (arguments, told) in [
+        (&["auto"][..], "--size auto follows from the files"),
+        (&["auto", "--from", "/nowhere"], "/nowhere: no such file"),
+        (&["--from", "/etc"], "give a --size, or --size auto"),
+        (&["64K", "--from", &at("l")], "bytes"),
+    ] {
+        let (status, said) =
+            try_run(Command::new(LANEFS).args(["mkfs", &at("new.img")]).args(arguments));
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(told), "{said}");
+        assert!(!dir.path().join("new.img").exists());
+    }
+}

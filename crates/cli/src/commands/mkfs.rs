@@ -1,11 +1,10 @@
 //! `lanefs mkfs`
 
-use super::cp::default_workers;
-use crate::cli::{Failure, Report, Size, complain, host_cause, human, open_image, open_source};
-use crate::copy::{
-    Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
-};
-use lanefs::{FileSystem, Follow, Source};
+mod from;
+
+use crate::cli::{Failure, Report, Size, complain, human, open_image, open_source};
+use lanefs::Source;
+use lanefs_build::Spare;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{
     InodeCount, InodeTables, JournalSize, MkfsOptions, Report as Made, existing_signature, mkfs,
@@ -24,6 +23,8 @@ Examples:
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
   lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
+  docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
+  lanefs mkfs root.img --size auto --from base.tar.gz overlay/ extra.tar --reproducible
   lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, aligned to its rows
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
@@ -34,12 +35,13 @@ pub struct Arguments {
     /// Image file (made if it does not exist), block device, or array (md:...)
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or device]
+    /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or device];
+    /// auto with --from: as small as the files allow, and auto+SIZE or auto+N% for free space
     #[arg(short, long)]
-    size: Option<Size>,
+    size: Option<Wanted>,
     /// The same as --size; mke2fs takes it here, too
     #[arg(value_name = "SIZE", conflicts_with = "size")]
-    size_operand: Option<Size>,
+    size_operand: Option<Wanted>,
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
@@ -70,9 +72,9 @@ pub struct Arguments {
     /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     no_journal: bool,
-    /// Percentage of the blocks that is reserved for root
-    #[arg(short = 'm', long, default_value_t = 5.0)]
-    reserved: f64,
+    /// Percentage of the blocks that is reserved for root [default: 5; with --size auto 0]
+    #[arg(short = 'm', long)]
+    reserved: Option<f64>,
     /// Leave out the features that Debian 12's mke2fs does not use: orphan_file, metadata_csum_seed
     #[arg(long)]
     debian: bool,
@@ -91,33 +93,79 @@ pub struct Arguments {
     /// Owner and group of the root directory: yours, for a mount of your own [default: 0:0]
     #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
     root_owner: Option<(u32, u32)>,
-    /// Copy the contents of this directory into the file system, with all attributes
-    #[arg(short = 'd', long, value_name = "DIR")]
-    directory: Option<PathBuf>,
-    /// Owner and group of the root directory and of all files that -d copies
-    #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids, conflicts_with = "root_owner")]
-    owner: Option<(u32, u32)>,
     /// Overwrite an image or device that seems to hold data
     #[arg(short = 'F', long)]
     force: bool,
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
+    /// Print what was made with --from as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fill: from::From,
+}
+
+/// The size of a file system.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Bytes(Size),
+    /// As small as the files allow, with this space left.
+    Auto(Spare),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        let Some(rest) = text.strip_prefix("auto") else { return text.parse().map(Wanted::Bytes) };
+        let wrong = || format!("'{text}' is not a size (examples: 2G, auto, auto+512M, auto+10%)");
+        let mut spare = Spare::default();
+        match (rest.strip_prefix('+'), rest) {
+            (_, "") => {}
+            (Some(more), _) => match more.strip_suffix('%') {
+                Some(percent) => spare.percent = percent.parse().map_err(|_| wrong())?,
+                None => spare.bytes = more.parse::<Size>().map_err(|_| wrong())?.bytes(),
+            },
+            (None, _) => return Err(wrong()),
+        }
+        match spare.percent <= 1000 {
+            true => Ok(Wanted::Auto(spare)),
+            false => Err(wrong()),
+        }
+    }
 }
 
 impl Arguments {
-    fn size(&self) -> Option<Size> {
+    fn wanted(&self) -> Option<Wanted> {
         self.size.or(self.size_operand)
+    }
+
+    fn size(&self) -> Option<Size> {
+        match self.wanted() {
+            Some(Wanted::Bytes(size)) => Some(size),
+            _ => None,
+        }
+    }
+
+    fn block_size(&self) -> Result<Option<BlockSize>, Failure> {
+        let Some(size) = self.block_size else { return Ok(None) };
+        let bytes = u32::try_from(size.bytes()).ok().and_then(BlockSize::new);
+        let wrong = || Failure::new(self.image.display(), "block size out of range");
+        bytes.map(Some).ok_or_else(wrong)
     }
 }
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
-    if let Some(directory) = arguments.directory.as_deref().filter(|dir| !dir.is_dir()) {
-        let cause = directory.metadata().err().map(|error| host_cause(&error));
-        let cause = cause.unwrap_or("not a directory".into());
-        report.fail(Failure::new(directory.display(), cause));
+    if arguments.fill.is_given() {
+        report.check(from::run(arguments, &report));
+        return report.exit();
+    }
+    if let Some(Wanted::Auto(_)) = arguments.wanted() {
+        let why = "--size auto follows from the files: give them by --from";
+        report.fail(Failure::new(arguments.image.display(), why));
         return report.exit();
     }
     let is_new = !arguments.image.exists() && Source::array_name(&arguments.image).is_none();
@@ -126,9 +174,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             if !arguments.quiet {
                 report.printed(tell(&arguments.image, &made));
                 tell_of_owner(arguments);
-            }
-            if let Some(directory) = &arguments.directory {
-                report.check(fill(arguments, directory, &report));
             }
         }
         Err(failure) => {
@@ -223,13 +268,7 @@ fn grow(path: &Path, len: u64) -> Result<(), Failure> {
 }
 
 fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
-    let block_size = match arguments.block_size {
-        None => None,
-        Some(size) => {
-            let bytes = u32::try_from(size.bytes()).ok().and_then(BlockSize::new);
-            Some(bytes.ok_or("block size out of range")?)
-        }
-    };
+    let block_size = arguments.block_size().map_err(|_| "block size out of range")?;
     let inodes = match (arguments.inodes, arguments.bytes_per_inode) {
         (Some(count), _) => InodeCount::Count(count),
         (None, Some(bytes)) => {
@@ -242,11 +281,16 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         _ if arguments.no_journal => JournalSize::None,
         None => JournalSize::BySize,
         Some(size) => {
-            let default = default_block(arguments.size().map_or(0, Size::bytes));
+            let default = match arguments.wanted() {
+                Some(Wanted::Auto(_)) => 4096,
+                _ => default_block(arguments.size().map_or(0, Size::bytes)),
+            };
             let block = block_size.map_or(default, |size| size.bytes() as u64);
             JournalSize::Blocks((size.bytes() / block).try_into().map_err(|_| "journal too large")?)
         }
     };
+    let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
+    let default_reserve = if is_fitted { 0.0 } else { 5.0 };
     let mut without = match arguments.debian {
         true => MkfsOptions::debian_12(),
         false => Default::default(),
@@ -263,7 +307,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         uuid: arguments.uuid.map(uuid::Uuid::into_bytes),
         hash_seed: arguments.hash_seed.map(uuid::Uuid::into_bytes),
         journal,
-        reserved_percent: arguments.reserved,
+        reserved_percent: arguments.reserved.unwrap_or(default_reserve),
         time: source_date_epoch()?,
         without,
         inode_tables: match arguments.zero_inode_tables {
@@ -272,7 +316,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         },
         stride: arguments.stride,
         stripe_width: arguments.stripe_width,
-        root_owner: arguments.owner.or(arguments.root_owner).unwrap_or((0, 0)),
+        root_owner: arguments.fill.owner.or(arguments.root_owner).unwrap_or((0, 0)),
         ..MkfsOptions::default()
     })
 }
@@ -308,36 +352,11 @@ fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
 fn tell_of_owner(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let given = arguments.root_owner.or(arguments.owner).is_some() || arguments.directory.is_some();
-    if uid != 0 && !given {
+    if uid != 0 && arguments.root_owner.is_none() {
         complain(format_args!(
             "{}: its root directory belongs to 0:0; for a mount of your own make it with \
              --root-owner {uid}:{gid}, or mount it with -o fakeroot",
             arguments.image.display()
         ));
     }
-}
-
-/// Copies `directory` into the new file system.
-fn fill(arguments: &Arguments, directory: &Path, report: &Report) -> Result<(), Failure> {
-    let image = arguments.image.as_path();
-    let within = |error: lanefs::Error| Failure::within(image.display(), &error);
-    let options = lanefs::OpenOptions::new().offset(arguments.offset.bytes());
-    let fs = FileSystem::open_with(image, &options).map_err(within)?;
-    let plan = Plan {
-        recursion: Recursion::Trees,
-        dereference: Dereference::Never,
-        existing: Existing::Overwrite,
-        keep: Keep { mode: true, owner: true, times: true, attributes: true, links: true },
-        owner: arguments.owner,
-        umask: 0,
-        verbose: Verbose::No,
-        workers: default_workers(),
-    };
-    let (host, tree, progress) = (HostTree::new(), ImageTree::new(&fs, image), Progress::new());
-    let copier = Copier::new(&host, &tree, plan, report, &progress);
-    copier.copy_into(&directory.to_path_buf(), &tree.find(Path::new("/"), Follow::Nothing)?);
-    copier.finish();
-    drop(tree);
-    fs.close().map_err(within)
 }

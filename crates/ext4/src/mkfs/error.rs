@@ -24,9 +24,47 @@ pub enum MkfsError {
     /// An option is out of range.
     #[error("{option} out of range")]
     Option { option: &'static str },
+    /// The files need more blocks than there are.
+    #[error("the files do not fit into {bytes} bytes")]
+    Full { bytes: u64 },
+    /// The files need more inodes than there are.
+    #[error("{files} files need more inodes than the {inodes} of the file system")]
+    TooFewInodes { files: u64, inodes: u64 },
+    /// A file of the tree cannot be stored.
+    #[error("file {index} of the tree: {fault}")]
+    File { index: usize, fault: FileFault },
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The chosen layout violates the format: a bug of this crate.
     #[error("the layout is wrong: {0}")]
     Layout(#[from] Corruption),
+}
+
+/// The reason why ext4 cannot store a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the values
+pub enum FileFault {
+    #[error("the tree is not complete")]
+    Tree,
+    #[error("{links} hard links; ext4 allows {most}")]
+    Links { links: u32, most: u32 },
+    #[error("a target of {len} bytes; the file system allows {most}")]
+    Target { len: usize, most: usize },
+    #[error("the name {name:?} is empty, longer than 255 bytes, or has a slash or NUL")]
+    Name { name: String },
+    #[error("{entries} names in one directory are too many for this block size")]
+    Names { entries: usize },
+    #[error("attribute {name}: ext4 does not store attributes of this kind")]
+    AttributeName { name: String },
+    #[error("attribute {name}: not an access control list")]
+    AccessList { name: String },
+    #[error("extended attributes of {bytes} bytes; the inode and one block hold about {most}")]
+    Attributes { bytes: usize, most: usize },
+    #[error("{bytes} bytes are more than a file of this file system holds")]
+    Size { bytes: u64 },
+    #[error("device {major}:{minor}; ext4 stores 12 and 20 bits")]
+    DeviceNumber { major: u32, minor: u32 },
+    #[error("a time outside of the years 1901 to 2446 (to 2038 with 128-byte inodes)")]
+    Time,
 }

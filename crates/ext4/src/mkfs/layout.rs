@@ -3,6 +3,7 @@
 
 use super::numbers::Numbers;
 use super::runs::Runs;
+use super::tree::NewTree;
 use super::{MkfsError, journal};
 use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
 use lanefs_ondisk::features::{Compat, Incompat};
@@ -36,7 +37,11 @@ pub(super) struct Layout {
     pub(super) resize: Option<u64>,
     pub(super) journal: Option<File>,
     pub(super) orphans: Option<File>,
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
+    /// Number of inodes behind the reserved ones, `lost+found` and the orphan file.
+    files: u32,
+    /// Directories per group.
+    directories: Vec<u32>,
 }
 
 /// Number of extents that an inode holds.
@@ -56,18 +61,50 @@ impl Layout {
             used.take(first.0, len);
         }
         let tables = place_tables(geometry, &mut used).ok_or_else(|| too_small(geometry))?;
-        let mut layout = Layout {
+        let mut layout = Layout { tables, ..Layout::unplaced(*geometry, used) };
+        layout.place_files(numbers).ok_or_else(|| too_small(geometry))?;
+        Ok(layout)
+    }
+
+    /// Returns a layout in which nothing has a place.
+    pub(super) fn unplaced(geometry: Geometry, used: Runs) -> Layout {
+        Layout {
             used,
-            tables,
+            tables: Vec::new(),
             root: File::default(),
             lost_and_found: File::default(),
             resize: None,
             journal: None,
             orphans: None,
-            geometry: *geometry,
-        };
-        layout.place_files(numbers).ok_or_else(|| too_small(geometry))?;
-        Ok(layout)
+            geometry,
+            files: 0,
+            directories: Vec::new(),
+        }
+    }
+
+    /// Gives each file of the tree its inode.
+    pub(super) fn hold(&mut self, tree: &NewTree) -> Result<(), MkfsError> {
+        let files = tree.files().len() as u64;
+        let inodes = self.geometry.inode_count();
+        let too_few = MkfsError::TooFewInodes { files, inodes: inodes.into() };
+        self.files = u32::try_from(files - 2).map_err(|_| too_few.clone())?;
+        if u64::from(self.geometry.first_ino().0) + 1 + files - 2 > inodes.into() {
+            return Err(too_few);
+        }
+        self.directories = vec![0; self.geometry.group_count() as usize];
+        let directories = tree.files().iter().zip(0..).filter(|(file, _)| file.is_directory());
+        for (_, index) in directories {
+            let ino = ino_of(index, self.orphans.is_some());
+            let place = self.geometry.inode_place(ino);
+            let count = place.and_then(|place| self.directories.get_mut(place.group.0 as usize));
+            *count.ok_or_else(|| too_few.clone())? += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of directories in a group.
+    pub(super) fn directories_in(&self, group: Group) -> u32 {
+        self.directories.get(group.0 as usize).copied().unwrap_or(0)
     }
 
     fn place_files(&mut self, numbers: &Numbers) -> Option<()> {
@@ -95,7 +132,7 @@ impl Layout {
     }
 
     /// Takes the next free blocks at or after `goal`, and continues from the start at the end.
-    fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
+    pub(super) fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
         let mut file = File::default();
         let mut goal = goal;
         let mut start = 0;
@@ -131,9 +168,10 @@ impl Layout {
         usize::from(extent::capacity(self.geometry.block_size().bytes()))
     }
 
-    /// Returns the number of inodes in use: the reserved ones, `lost+found`, the orphan file.
+    /// Returns the number of inodes in use: the reserved ones, `lost+found`, the orphan file, the
+    /// files.
     pub(super) fn used_inodes(&self) -> u32 {
-        self.geometry.first_ino().0 + u32::from(self.orphans.is_some())
+        self.geometry.first_ino().0 + u32::from(self.orphans.is_some()) + self.files
     }
 
     /// Returns the number of inodes in use in a group.
@@ -240,7 +278,17 @@ pub(super) fn group_range(geometry: &Geometry, group: Group) -> std::ops::Range<
 /// The inode of the orphan file: the first one after `lost+found`.
 pub(super) const ORPHAN_FILE: Ino = Ino(12);
 
-fn orphan_file_blocks(blocks: u64) -> u32 {
+/// Returns the inode of the file with this index in the tree.
+pub(super) fn ino_of(index: u32, with_orphan_file: bool) -> Ino {
+    match index {
+        0 => Ino::ROOT,
+        // `lost+found` is the first inode that is not reserved, then comes the orphan file.
+        1 => Ino(ORPHAN_FILE.0 - 1),
+        _ => Ino(ORPHAN_FILE.0 - 2 + index + u32::from(with_orphan_file)),
+    }
+}
+
+pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
         // Up to 2^21 blocks: one per 4,096 blocks.

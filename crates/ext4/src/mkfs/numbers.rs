@@ -5,7 +5,6 @@ use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions, RawSuperblock, State, SuperFlags};
-use uuid::Uuid;
 use zerocopy::little_endian::U32;
 
 /// Number of groups whose bitmaps and tables are placed together, as a power of two.
@@ -74,6 +73,18 @@ fn default_features() -> Features {
     }
 }
 
+/// Returns the default features without those that the options leave out.
+fn features(options: &MkfsOptions) -> Features {
+    let mut features = default_features();
+    features.compat -= options.without.compat;
+    features.incompat -= options.without.incompat;
+    features.ro_compat -= options.without.ro_compat;
+    if !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        features.incompat -= Incompat::CSUM_SEED;
+    }
+    features
+}
+
 impl Numbers {
     pub(super) fn choose(options: &MkfsOptions, device: u64) -> Result<Numbers, MkfsError> {
         let bytes = options.size.unwrap_or(device);
@@ -87,13 +98,7 @@ impl Numbers {
         let block_size = options.block_size.or(BlockSize::new(usage.block_size));
         let block_size = block_size.ok_or(MkfsError::Option { option: "block size" })?;
         let blocks = count_blocks(options, bytes, block_size);
-        let mut features = default_features();
-        features.compat -= options.without.compat;
-        features.incompat -= options.without.incompat;
-        features.ro_compat -= options.without.ro_compat;
-        if !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            features.incompat -= Incompat::CSUM_SEED;
-        }
+        let mut features = features(options);
         // The blocks reserved for growing cannot reach beyond block 2^32.
         if blocks > u64::from(u32::MAX) {
             features.compat -= Compat::RESIZE_INODE;
@@ -116,6 +121,49 @@ impl Numbers {
         };
         numbers.divide(blocks, inodes)?;
         numbers.choose_journal(options.journal)?;
+        Ok(numbers)
+    }
+
+    /// Returns the numbers for exactly these blocks and at least these inodes, with `reserve`
+    /// blocks for descriptors and their growth; the journal is chosen later.
+    pub(super) fn fitted(
+        options: &MkfsOptions,
+        block_size: BlockSize,
+        blocks: u64,
+        inodes: u32,
+        reserve: u32,
+    ) -> Result<Numbers, MkfsError> {
+        let features = features(options);
+        if !features.incompat.contains(Incompat::FLEX_BG) {
+            return Err(MkfsError::Option { option: "size (without flex_bg it must be given)" });
+        }
+        let mut numbers = Numbers {
+            block_size,
+            blocks,
+            reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
+            blocks_per_group: block_size.bytes() as u32 * 8,
+            inodes_per_group: 0,
+            groups: 0,
+            reserved_gdt: 0,
+            inode_size: options.inode_size,
+            journal_blocks: 0,
+            features,
+        };
+        let in_groups = blocks.saturating_sub(numbers.first_data_block());
+        let groups = in_groups.div_ceil(numbers.blocks_per_group.into());
+        numbers.groups = u32::try_from(groups).map_err(|_| MkfsError::TooLarge { blocks })?;
+        if numbers.groups == 0 {
+            return Err(MkfsError::TooSmall { bytes: blocks << block_size.bits() });
+        }
+        numbers.inodes_per_group = numbers.fill_table(inodes.div_ceil(numbers.groups));
+        if numbers.inodes_per_group > numbers.blocks_per_group {
+            return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
+        }
+        let descriptors = numbers.groups.div_ceil(numbers.descs_per_block());
+        let growth = reserve.checked_sub(descriptors).ok_or(MkfsError::TooLarge { blocks })?;
+        if features.compat.contains(Compat::RESIZE_INODE) {
+            numbers.reserved_gdt = growth as u16;
+        }
         Ok(numbers)
     }
 
@@ -235,7 +283,7 @@ impl Numbers {
         Ok(())
     }
 
-    fn first_data_block(&self) -> u64 {
+    pub(super) fn first_data_block(&self) -> u64 {
         u64::from(self.block_size.bytes() == 1024)
     }
 
@@ -249,9 +297,9 @@ impl Numbers {
 
     /// Returns the superblock without the fields that depend on the layout.
     pub(super) fn raw_superblock(&self, options: &MkfsOptions) -> RawSuperblock {
-        let random = || *Uuid::new_v4().as_bytes();
-        let uuid = options.uuid.unwrap_or_else(random);
-        let time = options.time.unwrap_or_else(now);
+        // Zeros until the file system is identified, which its geometry does not depend on.
+        let uuid = options.uuid.unwrap_or_default();
+        let time = options.time.unwrap_or_default();
         let (features, low_time, high_time) = (self.features, time as u32, (time >> 32) as u8);
         let mut raw = RawSuperblock::zeroed();
         raw.s_inodes_count.set(self.inodes());
@@ -280,7 +328,7 @@ impl Numbers {
         raw.s_uuid = uuid;
         raw.s_volume_name[..options.label.len()].copy_from_slice(&options.label);
         raw.s_reserved_gdt_blocks.set(self.reserved_gdt);
-        let seed = options.hash_seed.unwrap_or_else(random);
+        let seed = options.hash_seed.unwrap_or_default();
         for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.as_chunks().0) {
             word.set(u32::from_le_bytes(*bytes));
         }
@@ -350,9 +398,4 @@ fn has_super(group: u32) -> bool {
 fn set_wide(low: &mut U32, high: &mut U32, value: u64) {
     low.set(value as u32);
     high.set((value >> 32) as u32);
-}
-
-fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -3,6 +3,7 @@
 use super::MkfsError;
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use uuid::Uuid;
 
 /// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +49,36 @@ pub enum Contents {
     /// Zeros: a new sparse file, or a device after a discard that zeroes. No further zeros are
     /// written.
     Zeros,
+}
+
+/// The size of a file system that is made together with its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Chosen by the options before any file is known, with the layout of mke2fs.
+    Given,
+    /// Chosen when all files are known, so that they fit and the given space stays free. Tables and
+    /// journal follow the data.
+    Fitted(Spare),
+}
+
+/// The space that stays free in a file system of fitted size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spare {
+    /// Bytes.
+    pub bytes: u64,
+    /// Hundredths of what is used.
+    pub percent: u32,
+}
+
+/// What identifies a new file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The UUID.
+    pub uuid: [u8; 16],
+    /// Seed of the directory hashes.
+    pub hash_seed: [u8; 16],
+    /// Seconds since 1970 for all times of the superblock.
+    pub time: u64,
 }
 
 /// Options of [`super::mkfs`]. The defaults are those of `mke2fs -t ext4`.
@@ -118,6 +149,31 @@ impl MkfsOptions {
             compat: Compat::ORPHAN_FILE,
             incompat: Incompat::CSUM_SEED,
             ro_compat: RoCompat::empty(),
+        }
+    }
+
+    /// Returns these options with UUID, hash seed and time, chosen now where they are missing.
+    pub(super) fn identified(&self) -> MkfsOptions {
+        let identity = self.identity();
+        MkfsOptions {
+            uuid: Some(identity.uuid),
+            hash_seed: Some(identity.hash_seed),
+            time: Some(identity.time),
+            ..self.clone()
+        }
+    }
+
+    /// Returns what identifies the new file system: random and present values where none are given.
+    pub fn identity(&self) -> Identity {
+        let random = || *Uuid::new_v4().as_bytes();
+        let now = || {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            since.map_or(0, |since| since.as_secs())
+        };
+        Identity {
+            uuid: self.uuid.unwrap_or_else(random),
+            hash_seed: self.hash_seed.unwrap_or_else(random),
+            time: self.time.unwrap_or_else(now),
         }
     }
 

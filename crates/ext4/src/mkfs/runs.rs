@@ -38,6 +38,37 @@ impl Runs {
         self.runs.insert(run.start, run.end);
     }
 
+    /// Marks used blocks as free.
+    ///
+    /// # Panics
+    /// If one of them is free: a bug of the caller.
+    pub(super) fn give(&mut self, start: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let end = start + len;
+        let run = self.runs.range(..=start).next_back().map(|(&from, &to)| from..to);
+        let run = run.filter(|run| run.end >= end);
+        let run = run.unwrap_or_else(|| panic!("{len} blocks from {start} are not in use"));
+        self.runs.remove(&run.start);
+        for (from, to) in [(run.start, start), (end, run.end)] {
+            if from < to {
+                self.runs.insert(from, to);
+            }
+        }
+    }
+
+    /// Returns the end of all blocks.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Forgets the blocks from `end` on.
+    pub(super) fn cut(&mut self, end: u64) {
+        self.runs.retain(|&start, _| start < end);
+        self.end = end;
+    }
+
     /// Returns whether all of the blocks are free and below the end.
     pub(super) fn is_free(&self, start: u64, len: u64) -> bool {
         let Some(end) = start.checked_add(len).filter(|&end| end <= self.end) else { return false };
@@ -106,6 +137,18 @@ mod tests {
         runs.take(8, 92);
         assert_eq!(runs.first_fit(1..100, 4), None);
         assert_eq!(runs.next_free(50), None);
+    }
+
+    #[test]
+    fn blocks_that_are_given_back_split_their_run() {
+        let mut runs = Runs::new(100);
+        runs.take(10, 20);
+        runs.give(15, 5);
+        assert_eq!(runs.next_free(10), Some(15..20));
+        assert_eq!(runs.used_in(0..100).collect::<Vec<_>>(), [10..15, 20..30]);
+        runs.give(10, 5);
+        runs.give(20, 10);
+        assert_eq!(runs.next_free(0), Some(0..100));
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! Writes all blocks that the layout placed, the superblock last.
 
+mod attributes;
 mod blocks;
+mod contents;
+mod directory;
+mod extents;
 mod files;
+mod format;
+
+pub(super) use blocks::BlockWriter;
+pub(super) use contents::{ReadyInode, contents};
+pub(super) use format::Format;
 
 use super::layout::{Layout, group_range};
 use super::{Contents, InodeTables, MkfsError, MkfsOptions};
-use blocks::BlockWriter;
-use lanefs_device::Device;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::features::Incompat;
@@ -15,25 +22,22 @@ use lanefs_ondisk::superblock::{Geometry, State, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group};
 
 pub(super) fn write(
-    device: &dyn Device,
+    out: &mut BlockWriter<'_>,
     options: &MkfsOptions,
     superblock: &Superblock,
     layout: &Layout,
+    inodes: &[ReadyInode],
 ) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
-    let mut out = BlockWriter::new(device, geometry.block_size(), options.contents);
-    out.wipe_signatures()?;
-    device.flush()?;
     let mut descriptors = describe(options, superblock, layout);
-    write_bitmaps(&mut out, superblock, layout, &mut descriptors)?;
-    zero_tables(&mut out, &geometry, &descriptors)?;
-    files::write(&mut out, options, superblock, layout)?;
-    write_descriptors(&mut out, superblock, &descriptors)?;
-    write_backups(&mut out, superblock)?;
-    device.flush()?;
-    write_superblock(&mut out, superblock)?;
-    device.flush()?;
-    Ok(())
+    write_bitmaps(out, superblock, layout, &mut descriptors)?;
+    zero_tables(out, &geometry, &descriptors)?;
+    files::write(out, superblock, layout, inodes)?;
+    write_descriptors(out, superblock, &descriptors)?;
+    write_backups(out, superblock)?;
+    out.flush()?;
+    write_superblock(out, superblock)?;
+    out.flush()
 }
 
 /// Creates the descriptors, without the checksums of bitmaps.
@@ -57,7 +61,7 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
                 inode_table: Block(tables.inode_table),
                 free_blocks: blocks - layout.used_blocks_in(group),
                 free_inodes,
-                used_dirs: directories_in(&geometry, group),
+                used_dirs: layout.directories_in(group),
                 itable_unused: if may_be_uninit { free_inodes } else { 0 },
                 flags: GroupFlags::empty(),
                 block_bitmap_csum: 0,
@@ -71,15 +75,6 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
             desc
         })
         .collect()
-}
-
-/// Counts the directories in a group: the root and `lost+found`.
-fn directories_in(geometry: &Geometry, group: Group) -> u32 {
-    let directories = [lanefs_ondisk::Ino::ROOT, geometry.first_ino()];
-    let here = |ino: &lanefs_ondisk::Ino| {
-        geometry.inode_place(*ino).is_some_and(|place| place.group == group)
-    };
-    directories.iter().filter(|ino| here(ino)).count() as u32
 }
 
 /// Returns whether a group contains only its own metadata, so that its bitmap need not be written.

@@ -9,22 +9,27 @@ use lanefs_ondisk::BlockSize;
 const HEAD: u64 = 128 << 10;
 /// Bytes at its end: the farthest mark is md 0.90, up to 128 KiB before the end.
 const TAIL: u64 = 128 << 10;
+/// The most bytes that wait for their neighbours.
+const MOST_WAITING: usize = 1 << 20;
 
-/// Writes whole blocks.
-pub(super) struct BlockWriter<'d> {
+/// Writes whole blocks; neighbours that come one after another in one write.
+pub(crate) struct BlockWriter<'d> {
     device: &'d dyn Device,
     block_size: BlockSize,
     contents: Contents,
     written: u64,
+    /// Bytes that are not on the device yet, from block `start` on.
+    waiting: Vec<u8>,
+    start: u64,
 }
 
 impl<'d> BlockWriter<'d> {
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &'d dyn Device,
         block_size: BlockSize,
         contents: Contents,
     ) -> BlockWriter<'d> {
-        BlockWriter { device, block_size, contents, written: 0 }
+        BlockWriter { device, block_size, contents, written: 0, waiting: Vec::new(), start: 0 }
     }
 
     /// Returns the bytes written, zeros included.
@@ -32,17 +37,44 @@ impl<'d> BlockWriter<'d> {
         self.written
     }
 
+    /// Adds bytes that were written without this writer.
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.written += bytes;
+    }
+
     /// Writes one block.
     pub(super) fn write(&mut self, block: u64, bytes: &[u8]) -> Result<(), MkfsError> {
         debug_assert_eq!(bytes.len(), self.block_size.bytes());
-        self.device.write_at(block << self.block_size.bits(), bytes)?;
+        let next = self.start + (self.waiting.len() as u64 >> self.block_size.bits());
+        if block != next || self.waiting.len() >= MOST_WAITING {
+            self.send()?;
+            self.start = block;
+        }
+        self.waiting.extend_from_slice(bytes);
         self.written += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Writes what waits.
+    fn send(&mut self) -> Result<(), MkfsError> {
+        if !self.waiting.is_empty() {
+            self.device.write_at(self.start << self.block_size.bits(), &self.waiting)?;
+            self.start += self.waiting.len() as u64 >> self.block_size.bits();
+            self.waiting.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable.
+    pub(super) fn flush(&mut self) -> Result<(), MkfsError> {
+        self.send()?;
+        Ok(self.device.flush()?)
     }
 
     /// Zeroes blocks, unless the device contains only zeros.
     pub(super) fn zero(&mut self, block: u64, len: u64) -> Result<(), MkfsError> {
         if self.contents == Contents::Unknown {
+            self.send()?;
             let bits = self.block_size.bits();
             self.device.write_zeros(block << bits, len << bits)?;
             self.written += len << bits;
@@ -51,7 +83,7 @@ impl<'d> BlockWriter<'d> {
     }
 
     /// Wipes the marks of other formats, and those of an older ext4.
-    pub(super) fn wipe_signatures(&mut self) -> Result<(), MkfsError> {
+    pub(crate) fn wipe_signatures(&mut self) -> Result<(), MkfsError> {
         if self.contents == Contents::Zeros {
             return Ok(());
         }

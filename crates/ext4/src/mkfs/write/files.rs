@@ -1,26 +1,24 @@
-//! The files that every file system has: root, `lost+found`, resize inode, journal, orphan file.
+//! The inodes of all files, and the files that are not of the tree: resize inode, journal, orphan
+//! file.
 
 use super::blocks::BlockWriter;
-use crate::mkfs::layout::{File, Layout, ORPHAN_FILE};
-use crate::mkfs::{MkfsError, MkfsOptions, resize};
-use lanefs_ondisk::dirent::{self, DirFormat};
-use lanefs_ondisk::features::{Incompat, RoCompat};
+use super::contents::ReadyInode;
+use crate::mkfs::layout::{File, Layout, ORPHAN_FILE, ino_of};
+use crate::mkfs::{MkfsError, resize};
 use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::superblock::Superblock;
-use lanefs_ondisk::{Block, FileType, Ino, Time, extent};
-use std::collections::BTreeMap;
+use lanefs_ondisk::{Block, Ino, Time, extent};
 
 const BAD_BLOCKS: Ino = Ino(1);
 
 pub(super) fn write(
     out: &mut BlockWriter<'_>,
-    options: &MkfsOptions,
     superblock: &Superblock,
     layout: &Layout,
+    inodes: &[ReadyInode],
 ) -> Result<(), MkfsError> {
-    write_directories(out, superblock, layout)?;
     if let Some(pointers) = layout.resize {
         for (place, bytes) in resize::blocks(&superblock.geometry(), pointers) {
             out.write(place, &bytes)?;
@@ -34,45 +32,7 @@ pub(super) fn write(
         write_nodes(out, superblock, layout, ORPHAN_FILE, orphans)?;
         write_orphans(out, superblock, orphans)?;
     }
-    write_inodes(out, options, superblock, layout)
-}
-
-fn write_directories(
-    out: &mut BlockWriter<'_>,
-    superblock: &Superblock,
-    layout: &Layout,
-) -> Result<(), MkfsError> {
-    let geometry = superblock.geometry();
-    let features = geometry.features();
-    let format = DirFormat {
-        block_size: geometry.block_size(),
-        has_file_types: features.incompat.contains(Incompat::FILETYPE),
-        has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
-        has_large_dirs: false,
-        inodes: geometry.inode_count(),
-    };
-    let lost_and_found = geometry.first_ino();
-    let seal = |ino: Ino, block: &mut [u8]| {
-        if let Some(seed) = superblock.checksums().seed() {
-            dirent::seal(&format, seed.of_inode(ino, 0), block);
-        }
-    };
-    let mut root = dirent::new_directory(&format, Ino::ROOT, Ino::ROOT);
-    let name = dirent::Name::new(b"lost+found").expect("a name");
-    let entry = dirent::Packed { ino: lost_and_found, file_type: Some(FileType::Directory), name };
-    let room = dirent::insert(&format, &mut root, &entry);
-    assert!(matches!(room, Ok(Some(_))), "a new directory has room");
-    seal(Ino::ROOT, &mut root);
-    for place in layout.root.places() {
-        out.write(place, &root)?;
-    }
-    let mut block = dirent::new_directory(&format, lost_and_found, Ino::ROOT);
-    for place in layout.lost_and_found.places() {
-        seal(lost_and_found, &mut block);
-        out.write(place, &block)?;
-        dirent::clear(&format, &mut block);
-    }
-    Ok(())
+    write_inodes(out, superblock, layout, inodes)
 }
 
 fn write_nodes(
@@ -117,30 +77,54 @@ fn write_orphans(
     orphans.places().try_for_each(|place| out.write(place, &empty.encode(Block(place), seed)))
 }
 
+/// Writes the inodes in the order of their numbers, so that table blocks come one after another.
 fn write_inodes(
     out: &mut BlockWriter<'_>,
-    options: &MkfsOptions,
     superblock: &Superblock,
     layout: &Layout,
+    inodes: &[ReadyInode],
 ) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
-    let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let too_large = || MkfsError::TooLarge { blocks: geometry.block_count() };
+    let mut block = vec![0; geometry.block_size().bytes()];
+    let mut open: Option<u64> = None;
+    let mut of_tree = numbered(layout, inodes).peekable();
     for ino in (1..=layout.used_inodes()).map(Ino) {
-        let inode = make_inode(ino, options, superblock, layout);
-        let Some(place) = geometry.inode_place(ino) else { continue };
-        let Some(tables) = layout.tables.get(place.group.0 as usize) else { continue };
-        let block = blocks
-            .entry(tables.inode_table + u64::from(place.table_block))
-            .or_insert_with(|| vec![0; geometry.block_size().bytes()]);
+        let place = geometry.inode_place(ino).ok_or_else(too_large)?;
+        let tables = layout.tables.get(place.group.0 as usize).ok_or_else(too_large)?;
+        let target = tables.inode_table + u64::from(place.table_block);
+        if let Some(before) = open.replace(target)
+            && before != target
+        {
+            out.write(before, &block)?;
+            block.fill(0);
+        }
         let bytes = &mut block[place.offset..place.offset + geometry.inode_size()];
+        let ready = of_tree.next_if(|(of, _)| *of == ino).map(|(_, ready)| ready);
+        if let Some(ready) = ready {
+            let area = 128 + usize::from(ready.inode.extra_isize);
+            bytes[area..area + ready.attributes.len()].copy_from_slice(&ready.attributes);
+        }
+        let reserved = || make_reserved(ino, superblock, layout);
+        let inode = ready.map_or_else(reserved, |ready| ready.inode.clone());
         inode
             .encode_into(bytes, ino, &geometry, superblock.checksums())
-            .map_err(|_| MkfsError::TooLarge { blocks: geometry.block_count() })?;
+            .map_err(|_| too_large())?;
     }
-    blocks.into_iter().try_for_each(|(place, bytes)| out.write(place, &bytes))
+    open.map_or(Ok(()), |last| out.write(last, &block))
 }
 
-fn make_inode(ino: Ino, options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> Inode {
+/// Returns the inodes of the tree with their numbers.
+fn numbered<'i>(
+    layout: &Layout,
+    inodes: &'i [ReadyInode],
+) -> impl Iterator<Item = (Ino, &'i ReadyInode)> {
+    let with_orphan_file = layout.orphans.is_some();
+    (0..).zip(inodes).map(move |(index, ready)| (ino_of(index, with_orphan_file), ready))
+}
+
+/// Makes an inode that is not of the tree.
+fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
     let geometry = superblock.geometry();
     let time = Time { secs: superblock.write_time() as i64, nanos: 0 };
     let of_file = |mode: u16, links: u16, file: &File| {
@@ -153,11 +137,6 @@ fn make_inode(ino: Ino, options: &MkfsOptions, superblock: &Superblock, layout: 
     };
     match (ino, &layout.journal, &layout.orphans, layout.resize) {
         (BAD_BLOCKS, ..) => Inode { atime: time, ctime: time, mtime: time, ..Inode::zeroed(0) },
-        (Ino::ROOT, ..) => Inode {
-            uid: options.root_owner.0,
-            gid: options.root_owner.1,
-            ..of_file(0o40755, 3, &layout.root)
-        },
         (Ino::JOURNAL, Some(journal), ..) => of_file(0o100600, 1, journal),
         (resize::INO, _, _, Some(pointers)) => Inode {
             size: resize::size(&geometry),
@@ -166,7 +145,6 @@ fn make_inode(ino: Ino, options: &MkfsOptions, superblock: &Superblock, layout: 
             ..in_use(0o100600, 1, time, superblock)
         },
         (ORPHAN_FILE, _, Some(orphans), _) => of_file(0o100600, 1, orphans),
-        _ if ino == geometry.first_ino() => of_file(0o40700, 2, &layout.lost_and_found),
         _ => Inode::zeroed(0),
     }
 }

@@ -1,0 +1,204 @@
+//! The builder: sources in, a file system out.
+
+use crate::apply::Whiteouts;
+use crate::convert::{Times, convert};
+use crate::error::{Cause, Error, Result};
+use crate::owners::Owners;
+use crate::pipeline::{Digest, Pipeline};
+use crate::source::Source;
+use crate::table::Table;
+use crate::tree::Tree;
+use lanefs_device::Device;
+use lanefs_ext4::mkfs::{Filling, Identity, MkfsError, MkfsOptions, Report, Room};
+use lanefs_ondisk::Time;
+
+/// Builds a file system from sources.
+///
+/// ```
+/// use lanefs_build::{Builder, Room, Source, Spare};
+/// use lanefs_device::RamDevice;
+///
+/// # let tree = tempfile::tempdir()?;
+/// # std::fs::write(tree.path().join("motd"), "welcome\n")?;
+/// let device = RamDevice::create(64 << 20)?;
+/// let built = Builder::new()
+///     .room(Room::Fitted(Spare { bytes: 1 << 20, percent: 0 }))
+///     .source(Source::directory(tree.path()))
+///     .build(&device)?;
+/// assert_eq!(built.files, 1);
+/// assert!(built.bytes() < 4 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Builder<'p> {
+    options: MkfsOptions,
+    room: Room,
+    sources: Vec<Source>,
+    owners: Owners,
+    tables: Vec<Table>,
+    threads: usize,
+    whiteouts: Whiteouts,
+    bytes: Bytes,
+    progress: Option<Box<Tell<'p>>>,
+}
+
+/// Is told how many more bytes have moved.
+type Tell<'p> = dyn Fn(u64) + Sync + 'p;
+
+/// Whether the same sources give the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bytes {
+    /// UUID, hash seed and time of creation are new each time, as far as they are not given.
+    #[default]
+    New,
+    /// They follow from the sources, and so does every byte. Times of access, change and creation
+    /// are those of the last modification.
+    Same,
+}
+
+/// Describes the new file system.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Built {
+    /// The file system.
+    pub report: Report,
+    /// Number of files that are not directories.
+    pub files: u64,
+    /// Number of directories.
+    pub directories: u64,
+    /// Bytes of data in blocks.
+    pub data: u64,
+}
+
+impl Built {
+    /// Returns the length of the file system in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.report.blocks * u64::from(self.report.block_size)
+    }
+}
+
+impl Default for Builder<'_> {
+    fn default() -> Self {
+        Builder::new()
+    }
+}
+
+impl<'p> Builder<'p> {
+    /// Creates a builder of an empty file system.
+    pub fn new() -> Self {
+        Builder {
+            options: MkfsOptions::default(),
+            room: Room::Given,
+            sources: Vec::new(),
+            owners: Owners::default(),
+            tables: Vec::new(),
+            threads: std::thread::available_parallelism().map_or(2, usize::from).min(16),
+            whiteouts: Whiteouts::default(),
+            bytes: Bytes::default(),
+            progress: None,
+        }
+    }
+
+    /// Sets the options of the file system. A time in them bounds all times of files if
+    /// [`Bytes::Same`] is wanted.
+    pub fn options(mut self, options: MkfsOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets how the size is chosen: [`Room::Fitted`] uses as little of the device as is needed.
+    pub fn room(mut self, room: Room) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// Adds a source. Later ones win.
+    pub fn source(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Sets rules for owners.
+    pub fn owners(mut self, owners: Owners) -> Self {
+        self.owners = owners;
+        self
+    }
+
+    /// Adds a table of files, modes and owners, which applies after all sources.
+    pub fn table(mut self, table: Table) -> Self {
+        self.tables.push(table);
+        self
+    }
+
+    /// Sets the number of threads that move data. It does not change the result.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Sets the meaning of `.wh.` names in tars; in container images they are always removals.
+    pub fn whiteouts(mut self, whiteouts: Whiteouts) -> Self {
+        self.whiteouts = whiteouts;
+        self
+    }
+
+    /// Sets whether the same sources give the same bytes.
+    pub fn bytes(mut self, bytes: Bytes) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Calls `tell` with the number of bytes after each batch of data that was moved, from any
+    /// thread.
+    pub fn progress(mut self, tell: impl Fn(u64) + Sync + 'p) -> Self {
+        self.progress = Some(Box::new(tell));
+        self
+    }
+
+    /// Builds the file system. The old contents of the device are lost.
+    ///
+    /// # Errors
+    /// [`Error`] names the entry. The device then has no file system.
+    pub fn build(self, device: &dyn Device) -> Result<Built> {
+        let begin = |error: MkfsError| Error::new("", error);
+        let now = self.options.identity().time;
+        let default_time = match (self.bytes, self.options.time) {
+            (Bytes::New, _) | (_, Some(_)) => now,
+            (Bytes::Same, None) => 0,
+        };
+        let (digest, times) = match self.bytes {
+            Bytes::New => (Digest::No, Times::Kept),
+            Bytes::Same => (Digest::Yes, Times::Clamped(self.options.time)),
+        };
+        let filling = Filling::begin(device, &self.options, self.room).map_err(begin)?;
+        let pipeline = Pipeline::new(filling, digest, self.progress.as_deref());
+        let mut tree = Tree::new(Time { secs: default_time as i64, nanos: 0 }, self.owners);
+        let (uid, gid) = self.options.root_owner;
+        if let Some(root) = tree.node_mut(Tree::ROOT) {
+            (root.meta.uid, root.meta.gid) = (uid, gid);
+        }
+        for source in self.sources {
+            source.add_to(&mut tree, &pipeline, self.threads, self.whiteouts)?;
+        }
+        for table in &self.tables {
+            table.apply(&mut tree)?;
+        }
+        let (filling, data) = pipeline.into_parts();
+        let converted = convert(tree, data, times, now)?;
+        let identity = match self.bytes {
+            Bytes::New => self.options.identity(),
+            Bytes::Same => Identity {
+                uuid: self.options.uuid.unwrap_or(converted.uuid("uuid")),
+                hash_seed: self.options.hash_seed.unwrap_or(converted.uuid("hash seed")),
+                time: self.options.time.unwrap_or(converted.newest),
+            },
+        };
+        let report = filling.finish(&converted.tree, &identity).map_err(|error| match error {
+            MkfsError::File { index, fault } => {
+                Error::new(converted.path(index), Cause::File(fault))
+            }
+            error => Error::new("", error),
+        })?;
+        let (files, directories, data) = (converted.files, converted.directories, converted.data);
+        Ok(Built { report, files, directories, data })
+    }
+}

@@ -1,0 +1,31 @@
+//! Builds ext4 images from directories, tars and container images, without a mount and without
+//! root.
+//!
+//! [`Builder`] takes [`Source`]s in order and writes a file system to any
+//! [`Device`](lanefs_device::Device). Data goes to the device as it is read: a tar from a pipe needs
+//! no temporary copy. The metadata of all entries is kept in memory until the end, and is then
+//! written at once, without a journal; the superblock comes last.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod builder;
+mod container;
+mod convert;
+mod entry;
+mod error;
+mod host;
+mod owners;
+mod pipeline;
+mod source;
+mod table;
+mod tar;
+mod tree;
+mod unpack;
+
+pub use apply::Whiteouts;
+pub use builder::{Builder, Built, Bytes};
+pub use error::{Cause, Error, Result};
+pub use lanefs_ext4::mkfs::{MkfsOptions, Room, Spare, most_bytes_fitted};
+pub use owners::{IdMap, Owners};
+pub use source::Source;
+pub use table::Table;

@@ -1,0 +1,175 @@
+//! What images are built from.
+
+use crate::apply::{self, Whiteouts};
+use crate::container;
+use crate::error::{Error, Result};
+use crate::host;
+use crate::pipeline::Pipeline;
+use crate::tree::Tree;
+use crate::unpack::{Wanted, with_unpacked};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Something to build from.
+pub struct Source(Kind);
+
+enum Kind {
+    Directory(PathBuf),
+    Tar(PathBuf),
+    Stream(Box<dyn Read + Send>),
+    Container(PathBuf, Option<String>),
+}
+
+impl Source {
+    /// A directory of the host, with its own attributes for the root.
+    pub fn directory(path: impl Into<PathBuf>) -> Source {
+        Source(Kind::Directory(path.into()))
+    }
+
+    /// A tar, which may be compressed by gzip, zstd or xz; "-" is standard input.
+    pub fn tar(path: impl Into<PathBuf>) -> Source {
+        Source(Kind::Tar(path.into()))
+    }
+
+    /// A tar from a stream; it may be compressed.
+    pub fn stream(input: impl Read + Send + 'static) -> Source {
+        Source(Kind::Stream(Box::new(input)))
+    }
+
+    /// A container image: an OCI layout, in a directory or a tar, or an archive of `docker save`.
+    /// `reference` chooses one of several.
+    pub fn container(path: impl Into<PathBuf>, reference: Option<String>) -> Source {
+        Source(Kind::Container(path.into(), reference))
+    }
+
+    /// Finds out what a name of the command line means: "dir:", "tar:", "oci:" or "docker:" and a
+    /// path say it; otherwise the file is looked at. "-" is a tar on standard input.
+    ///
+    /// # Errors
+    /// If there is no such file, or it cannot be read.
+    pub fn detect(name: &str) -> Result<Source> {
+        if let Some(path) = name.strip_prefix("dir:") {
+            return Ok(Source::directory(path));
+        }
+        if let Some(path) = name.strip_prefix("tar:") {
+            return Ok(Source::tar(path));
+        }
+        for prefix in ["oci:", "docker:"] {
+            let Some(rest) = name.strip_prefix(prefix) else { continue };
+            let by_name = rest.split_once(':').filter(|(path, _)| {
+                !Path::new(rest).exists() && (*path == "-" || Path::new(path).exists())
+            });
+            return Ok(match by_name {
+                Some((path, reference)) => Source::container(path, Some(reference.into())),
+                None => Source::container(rest, None),
+            });
+        }
+        let path = Path::new(name);
+        if name == "-" {
+            return Ok(Source::tar(path));
+        }
+        let kind = path.metadata().map_err(|error| Error::new(name, error))?.file_type();
+        if kind.is_dir() {
+            let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+            return Ok(match is_layout {
+                true => Source::container(path, None),
+                false => Source::directory(path),
+            });
+        }
+        let is_container =
+            kind.is_file() && container::is_in(path).map_err(|error| error.within(&name))?;
+        Ok(match is_container {
+            true => Source::container(path, None),
+            false => Source::tar(path),
+        })
+    }
+
+    /// Adds everything to the tree.
+    pub(crate) fn add_to(
+        self,
+        tree: &mut Tree,
+        pipeline: &Pipeline<'_>,
+        threads: usize,
+        whiteouts: Whiteouts,
+    ) -> Result<()> {
+        let shown = self.to_string();
+        let within = |error: Error| error.within(&shown);
+        match self.0 {
+            Kind::Directory(path) => {
+                pipeline.run(threads, |feeder| host::directory(&path, tree, feeder))?;
+            }
+            Kind::Tar(path) if path == Path::new("-") => {
+                // Not locked: another thread reads it.
+                stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
+            }
+            Kind::Tar(path) => {
+                let file = File::open(&path).map_err(|error| Error::new(path.display(), error))?;
+                stream(file, tree, pipeline, threads, whiteouts).map_err(within)?;
+            }
+            Kind::Stream(input) => {
+                stream(input, tree, pipeline, threads, whiteouts).map_err(within)?;
+            }
+            Kind::Container(path, reference) => {
+                let layers = container::layers(&path, reference.as_deref()).map_err(within)?;
+                for layer in layers {
+                    add_layer(layer, tree, pipeline, threads).map_err(within)?;
+                }
+            }
+        }
+        finish(tree, pipeline);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Tar(path) | Kind::Container(path, _) if path == Path::new("-") => {
+                write!(f, "standard input")
+            }
+            Kind::Directory(path) | Kind::Tar(path) | Kind::Container(path, _) => {
+                write!(f, "{}", path.display())
+            }
+            Kind::Stream(_) => write!(f, "stream"),
+        }
+    }
+}
+
+fn stream(
+    input: impl Read + Send,
+    tree: &mut Tree,
+    pipeline: &Pipeline<'_>,
+    threads: usize,
+    whiteouts: Whiteouts,
+) -> Result<()> {
+    with_unpacked(input, Wanted::default(), |input| {
+        pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
+    })
+    .map(drop)
+}
+
+fn add_layer(
+    layer: container::Layer,
+    tree: &mut Tree,
+    pipeline: &Pipeline<'_>,
+    threads: usize,
+) -> Result<()> {
+    let wanted = Wanted { packed: layer.packed.is_some(), unpacked: layer.unpacked.is_some() };
+    let name = layer.name;
+    let ((), digests) = with_unpacked(layer.input, wanted, |input| {
+        pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, Whiteouts::Removals))
+    })
+    .map_err(|error| error.within(&name))?;
+    container::check(&name, layer.packed.as_deref(), digests.packed)?;
+    container::check(&name, layer.unpacked.as_deref(), digests.unpacked)?;
+    finish(tree, pipeline);
+    Ok(())
+}
+
+/// Ends a layer: files that it removed give back their blocks.
+fn finish(tree: &mut Tree, pipeline: &Pipeline<'_>) {
+    pipeline.release(&tree.take_removed());
+    tree.next_layer();
+}

@@ -1,0 +1,12 @@
+//! Reads tar archives as a stream: ustar, GNU and pax, with everything that they can say.
+//!
+//! Sources of the formats: POSIX.1-2017 *pax*, "Interchange Format"; the manuals of GNU tar ("Basic
+//! Tar Format", "Sparse Formats") and of libarchive, tar(5).
+
+mod acl;
+mod header;
+mod pax;
+mod reader;
+mod sparse;
+
+pub(crate) use reader::{Body, Item, Reader};

@@ -1,0 +1,208 @@
+//! Extended headers: records of key and value.
+
+use crate::entry::Attribute;
+use crate::error::Cause;
+use lanefs_ondisk::Time;
+use std::collections::BTreeMap;
+
+/// The records that are in force for an entry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Records {
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Keys of GNU's sparse format 0.0, which repeat.
+    pub(crate) sparse: Vec<(u64, u64)>,
+    offset: Option<u64>,
+}
+
+impl Records {
+    /// Adds the records of a header; later ones win. An empty value takes a record away.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let record = first(rest).ok_or(Cause::Record { key: String::new() })?;
+            let (key, value, after) = record;
+            rest = after;
+            match key {
+                b"GNU.sparse.offset" => self.offset = Some(decimal(key, value)?),
+                b"GNU.sparse.numbytes" => {
+                    let offset = self.offset.take().ok_or_else(|| malformed(key))?;
+                    self.sparse.push((offset, decimal(key, value)?));
+                }
+                _ if value.is_empty() && !key.starts_with(b"SCHILY.xattr.") => {
+                    self.values.remove(key);
+                }
+                _ => {
+                    self.values.insert(key.to_vec(), value.to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&[u8]> {
+        self.values.get(key.as_bytes()).map(Vec::as_slice)
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, Cause> {
+        self.get(key).map(|value| decimal(key.as_bytes(), value)).transpose()
+    }
+
+    pub(crate) fn id(&self, key: &str) -> Result<Option<u32>, Cause> {
+        let number = self.number(key)?;
+        number
+            .map(|number| u32::try_from(number).map_err(|_| malformed(key.as_bytes())))
+            .transpose()
+    }
+
+    pub(crate) fn time(&self, key: &str) -> Result<Option<Time>, Cause> {
+        let parse = |value| parse_time(value).ok_or_else(|| malformed(key.as_bytes()));
+        self.get(key).map(parse).transpose()
+    }
+
+    /// Returns the extended attributes.
+    pub(crate) fn attributes(&self) -> Result<Vec<Attribute>, Cause> {
+        let mut attributes = Vec::new();
+        for (key, value) in &self.values {
+            if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
+                let decoded = percent(name).zip(base64(value)).ok_or_else(|| malformed(key))?;
+                attributes.push(decoded);
+            }
+        }
+        for (key, value) in &self.values {
+            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                attributes.push((name.to_vec(), value.clone()));
+            }
+        }
+        if let Some(label) = self.get("RHT.security.selinux") {
+            // As in the attribute itself, a NUL ends the label.
+            let ended = label.ends_with(b"\0");
+            let value = if ended { label.to_vec() } else { [label, b"\0"].concat() };
+            attributes.push((b"security.selinux".to_vec(), value));
+        }
+        for (key, name) in [
+            ("SCHILY.acl.access", &b"system.posix_acl_access"[..]),
+            ("SCHILY.acl.default", b"system.posix_acl_default"),
+        ] {
+            if let Some(text) = self.get(key) {
+                let list = super::acl::parse(text).ok_or_else(|| malformed(key.as_bytes()))?;
+                attributes.push((name.to_vec(), list));
+            }
+        }
+        Ok(attributes)
+    }
+}
+
+fn malformed(key: &[u8]) -> Cause {
+    Cause::Record { key: String::from_utf8_lossy(key).into_owned() }
+}
+
+/// Returns key and value of the first record, and the rest: `"LEN KEY=VALUE\n"`.
+fn first(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
+    let len: usize = std::str::from_utf8(bytes.get(..space)?).ok()?.parse().ok()?;
+    let (record, rest) = bytes.split_at_checked(len)?;
+    let pair = record.get(space + 1..)?.strip_suffix(b"\n")?;
+    let equals = pair.iter().position(|byte| *byte == b'=')?;
+    let (key, value) = pair.split_at_checked(equals)?;
+    Some((key, value.get(1..)?, rest))
+}
+
+fn decimal(key: &[u8], value: &[u8]) -> Result<u64, Cause> {
+    let text = std::str::from_utf8(value).map_err(|_| malformed(key))?;
+    text.parse().map_err(|_| malformed(key))
+}
+
+/// Parses seconds with a fraction, as "-1.5". Digits after the ninth are dropped, downwards.
+fn parse_time(value: &[u8]) -> Option<Time> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let secs: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = digits.fold(0u32, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
+    match (negative, nanos) {
+        (false, _) => Some(Time { secs, nanos }),
+        (true, 0) => Some(Time { secs: secs.checked_neg()?, nanos: 0 }),
+        (true, _) => {
+            Some(Time { secs: secs.checked_neg()?.checked_sub(1)?, nanos: 1_000_000_000 - nanos })
+        }
+    }
+}
+
+/// Decodes "%2C" and the like in the name of an attribute.
+fn percent(name: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::new();
+    let mut bytes = name.iter();
+    while let Some(byte) = bytes.next() {
+        if *byte != b'%' {
+            decoded.push(*byte);
+            continue;
+        }
+        let digits = [*bytes.next()?, *bytes.next()?];
+        decoded.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+    }
+    Some(decoded)
+}
+
+/// Decodes base 64 with or without padding.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::new();
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text.iter().filter(|byte| **byte != b'=') {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(digit)) & 0xff_ffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            decoded.push((bits >> count) as u8);
+        }
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_keep_their_fraction() {
+        let time = |text: &str| parse_time(text.as_bytes()).map(|time| (time.secs, time.nanos));
+        assert_eq!(time("1.5"), Some((1, 500_000_000)));
+        assert_eq!(time("-1.5"), Some((-2, 500_000_000)));
+        assert_eq!(time("-1"), Some((-1, 0)));
+        assert_eq!(time("12.1234567891"), Some((12, 123_456_789)));
+        assert_eq!(time("1.x"), None);
+    }
+
+    #[test]
+    fn a_record_whose_length_is_wrong_is_refused() {
+        let mut records = Records::default();
+        records.add(b"11 path=abc\n6 a=b\n").expect_err("one byte too short");
+        records.add(b"12 path=abc\n6 a=b\n").expect("two records");
+        assert_eq!(records.get("path"), Some(&b"abc"[..]));
+        for bad in ["99 path=abc\n", "x path=abc\n", "12 path:abc\n", "0 \n", "12 path=abc "] {
+            records.add(bad.as_bytes()).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn base_64_needs_no_padding() {
+        assert_eq!(base64(b"aGVsbG8="), Some(b"hello".to_vec()));
+        assert_eq!(base64(b"aGVsbG8"), Some(b"hello".to_vec()));
+        assert_eq!(base64(b"aGVs bG8"), None);
+        assert_eq!(percent(b"user.a%3Db"), Some(b"user.a=b".to_vec()));
+    }
+}

@@ -1,0 +1,301 @@
+//! The entries of an archive, one after another.
+
+use super::header::{BLOCK, Header};
+use super::pax::Records;
+use super::sparse::{self, Map, ended};
+use crate::entry::{Kind, Meta};
+use crate::error::{Cause, Error, Result};
+use lanefs_ondisk::{FileType, Time};
+use std::io::Read;
+
+/// Most bytes of an extended header or a long name.
+const MOST_EXTENDED: u64 = 8 << 20;
+
+/// An entry.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// The name as it is in the archive.
+    pub(crate) path: Vec<u8>,
+    pub(crate) meta: Meta,
+    pub(crate) body: Body,
+}
+
+/// What an entry makes.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Directory,
+    /// A further name of the file with this name.
+    Link(Vec<u8>),
+    /// Any other file; the data of a regular one follows.
+    File(Kind),
+}
+
+/// Reads an archive. After each entry its data is read or skipped.
+pub(crate) struct Reader<R> {
+    input: R,
+    global: Records,
+    /// The parts of the present file that are not read yet.
+    map: Map,
+    next_piece: usize,
+    /// Bytes of data and padding that are not read yet.
+    left: u64,
+    padding: u64,
+    name: String,
+}
+
+impl<R: Read> Reader<R> {
+    pub(crate) fn new(input: R) -> Reader<R> {
+        Reader {
+            input,
+            global: Records::default(),
+            map: Map::default(),
+            next_piece: 0,
+            left: 0,
+            padding: 0,
+            name: "the first header".into(),
+        }
+    }
+
+    /// Returns the next entry; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Item>> {
+        self.skip()?;
+        let mut local = self.global.clone();
+        let (mut long_name, mut long_link) = (None, None);
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            let kind = header.kind();
+            if !matches!(kind, b'x' | b'X' | b'g' | b'L' | b'K') {
+                return self.item(&header, local, long_name, long_link).map(Some);
+            }
+            let bytes = self.extended(&header)?;
+            let added = match kind {
+                b'g' => {
+                    let added = self.global.add(&bytes);
+                    local = self.global.clone();
+                    added
+                }
+                b'L' => {
+                    long_name = Some(until_nul(bytes));
+                    Ok(())
+                }
+                b'K' => {
+                    long_link = Some(until_nul(bytes));
+                    Ok(())
+                }
+                _ => local.add(&bytes),
+            };
+            added.map_err(|cause| self.wrong(&header.name(), cause))?;
+        }
+    }
+
+    /// Reads all data that is left, so that the whole input was seen.
+    pub(crate) fn drain(&mut self) -> Result<()> {
+        let copied = std::io::copy(&mut self.input, &mut std::io::sink());
+        copied.map(drop).map_err(|error| Error::new("", error))
+    }
+
+    /// Returns the input.
+    pub(crate) fn input(&self) -> &R {
+        &self.input
+    }
+
+    /// Passes over the data of the present entry with `seek`.
+    pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
+        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        seek(&mut self.input, rest);
+    }
+
+    fn wrong(&self, name: &[u8], cause: Cause) -> Error {
+        Error::new(String::from_utf8_lossy(name), cause)
+    }
+
+    /// Reads the next header that is not a volume label; `None` at the end.
+    fn header(&mut self) -> Result<Option<Header>> {
+        loop {
+            let mut bytes = Box::new([0; BLOCK]);
+            let behind = || format!("after {}", self.name);
+            match read_block(&mut self.input, &mut bytes) {
+                Ok(true) => {}
+                // Without a mark of the end: other programs accept that too.
+                Ok(false) => return Ok(None),
+                Err(cause) => return Err(Error::new(behind(), cause)),
+            }
+            let header = Header::check(bytes).map_err(|cause| Error::new(behind(), cause))?;
+            match header {
+                Some(header) if header.kind() == b'V' => {}
+                header => return Ok(header),
+            }
+        }
+    }
+
+    /// Reads the data of a header that describes the next one.
+    fn extended(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let name = header.name();
+        let size = header.size().map_err(|cause| self.wrong(&name, cause))?;
+        if size > MOST_EXTENDED {
+            let what = "an extended header";
+            let cause = Cause::TooLong { what, bytes: size, most: MOST_EXTENDED };
+            return Err(self.wrong(&name, cause));
+        }
+        let mut bytes = vec![0; (size as usize).next_multiple_of(BLOCK)];
+        let read = self.input.read_exact(&mut bytes);
+        read.map_err(|error| self.wrong(&name, ended(error)))?;
+        bytes.truncate(size as usize);
+        Ok(bytes)
+    }
+
+    fn item(
+        &mut self,
+        header: &Header,
+        records: Records,
+        long_name: Option<Vec<u8>>,
+        long_link: Option<Vec<u8>>,
+    ) -> Result<Item> {
+        let record = |key| records.get(key).map(<[u8]>::to_vec);
+        let path = record("GNU.sparse.name").or_else(|| record("path")).or(long_name);
+        let path = path.unwrap_or_else(|| header.name());
+        self.name = String::from_utf8_lossy(&path).into_owned();
+        let link = record("linkpath").or(long_link).unwrap_or_else(|| header.link_name());
+        self.describe(header, &records, &path, link)
+            .map(|(meta, body)| Item { path: path.clone(), meta, body })
+            .map_err(|cause| self.wrong(&path, cause))
+    }
+
+    fn describe(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        path: &[u8],
+        link: Vec<u8>,
+    ) -> std::result::Result<(Meta, Body), Cause> {
+        let meta = meta(header, records)?;
+        self.expect(records.number("size")?.map_or_else(|| header.size(), Ok)?);
+        let body = match header.kind() {
+            b'1' => {
+                // Some programs store the size again, without data.
+                self.expect(0);
+                return Ok((meta, Body::Link(link)));
+            }
+            b'2' => Body::File(Kind::Symlink(link.into())),
+            kind @ (b'3' | b'4') => {
+                let (major, minor) = match records.id("SCHILY.devmajor")? {
+                    Some(major) => (major, records.id("SCHILY.devminor")?.unwrap_or(0)),
+                    None => header.device()?,
+                };
+                let kind = if kind == b'3' { FileType::CharDevice } else { FileType::BlockDevice };
+                Body::File(Kind::Device(kind, major, minor))
+            }
+            b'5' => Body::Directory,
+            b'6' => Body::File(Kind::Empty(FileType::Fifo)),
+            b'0' | 0 | b'7' | b'S' => {
+                let size = self.left;
+                // Before there was a type for directories, their names ended in a slash.
+                if path.ends_with(b"/") && header.kind() != b'S' {
+                    return Ok((meta, Body::Directory));
+                }
+                Body::File(Kind::Regular(self.regular(header, records, size)?))
+            }
+            kind => {
+                let what = format!("an entry of type '{}'", char::from(kind));
+                return Err(Cause::Unsupported { what });
+            }
+        };
+        Ok((meta, body))
+    }
+
+    /// Prepares the data of a regular file, and returns its size.
+    fn regular(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        stored: u64,
+    ) -> std::result::Result<u64, Cause> {
+        self.map = match header.kind() {
+            b'S' => sparse::old_gnu(header, &mut self.input)?,
+            _ => match sparse::of_records(records, stored, &mut self.input)? {
+                Some((map, left)) => {
+                    self.left = left;
+                    map
+                }
+                None => Map { size: stored, pieces: vec![(0, stored)] },
+            },
+        };
+        self.next_piece = 0;
+        Ok(self.map.size)
+    }
+
+    /// Notes how many bytes follow.
+    fn expect(&mut self, stored: u64) {
+        self.left = stored;
+        self.padding = (BLOCK as u64 - stored % BLOCK as u64) % BLOCK as u64;
+        self.map = Map::default();
+        self.next_piece = 0;
+    }
+
+    /// Returns offset and length of the next piece of the file's data.
+    pub(crate) fn next_piece(&mut self) -> Option<(u64, u64)> {
+        let piece = self.map.pieces.get(self.next_piece).copied();
+        self.next_piece += 1;
+        piece
+    }
+
+    /// Reads data of the present piece.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let read = self.input.read_exact(buf);
+        read.map_err(|error| Error::new(&self.name, ended(error)))?;
+        self.left = self.left.saturating_sub(buf.len() as u64);
+        Ok(())
+    }
+
+    fn skip(&mut self) -> Result<()> {
+        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        if rest == 0 {
+            return Ok(());
+        }
+        let skipped = std::io::copy(&mut (&mut self.input).take(rest), &mut std::io::sink());
+        match skipped {
+            Ok(skipped) if skipped == rest => Ok(()),
+            Ok(_) => Err(Error::new(&self.name, Cause::Truncated)),
+            Err(error) => Err(Error::new(&self.name, error)),
+        }
+    }
+}
+
+fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> {
+    let whole = |secs| Time { secs, nanos: 0 };
+    let (atime, ctime) = header.gnu_times();
+    let mut meta = Meta {
+        permissions: header.permissions()?,
+        uid: records.id("uid")?.map_or_else(|| header.uid(), Ok)?,
+        gid: records.id("gid")?.map_or_else(|| header.gid(), Ok)?,
+        mtime: records.time("mtime")?.map_or_else(|| header.mtime().map(whole), Ok)?,
+        atime: records.time("atime")?.or(atime.map(whole)),
+        ctime: records.time("ctime")?.or(ctime.map(whole)),
+        attributes: Vec::new(),
+    };
+    for (name, value) in records.attributes()? {
+        meta.set_attribute(&name, value);
+    }
+    Ok(meta)
+}
+
+fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    bytes.truncate(len);
+    bytes
+}
+
+/// Reads a block; false at the end of the input.
+fn read_block(input: &mut impl Read, block: &mut [u8; BLOCK]) -> std::result::Result<bool, Cause> {
+    let mut have = 0;
+    while have < BLOCK {
+        match input.read(block.get_mut(have..).unwrap_or_default()) {
+            Ok(0) if have == 0 => return Ok(false),
+            Ok(0) => return Err(Cause::Truncated),
+            Ok(read) => have += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}

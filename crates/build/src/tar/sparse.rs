@@ -1,0 +1,153 @@
+//! Maps of sparse files, in the four forms of GNU tar.
+
+use super::header::{BLOCK, Header, number};
+use super::pax::Records;
+use crate::error::Cause;
+use std::io::Read;
+
+/// More pieces than any real file has; each takes 16 bytes of memory.
+const MOST_PIECES: usize = 1 << 20;
+
+/// The pieces of a sparse file that are in the archive, and its size.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Map {
+    pub(crate) size: u64,
+    /// Offset and length, ascending.
+    pub(crate) pieces: Vec<(u64, u64)>,
+}
+
+impl Map {
+    /// Checks the order, and that the pieces are as long as the data in the archive.
+    fn check(self, stored: u64) -> Result<Map, Cause> {
+        let mut reached = 0u64;
+        let mut total = 0u64;
+        for &(offset, len) in &self.pieces {
+            let end = offset.checked_add(len).ok_or(Cause::Sparse)?;
+            if offset < reached || end > self.size {
+                return Err(Cause::Sparse);
+            }
+            reached = end;
+            total += len;
+        }
+        if total == stored { Ok(self) } else { Err(Cause::Sparse) }
+    }
+}
+
+/// Reads the map of an entry of type 'S': four pieces in the header, then 21 in each block.
+pub(crate) fn old_gnu(header: &Header, input: &mut dyn Read) -> Result<Map, Cause> {
+    let (entries, mut more, size) = header.gnu_sparse()?;
+    let mut map = Map { size, pieces: Vec::new() };
+    add(&mut map, entries)?;
+    while more {
+        let mut block = [0; BLOCK];
+        input.read_exact(&mut block).map_err(ended)?;
+        add(&mut map, block.get(..21 * 24).unwrap_or_default())?;
+        more = block.get(504).is_some_and(|byte| *byte != 0);
+    }
+    map.check(header.size()?)
+}
+
+fn add(map: &mut Map, entries: &[u8]) -> Result<(), Cause> {
+    for entry in entries.chunks_exact(24) {
+        let (offset, len) = entry.split_at_checked(12).ok_or(Cause::Sparse)?;
+        if offset.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        let part = |field| number(field).and_then(|n| u64::try_from(n).ok()).ok_or(Cause::Sparse);
+        push(map, (part(offset)?, part(len)?))?;
+    }
+    Ok(())
+}
+
+fn push(map: &mut Map, piece: (u64, u64)) -> Result<(), Cause> {
+    if map.pieces.len() >= MOST_PIECES {
+        return Err(Cause::Sparse);
+    }
+    map.pieces.push(piece);
+    Ok(())
+}
+
+/// Returns the map of an entry with pax records, if it is a sparse file. `stored` are the bytes in
+/// the archive; format 1.0 has the map there, before the data, and the number that is left is
+/// returned.
+pub(crate) fn of_records(
+    records: &Records,
+    stored: u64,
+    input: &mut dyn Read,
+) -> Result<Option<(Map, u64)>, Cause> {
+    if records.get("GNU.sparse.major") == Some(b"1") {
+        let size = records.number("GNU.sparse.realsize")?.ok_or(Cause::Sparse)?;
+        let (pieces, taken) = in_data(input, stored)?;
+        let stored = stored - taken;
+        return Ok(Some((Map { size, pieces }.check(stored)?, stored)));
+    }
+    let size = records.number("GNU.sparse.size")?;
+    let Some(size) = size.or(records.number("GNU.sparse.realsize")?) else { return Ok(None) };
+    let pieces = match records.get("GNU.sparse.map") {
+        Some(map) => in_text(map)?,
+        None => records.sparse.clone(),
+    };
+    Ok(Some((Map { size, pieces }.check(stored)?, stored)))
+}
+
+/// Parses "offset,length,offset,length,...".
+fn in_text(text: &[u8]) -> Result<Vec<(u64, u64)>, Cause> {
+    let text = std::str::from_utf8(text).map_err(|_| Cause::Sparse)?;
+    let numbers: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
+    let numbers = numbers.map_err(|_| Cause::Sparse)?;
+    match numbers.as_chunks() {
+        (pairs, []) => Ok(pairs.iter().map(|[offset, len]| (*offset, *len)).collect()),
+        _ => Err(Cause::Sparse),
+    }
+}
+
+/// Reads lines of decimal numbers at the start of the data: the number of pieces, then offsets and
+/// lengths. Whole blocks are taken.
+fn in_data(input: &mut dyn Read, stored: u64) -> Result<(Vec<(u64, u64)>, u64), Cause> {
+    let mut taken = 0u64;
+    let mut block = [0u8; BLOCK];
+    let mut at = BLOCK;
+    let mut next = || -> Result<u64, Cause> {
+        let mut value = 0u64;
+        let mut digits = 0;
+        loop {
+            if at == BLOCK {
+                if taken + BLOCK as u64 > stored {
+                    return Err(Cause::Sparse);
+                }
+                input.read_exact(&mut block).map_err(ended)?;
+                taken += BLOCK as u64;
+                at = 0;
+            }
+            let byte = block.get(at).copied().unwrap_or(0);
+            at += 1;
+            match byte {
+                b'0'..=b'9' => {
+                    let digit = u64::from(byte - b'0');
+                    let more = value.checked_mul(10).and_then(|value| value.checked_add(digit));
+                    value = more.ok_or(Cause::Sparse)?;
+                    digits += 1;
+                }
+                b'\n' if digits > 0 => return Ok(value),
+                _ => return Err(Cause::Sparse),
+            }
+        }
+    };
+    let count = usize::try_from(next()?).map_err(|_| Cause::Sparse)?;
+    if count > MOST_PIECES {
+        return Err(Cause::Sparse);
+    }
+    let mut pieces = Vec::new();
+    for _ in 0..count {
+        pieces.push((next()?, next()?));
+    }
+    Ok((pieces, taken))
+}
+
+/// Converts an error of reading: the end of the archive in the middle of an entry is its fault.
+pub(super) fn ended(error: std::io::Error) -> Cause {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Cause::Truncated,
+        _ => Cause::Io(error),
+    }
+}

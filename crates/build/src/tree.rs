@@ -1,0 +1,354 @@
+//! The tree that sources build: names, attributes and types, without data.
+//!
+//! Names are resolved inside of the tree, as if its root were the root of a process: a symbolic
+//! link or `..` never leads out.
+
+use crate::entry::{Kind, Meta};
+use crate::error::{Cause, Error, Result};
+use crate::owners::Owners;
+use lanefs_ondisk::Time;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The longest chain of symbolic links in one name.
+const MOST_LINKS: usize = 40;
+
+/// A file or directory of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeId(u32);
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    node: NodeId,
+    /// The layer that made the name last.
+    layer: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) meta: Meta,
+    pub(crate) content: Content,
+    /// Number of names.
+    pub(crate) links: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Directory(Directory),
+    /// Everything else.
+    File(Kind),
+}
+
+/// The names in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    names: BTreeMap<Box<[u8]>, Name>,
+}
+
+/// A tree under construction.
+pub(crate) struct Tree {
+    nodes: Vec<Node>,
+    layer: u32,
+    /// Files that lost their last name.
+    removed: Vec<NodeId>,
+    /// The time of directories that no source names.
+    time: Time,
+    owners: Owners,
+}
+
+impl Tree {
+    pub(crate) const ROOT: NodeId = NodeId(0);
+
+    /// Creates a tree with an empty root.
+    pub(crate) fn new(time: Time, owners: Owners) -> Tree {
+        let meta = Meta { permissions: 0o755, mtime: time, ..Meta::default() };
+        let content = Content::Directory(Directory::default());
+        let nodes = vec![Node { meta, content, links: 1 }];
+        Tree { nodes, layer: 0, removed: Vec::new(), time, owners }
+    }
+
+    /// Begins the next layer.
+    pub(crate) fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Gives the attributes of an entry the owner that the rules say.
+    pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
+        (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
+        Ok(meta)
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)
+    }
+
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0 as usize)
+    }
+
+    /// Returns the number of files and directories that were ever made.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Returns the files that lost their last name since the last call.
+    pub(crate) fn take_removed(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.removed)
+    }
+
+    fn directory(&self, id: NodeId) -> Option<&Directory> {
+        match &self.node(id)?.content {
+            Content::Directory(directory) => Some(directory),
+            Content::File(_) => None,
+        }
+    }
+
+    fn directory_mut(&mut self, id: NodeId) -> Option<&mut Directory> {
+        match &mut self.node_mut(id)?.content {
+            Content::Directory(directory) => Some(directory),
+            Content::File(_) => None,
+        }
+    }
+
+    pub(crate) fn is_directory(&self, id: NodeId) -> bool {
+        self.directory(id).is_some()
+    }
+
+    /// Returns the names in a directory, sorted.
+    pub(crate) fn names(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+        let names = self.directory(id).into_iter().flat_map(|directory| &directory.names);
+        names.map(|(name, to)| (&**name, to.node))
+    }
+
+    /// Returns the file of this name.
+    pub(crate) fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        self.directory(dir)?.names.get(name).map(|name| name.node)
+    }
+
+    /// Returns the directory for an entry, and the entry's name in it. Directories that are missing
+    /// are made. Symbolic links to directories are followed.
+    pub(crate) fn parent_for(&mut self, parts: &[&[u8]]) -> Result<NodeId> {
+        self.walk(parts, Missing::Make).map(|(id, _)| id)
+    }
+
+    /// Returns the file with this name; does not follow a symbolic link at the end.
+    pub(crate) fn find(&mut self, parts: &[&[u8]]) -> Result<Option<NodeId>> {
+        let Some((last, dirs)) = parts.split_last() else { return Ok(Some(Tree::ROOT)) };
+        let (dir, found) = self.walk(dirs, Missing::Stop)?;
+        Ok(if found { self.child(dir, last) } else { None })
+    }
+
+    fn walk(&mut self, parts: &[&[u8]], missing: Missing) -> Result<(NodeId, bool)> {
+        let mut todo: VecDeque<Vec<u8>> = parts.iter().map(|part| part.to_vec()).collect();
+        let mut path = vec![Tree::ROOT];
+        let mut links = 0;
+        while let Some(part) = todo.pop_front() {
+            let here = path.last().copied().unwrap_or(Tree::ROOT);
+            match part.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    path.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(next) = self.child(here, &part) else {
+                match missing {
+                    Missing::Stop => return Ok((here, false)),
+                    Missing::Make => {
+                        let meta = Meta { permissions: 0o755, mtime: self.time, ..Meta::default() };
+                        path.push(self.make_directory(here, &part, meta)?);
+                        continue;
+                    }
+                }
+            };
+            match self.node(next).map(|node| &node.content) {
+                Some(Content::Directory(_)) => path.push(next),
+                Some(Content::File(Kind::Symlink(target))) => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Error::new("", Cause::Loop));
+                    }
+                    if target.starts_with(b"/") {
+                        path.clear();
+                    }
+                    for part in target.split(|&byte| byte == b'/').rev() {
+                        todo.push_front(part.to_vec());
+                    }
+                }
+                _ => {
+                    let part = String::from_utf8_lossy(&part).into_owned();
+                    return Err(Error::new("", Cause::NotDirectory { part }));
+                }
+            }
+        }
+        Ok((path.last().copied().unwrap_or(Tree::ROOT), true))
+    }
+
+    /// Makes a directory, or gives an existing one new attributes. Replaces a file.
+    pub(crate) fn make_directory(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        meta: Meta,
+    ) -> Result<NodeId> {
+        if let Some(existing) = self.child(dir, name)
+            && self.is_directory(existing)
+        {
+            self.set_meta(existing, meta);
+            self.name(dir, name, existing)?;
+            return Ok(existing);
+        }
+        self.remove(dir, name);
+        self.add(
+            dir,
+            name,
+            Node { meta, content: Content::Directory(Directory::default()), links: 1 },
+        )
+    }
+
+    pub(crate) fn set_meta(&mut self, id: NodeId, meta: Meta) {
+        if let Some(node) = self.node_mut(id) {
+            node.meta = meta;
+        }
+    }
+
+    /// Makes a file in place of one that has this name. A directory with names is only replaced if
+    /// `over` says so.
+    pub(crate) fn make_file(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        meta: Meta,
+        kind: Kind,
+        over: Over,
+    ) -> Result<NodeId> {
+        self.make_way(dir, name, over)?;
+        self.add(dir, name, Node { meta, content: Content::File(kind), links: 1 })
+    }
+
+    /// Gives a file a further name.
+    pub(crate) fn link(
+        &mut self,
+        node: NodeId,
+        dir: NodeId,
+        name: &[u8],
+        over: Over,
+    ) -> Result<()> {
+        if self.child(dir, name) == Some(node) {
+            return Ok(());
+        }
+        self.make_way(dir, name, over)?;
+        if let Some(node) = self.node_mut(node) {
+            node.links += 1;
+        }
+        self.name(dir, name, node)
+    }
+
+    fn make_way(&mut self, dir: NodeId, name: &[u8], over: Over) -> Result<()> {
+        let existing = self.child(dir, name).and_then(|id| self.directory(id));
+        if over == Over::Files && existing.is_some_and(|directory| !directory.names.is_empty()) {
+            return Err(Error::new("", Cause::OverDirectory));
+        }
+        self.remove(dir, name);
+        Ok(())
+    }
+
+    fn add(&mut self, dir: NodeId, name: &[u8], node: Node) -> Result<NodeId> {
+        let many = || Error::new("", Cause::Unsupported { what: "a tree of 2^32 files".into() });
+        let id = NodeId(u32::try_from(self.nodes.len()).map_err(|_| many())?);
+        self.nodes.push(node);
+        self.name(dir, name, id)?;
+        Ok(id)
+    }
+
+    fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) -> Result<()> {
+        if name.is_empty() || name.len() > 255 || name.contains(&0) || name.contains(&b'/') {
+            return Err(Error::new("", Cause::Name));
+        }
+        let layer = self.layer;
+        if let Some(directory) = self.directory_mut(dir) {
+            directory.names.insert(name.into(), Name { node, layer });
+        }
+        Ok(())
+    }
+
+    /// Removes a name, and everything below it.
+    pub(crate) fn remove(&mut self, dir: NodeId, name: &[u8]) {
+        let removed = self.directory_mut(dir).and_then(|directory| directory.names.remove(name));
+        let mut todo: Vec<NodeId> = removed.into_iter().map(|name| name.node).collect();
+        while let Some(id) = todo.pop() {
+            let Some(node) = self.node_mut(id) else { continue };
+            match &mut node.content {
+                Content::Directory(directory) => {
+                    let names = std::mem::take(&mut directory.names);
+                    todo.extend(names.into_values().map(|name| name.node));
+                }
+                Content::File(_) => {
+                    node.links -= 1;
+                    if node.links == 0 {
+                        self.removed.push(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes a name that an earlier layer made. If this layer has made a directory of that name,
+    /// removes what earlier layers put into it.
+    pub(crate) fn remove_lower(&mut self, dir: NodeId, name: &[u8]) {
+        let found = self.directory(dir).and_then(|directory| directory.names.get(name)).copied();
+        match found {
+            Some(found) if found.layer < self.layer => self.remove(dir, name),
+            Some(found) => self.clear_lower(found.node),
+            None => {}
+        }
+    }
+
+    /// Removes everything that earlier layers put into a directory.
+    pub(crate) fn clear_lower(&mut self, dir: NodeId) {
+        let names = self.directory(dir).into_iter().flat_map(|directory| directory.names.keys());
+        let names: Vec<Box<[u8]>> = names.cloned().collect();
+        for name in names {
+            self.remove_lower(dir, &name);
+        }
+    }
+}
+
+impl NodeId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What to do about a directory that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Make,
+    Stop,
+}
+
+/// What a new file may replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Files and empty directories, as tar(1).
+    Files,
+    /// Everything, as a layer.
+    Everything,
+}
+
+/// Splits a name of an archive into its parts. Leading slashes and `.` parts are left out.
+pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>> {
+    let mut parts = Vec::new();
+    for part in path.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err(Error::new("", Cause::Outside)),
+            part if part.len() > 255 || part.contains(&0) => {
+                return Err(Error::new("", Cause::Name));
+            }
+            part => parts.push(part),
+        }
+    }
+    Ok(parts)
+}

@@ -1,0 +1,223 @@
+//! Streams that may be compressed, read and unpacked on a thread of their own.
+
+use crate::error::{Error, Result};
+use lanefs_lanes::sync::unscheduled::mpsc;
+use ruzstd::decoding::StreamingDecoder;
+use sha2::{Digest, Sha256};
+use std::io::{self, BufRead, BufReader, Read};
+
+/// Bytes that one thread hands to the other at a time, and how many such pieces may wait.
+const PIECE: usize = 256 << 10;
+const WAITING: usize = 8;
+
+/// The kinds of compression, by their first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    None,
+    Gzip,
+    Zstd,
+    Xz,
+}
+
+impl Packing {
+    pub(crate) fn of(start: &[u8]) -> Packing {
+        match start {
+            [0x1f, 0x8b, ..] => Packing::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
+            // A skippable frame may come first.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
+            _ => Packing::None,
+        }
+    }
+}
+
+/// The digests of what was read: of the bytes as they came, and unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Digests {
+    pub(crate) packed: Option<String>,
+    pub(crate) unpacked: Option<String>,
+}
+
+/// Which digests are computed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub(crate) packed: bool,
+    pub(crate) unpacked: bool,
+}
+
+/// Passes bytes on, and digests them.
+struct Digesting<R> {
+    inner: R,
+    digest: Option<Sha256>,
+}
+
+impl<R> Digesting<R> {
+    fn new(inner: R, wanted: bool) -> Digesting<R> {
+        Digesting { inner, digest: wanted.then(Sha256::new) }
+    }
+}
+
+impl<R: Read> Read for Digesting<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buf)?;
+        if let Some(digest) = &mut self.digest {
+            digest.update(buf.get(..read).unwrap_or_default());
+        }
+        Ok(read)
+    }
+}
+
+/// Returns a digest in hexadecimal.
+pub(crate) fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs `use_it` on the unpacked stream, and returns its result with the digests. An archive that
+/// is not compressed and needs no digest is read by the caller's thread.
+pub(crate) fn with_unpacked<T>(
+    input: impl Read + Send,
+    wanted: Wanted,
+    use_it: impl FnOnce(&mut dyn Read) -> Result<T>,
+) -> Result<(T, Digests)> {
+    let mut input = BufReader::with_capacity(PIECE, Digesting::new(input, wanted.packed));
+    let packing = Packing::of(input.fill_buf().map_err(|error| Error::new("", error))?);
+    if packing == Packing::None && !wanted.packed && !wanted.unpacked {
+        let value = use_it(&mut input)?;
+        return Ok((value, Digests { packed: None, unpacked: None }));
+    }
+    let (sender, receiver) = mpsc::sync_channel(WAITING);
+    std::thread::scope(|scope| {
+        let unpacker = scope.spawn(move || unpack(input, packing, wanted, &sender));
+        let mut pieces = Pieces { receiver, piece: Vec::new(), at: 0 };
+        let value = use_it(&mut pieces);
+        // The unpacker ends when nothing takes its pieces any more.
+        drop(pieces);
+        let digests = unpacker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((value?, digests))
+    })
+}
+
+/// Unpacks everything. Errors go to the reader of the pieces.
+fn unpack<R: Read>(
+    input: BufReader<Digesting<R>>,
+    packing: Packing,
+    wanted: Wanted,
+    sender: &mpsc::SyncSender<io::Result<Vec<u8>>>,
+) -> Digests {
+    let mut input = Digesting::new(input, false);
+    let mut unpacked = Digesting::new(unpacking(packing, &mut input), wanted.unpacked);
+    let sent = send_all(&mut unpacked, sender);
+    let digest = unpacked.digest.take().filter(|_| sent).map(hex);
+    drop(unpacked);
+    // What follows the last frame belongs to the digest too.
+    let _ = io::copy(&mut input, &mut io::sink());
+    let packed = input.inner.into_inner().digest.map(hex);
+    Digests { packed, unpacked: digest }
+}
+
+/// Sends pieces up to the end; false after an error.
+fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>) -> bool {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        let read = input.take(PIECE as u64).read_to_end(&mut piece);
+        let end = match read {
+            Ok(0) => return true,
+            Ok(_) => sender.send(Ok(piece)).is_err(),
+            Err(error) => {
+                let _ = sender.send(Err(error));
+                true
+            }
+        };
+        if end {
+            return false;
+        }
+    }
+}
+
+fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r> {
+    let input = BufReader::with_capacity(PIECE, input);
+    match packing {
+        Packing::None => Box::new(input),
+        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+        Packing::Zstd => Box::new(Frames { input: Some(input), frame: None }),
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
+    }
+}
+
+/// The frames of a zstd stream, one after another.
+struct Frames<R: BufRead> {
+    input: Option<R>,
+    frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
+}
+
+impl<R: BufRead> Frames<R> {
+    /// Begins the next frame; false at the end.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Some(mut input) = self.input.take() else { return Ok(false) };
+        loop {
+            let start = input.fill_buf()?;
+            if start.is_empty() {
+                return Ok(false);
+            }
+            if !matches!(start.first(), Some(0x50..=0x5f)) {
+                break;
+            }
+            skip_frame(&mut input)?;
+        }
+        let frame = StreamingDecoder::new(input).map_err(io::Error::other)?;
+        self.frame = Some(frame);
+        Ok(true)
+    }
+}
+
+/// Skips a frame without data: magic number, length, bytes.
+fn skip_frame(input: &mut impl Read) -> io::Result<()> {
+    let mut head = [0; 8];
+    input.read_exact(&mut head)?;
+    let [_, _, _, _, len @ ..] = head;
+    let len = u64::from(u32::from_le_bytes(len));
+    io::copy(&mut input.take(len), &mut io::sink()).map(drop)
+}
+
+impl<R: BufRead> Read for Frames<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.frame.is_none() && !self.begin()? {
+                return Ok(0);
+            }
+            let Some(frame) = &mut self.frame else { return Ok(0) };
+            let read = frame.read(buf)?;
+            if read > 0 || buf.is_empty() {
+                return Ok(read);
+            }
+            self.input = self.frame.take().map(StreamingDecoder::into_inner);
+        }
+    }
+}
+
+/// The pieces as a stream.
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            match self.receiver.recv() {
+                Ok(piece) => self.piece = piece?,
+                Err(_) => return Ok(0),
+            }
+            self.at = 0;
+        }
+        let rest = self.piece.get(self.at..).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        if let (Some(to), Some(from)) = (buf.get_mut(..len), rest.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        self.at += len;
+        Ok(len)
+    }
+}

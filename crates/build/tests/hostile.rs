@@ -1,0 +1,254 @@
+//! Archives that are strange, broken or hostile: an error that names the entry, or a tree that
+//! stays inside of the image.
+
+mod image;
+
+use image::{assert_clean, build, scratch, shell, try_build};
+use lanefs_build::{Builder, Built, Source};
+use std::io::Cursor;
+use std::path::Path;
+
+/// A header of the ustar format.
+fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
+    let mut block = vec![0u8; 512];
+    block[..name.len()].copy_from_slice(name);
+    block[100..107].copy_from_slice(b"0000644");
+    block[108..115].copy_from_slice(b"0000000");
+    block[116..123].copy_from_slice(b"0000000");
+    block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+    block[136..147].copy_from_slice(b"00000000001");
+    block[156] = kind;
+    block[157..157 + link.len()].copy_from_slice(link);
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    seal(&mut block);
+    block
+}
+
+fn seal(block: &mut [u8]) {
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+}
+
+fn file(name: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = header(name.as_bytes(), b'0', data.len() as u64, b"");
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+fn link(name: &str, kind: u8, target: &str) -> Vec<u8> {
+    header(name.as_bytes(), kind, 0, target.as_bytes())
+}
+
+fn pax(records: &[(&str, &str)]) -> Vec<u8> {
+    let mut data = Vec::new();
+    for (key, value) in records {
+        let rest = format!(" {key}={value}\n");
+        let mut len = rest.len() + 1;
+        while len.to_string().len() + rest.len() != len {
+            len += 1;
+        }
+        data.extend(format!("{len}{rest}").bytes());
+    }
+    let mut bytes = header(b"pax", b'x', data.len() as u64, b"");
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+fn outcome(dir: &Path, parts: &[Vec<u8>]) -> Result<Built, String> {
+    let mut bytes = parts.concat();
+    bytes.resize(bytes.len() + 1024, 0);
+    raw_outcome(dir, bytes)
+}
+
+fn raw_outcome(dir: &Path, bytes: Vec<u8>) -> Result<Built, String> {
+    let image = dir.join("a.img");
+    let source = Source::stream(Cursor::new(bytes));
+    let built = try_build(&image, Builder::new().source(source)).map_err(|error| error.to_string());
+    if built.is_ok() {
+        assert_clean(&image);
+    }
+    built
+}
+
+/// Asserts that an archive is refused with a message that ends so.
+fn refused(dir: &Path, parts: &[Vec<u8>], message: &str) {
+    let error = outcome(dir, parts).expect_err(message);
+    assert_eq!(error, format!("stream: {message}"));
+}
+
+#[test]
+fn names_and_links_that_lead_out_of_the_tree_are_refused() {
+    let dir = scratch();
+    let dir = dir.path();
+    refused(dir, &[file("../evil", b"x")], "../evil: the name leaves the tree by '..'");
+    refused(dir, &[file("a/../../evil", b"x")], "a/../../evil: the name leaves the tree by '..'");
+    let target = "the link leads to '../../etc/passwd', which is not in the tree";
+    refused(dir, &[link("h", b'1', "../../etc/passwd")], &format!("h: {target}"));
+    let target = "the link leads to '/etc/passwd', which is not in the tree";
+    refused(dir, &[link("h", b'1', "/etc/passwd")], &format!("h: {target}"));
+    refused(dir, &[link("h", b'1', "h")], "h: the link leads to 'h', which is not in the tree");
+    let directory = header(b"d/", b'5', 0, b"");
+    let parts = [directory, link("h", b'1', "d")];
+    refused(dir, &parts, "h: the link leads to 'd', a directory");
+}
+
+#[test]
+fn a_symbolic_link_on_the_way_stays_inside_of_the_image() {
+    let dir = scratch();
+    let outside = dir.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let target = outside.to_str().unwrap();
+    let parts = [link("up", b'2', "../../.."), file("up/one", b"1"), link("abs", b'2', target)];
+    let built = outcome(dir.path(), &[parts.concat(), file("abs/two", b"2")]).unwrap();
+    assert_eq!(built.files, 4);
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    let cat = |path: &str| shell(dir.path(), &format!("debugfs -R 'cat {path}' a.img 2>/dev/null"));
+    assert_eq!(cat("/one"), "1");
+    assert_eq!(cat(&format!("{target}/two")), "2");
+    let circle = [link("a", b'2', "b"), link("b", b'2', "a"), file("a/x", b"")];
+    refused(dir.path(), &circle, "a/x: too many symbolic links in the name");
+}
+
+#[test]
+fn absolute_names_lie_below_the_root() {
+    let dir = scratch();
+    outcome(dir.path(), &[file("/etc/motd", b"x"), file("./a//b/./c", b"y")]).unwrap();
+    let list = shell(dir.path(), "debugfs -R 'cat /etc/motd' a.img; debugfs -R 'cat /a/b/c' a.img");
+    assert_eq!(list, "xy");
+}
+
+#[test]
+fn of_two_entries_with_one_name_the_later_counts() {
+    let dir = scratch();
+    let kept = link("other", b'1', "f");
+    let built = outcome(dir.path(), &[file("f", b"old"), kept, file("f", b"new")]).unwrap();
+    assert_eq!(built.files, 2);
+    let cat = |name: &str| shell(dir.path(), &format!("debugfs -R 'cat {name}' a.img 2>/dev/null"));
+    assert_eq!((cat("f").as_str(), cat("other").as_str()), ("new", "old"));
+    // The blocks of what was replaced serve again.
+    let big = vec![7u8; 4 << 20];
+    let one = outcome(dir.path(), &[file("f", &big)]).unwrap();
+    let two = outcome(dir.path(), &[file("f", &big), file("f", &big)]).unwrap();
+    assert!(two.report.blocks > one.report.blocks, "a stream keeps its order");
+    let parts = [file("d/x", b""), file("d", b"")];
+    refused(dir.path(), &parts, "d: there is a directory with files of this name already");
+    refused(dir.path(), &[file("f", b""), file("f/x", b"")], "f/x: 'f' is not a directory");
+}
+
+#[test]
+fn a_broken_archive_is_refused_where_it_breaks() {
+    let dir = scratch();
+    let dir = dir.path();
+    let mut wrong = header(b"f", b'0', 0, b"");
+    wrong[0] = b'g';
+    let message = "after the first header: the checksum of its header is wrong";
+    refused(dir, &[wrong], message);
+    let whole = file("f", &[1; 5000]);
+    let error = raw_outcome(dir, whole[..3000].to_vec()).unwrap_err();
+    assert_eq!(error, "stream: f: the archive ends in the middle of it");
+    let error = raw_outcome(dir, [file("f", b""), vec![b'x'; 100]].concat()).unwrap_err();
+    assert_eq!(error, "stream: after f: the archive ends in the middle of it");
+    // Without the two blocks of zeros other programs accept an archive too.
+    raw_outcome(dir, file("f", b"x")).unwrap();
+    refused(dir, &[header(b"f", b'M', 0, b"")], "f: an entry of type 'M' is not supported");
+    let mut bad = header(b"f", b'0', 0, b"");
+    bad[108..115].copy_from_slice(b"abcdefg");
+    seal(&mut bad);
+    refused(dir, &[bad], "f: its header has no valid uid");
+    raw_outcome(dir, Vec::new()).unwrap();
+}
+
+#[test]
+fn extended_headers_are_bounded_and_checked() {
+    let dir = scratch();
+    let dir = dir.path();
+    let huge = header(b"p", b'x', (1 << 33) - 1, b"");
+    let message = "p: an extended header of 8589934591 bytes; at most 8388608 are accepted";
+    refused(dir, &[huge], message);
+    let name = "n".repeat(300);
+    let long = [pax(&[("path", &name)]), file("f", b"")];
+    let message = "the name is empty, or a part of it is longer than 255 bytes or has a NUL";
+    refused(dir, &long, &format!("{name}: {message}"));
+    let record = "its extended header has a malformed record";
+    let times = [pax(&[("mtime", "soon")]), file("f", b"")];
+    refused(dir, &times, &format!("f: {record} 'mtime'"));
+    let kind = [pax(&[("SCHILY.xattr.btrfs.x", "1")]), file("f", b"")];
+    let message = "/f: attribute btrfs.x: ext4 does not store attributes of this kind";
+    assert_eq!(outcome(dir, &kind).unwrap_err(), message);
+    let value = "v".repeat(8000);
+    let large = [pax(&[("SCHILY.xattr.user.x", &value)]), file("f", b"")];
+    let error = outcome(dir, &large).unwrap_err();
+    assert!(error.starts_with("/f: extended attributes of 8006 bytes"), "{error}");
+    let late = [pax(&[("mtime", "99999999999")]), file("f", b"")];
+    let error = outcome(dir, &late).unwrap_err();
+    assert!(error.starts_with("/f: a time outside of the years 1901 to 2446"), "{error}");
+}
+
+#[test]
+fn maps_of_holes_are_checked() {
+    let dir = scratch();
+    let dir = dir.path();
+    let sparse = |map: &str, size: &str, data: &[u8]| {
+        let records = [("GNU.sparse.map", map), ("GNU.sparse.size", size)];
+        [pax(&records), file("f", data)]
+    };
+    outcome(dir, &sparse("0,2,700,3", "1000000000000", b"abcde")).unwrap();
+    for (map, size) in [("0,9", "100"), ("700,3,0,2", "1000"), ("0,5", "4"), ("0,x", "100")] {
+        refused(dir, &sparse(map, size, b"abcde"), "f: its map of holes is not valid");
+    }
+    let endless = sparse("18446744073709551000,5", "18446744073709551615", b"abcde");
+    let error = outcome(dir, &endless).unwrap_err();
+    assert!(error.contains("f: 18446744073709551005 bytes are more than"), "{error}");
+}
+
+#[test]
+fn as_many_links_as_ext4_allows_and_no_more() {
+    let dir = scratch();
+    let links = |count: u32| -> Vec<Vec<u8>> {
+        let links = (1..count).map(|n| link(&format!("d/{n}"), b'1', "f"));
+        std::iter::once(file("f", b"x")).chain(links).collect()
+    };
+    let built = outcome(dir.path(), &links(65_000)).unwrap();
+    assert_eq!(built.files, 1);
+    let error = outcome(dir.path(), &links(65_001)).unwrap_err();
+    assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
+}
+
+/// Random changes of a real archive give an image that e2fsck accepts, or an error.
+#[test]
+fn no_damage_of_an_archive_damages_an_image() {
+    let dir = scratch();
+    shell(
+        dir.path(),
+        "mkdir -p t/a/b; echo x >t/a/f; ln t/a/f t/g; ln -s a t/l; seq 2000 >t/a/b/n
+        truncate -s 1M t/s; echo e >>t/s; tar -H pax --sparse -cf p.tar -C t .
+        tar -H gnu --sparse -cf g.tar -C t .",
+    );
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for name in ["p.tar", "g.tar"] {
+        let whole = std::fs::read(dir.path().join(name)).unwrap();
+        for _ in 0..150 {
+            let mut bytes = whole.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+                // Half of the headers are sealed again, so that the fields are looked at.
+                let start = at / 512 * 512;
+                if random.bool() && bytes[start + 257..].starts_with(b"ustar") {
+                    seal(&mut bytes[start..start + 512]);
+                }
+            }
+            if random.u8(..) < 40 {
+                bytes.truncate(random.usize(..bytes.len()));
+            }
+            let _ = raw_outcome(dir.path(), bytes);
+        }
+    }
+    let image = dir.path().join("b.img");
+    build(&image, Builder::new().source(Source::tar(dir.path().join("p.tar"))));
+}

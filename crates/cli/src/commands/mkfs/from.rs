@@ -1,0 +1,285 @@
+//! `lanefs mkfs --from`: makes a file system together with its files.
+
+use super::{Arguments, Wanted, options, refuse_overwriting, tell};
+use crate::cli::{Failure, Report, complain, open_image, open_source};
+use crate::copy::Progress;
+use lanefs::Source as Image;
+use lanefs_build::{
+    Builder, Built, Bytes, IdMap, Owners, Room, Source, Table, Whiteouts, most_bytes_fitted,
+};
+use lanefs_device::{Access, Device, OpenOptions};
+use lanefs_ext4::mkfs::{Contents, MkfsOptions};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// What the file system is filled with.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Filling")]
+pub struct From {
+    /// Fill with these, later ones win: directories, tars (plain, gzip, zstd, xz; - is standard
+    /// input), container images (OCI layout, docker save). A prefix dir:, tar:, oci: or docker: says
+    /// which; oci:PATH:NAME chooses an image
+    #[arg(long, value_name = "SOURCE", num_args = 1..)]
+    from: Vec<String>,
+    /// Fill with the contents of this directory; as --from dir:DIR
+    #[arg(short = 'd', long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Owner and group of all files
+    #[arg(long, value_name = "UID:GID", value_parser = crate::commands::parse_ids, conflicts_with_all = ["root_owner", "map_users", "map_groups"])]
+    pub(super) owner: Option<(u32, u32)>,
+    /// Map COUNT users from FROM on in the sources to TO on in the image; others are an error
+    #[arg(long, value_name = "FROM:TO:COUNT")]
+    map_users: Vec<IdMap>,
+    /// Map groups, as --map-users
+    #[arg(long, value_name = "FROM:TO:COUNT")]
+    map_groups: Vec<IdMap>,
+    /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources
+    #[arg(long, value_name = "FILE")]
+    table: Vec<PathBuf>,
+    /// Names .wh.NAME in tars remove NAME, as in the layers of a container image
+    #[arg(long)]
+    whiteouts: bool,
+    /// The same sources give the same bytes: UUID, hash seed and times follow from them. Implied by
+    /// SOURCE_DATE_EPOCH, which also bounds the times
+    #[arg(long)]
+    reproducible: bool,
+    /// Number of threads that move data; it does not change the result
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl From {
+    pub(super) fn is_given(&self) -> bool {
+        !self.from.is_empty() || self.directory.is_some()
+    }
+
+    fn sources(&self) -> Result<Vec<Source>, Failure> {
+        let directory = self.directory.iter().map(|path| {
+            match path.metadata() {
+                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Ok(found) if !found.is_dir() => {
+                    return Err(Failure::new(path.display(), "not a directory"));
+                }
+                Ok(_) => {}
+            }
+            Ok(Source::directory(path))
+        });
+        let others = self.from.iter().map(|name| Source::detect(name).map_err(failed));
+        directory.chain(others).collect()
+    }
+
+    fn tables(&self) -> Result<Vec<Table>, Failure> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+            Table::parse(&path.to_string_lossy(), &text).map_err(failed)
+        };
+        self.table.iter().map(read).collect()
+    }
+}
+
+fn failed(error: lanefs_build::Error) -> Failure {
+    Failure::new(error.place, error.cause)
+}
+
+/// Makes the file system, and prints what it is like.
+pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    let builder = builder(arguments)?;
+    let place = Place::open(arguments)?;
+    let built = make(arguments, builder, &place);
+    let built = match built {
+        Ok(built) => built,
+        Err(failure) => {
+            place.discard();
+            return Err(failure);
+        }
+    };
+    place.fit(&built)?;
+    if arguments.json {
+        report.printed(as_json(&arguments.image, &built));
+    } else if !arguments.quiet {
+        report.printed(tell(&arguments.image, &built.report));
+        report.printed(count(&built));
+    }
+    Ok(())
+}
+
+fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
+    let from = &arguments.fill;
+    let mut builder = Builder::new();
+    for source in from.sources()? {
+        builder = builder.source(source);
+    }
+    for table in from.tables()? {
+        builder = builder.table(table);
+    }
+    if let Some(threads) = from.threads {
+        builder = builder.threads(threads);
+    }
+    let owners =
+        Owners { all: from.owner, users: from.map_users.clone(), groups: from.map_groups.clone() };
+    let is_dated = std::env::var_os("SOURCE_DATE_EPOCH").is_some();
+    Ok(builder
+        .owners(owners)
+        .whiteouts(if from.whiteouts { Whiteouts::Removals } else { Whiteouts::Files })
+        .bytes(if from.reproducible || is_dated { Bytes::Same } else { Bytes::New }))
+}
+
+fn make(arguments: &Arguments, builder: Builder, place: &Place) -> Result<Built, Failure> {
+    let image = arguments.image.as_path();
+    let named = |cause: String| Failure::new(image.display(), cause);
+    let mut options = options(arguments).map_err(named)?;
+    options.contents = place.contents;
+    if let Some(source) = &place.array {
+        super::fit_to_rows(&mut options, source);
+    }
+    let room = match arguments.wanted() {
+        Some(Wanted::Auto(spare)) => Room::Fitted(spare),
+        _ => Room::Given,
+    };
+    let device = place.device(arguments)?;
+    let progress = Progress::new();
+    let built = builder
+        .options(options)
+        .room(room)
+        .progress(|bytes| progress.copied_bytes(bytes))
+        .build(&*device);
+    progress.done();
+    built.map_err(|error| match error.place.as_str() {
+        "" => Failure::new(image.display(), error.cause),
+        _ => failed(error),
+    })
+}
+
+/// The image file or device.
+struct Place<'a> {
+    path: &'a Path,
+    array: Option<Image>,
+    /// The file did not exist.
+    is_new: bool,
+    /// The file has nothing else behind the file system, so its length may change.
+    is_ours: bool,
+    /// The size follows from the files.
+    is_fitted: bool,
+    offset: u64,
+    contents: Contents,
+}
+
+impl<'a> Place<'a> {
+    /// Creates or empties an image file. What seems to hold data is left as it is.
+    fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
+        let path = arguments.image.as_path();
+        let offset = arguments.offset.bytes();
+        let mut place = Place {
+            path,
+            array: None,
+            is_new: false,
+            is_ours: false,
+            is_fitted: matches!(arguments.wanted(), Some(Wanted::Auto(_))),
+            offset,
+            contents: Contents::Unknown,
+        };
+        if Image::array_name(path).is_some() {
+            let source = open_source(path, Access::ReadWrite, OpenOptions { offset, len: None })?;
+            for note in source.notes() {
+                complain(format_args!("lanefs: {}: {note}", path.display()));
+            }
+            refuse_overwriting(arguments, &*source.device())?;
+            place.array = Some(source);
+            return Ok(place);
+        }
+        place.is_new = !path.exists();
+        if place.is_new && arguments.wanted().is_none() {
+            return Err(Failure::new(
+                path.display(),
+                "does not exist: give a --size, or --size auto",
+            ));
+        }
+        let failed = |error: std::io::Error| Failure::host(path.display(), &error);
+        let mut len = None;
+        if !place.is_new {
+            let device = super::open(arguments, None)?;
+            refuse_overwriting(arguments, &device)?;
+            len = Some(device.len());
+        }
+        let is_file = place.is_new || path.metadata().map_err(failed)?.is_file();
+        if !is_file {
+            return Ok(place);
+        }
+        place.is_ours = place.is_new || offset == 0;
+        let wanted = match arguments.wanted() {
+            Some(Wanted::Bytes(size)) => Some(size.bytes()),
+            Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes_fitted(&MkfsOptions {
+                block_size: arguments.block_size()?,
+                ..MkfsOptions::default()
+            })),
+            _ => len,
+        };
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(failed)?;
+        let len = offset.saturating_add(wanted.unwrap_or(0));
+        if place.is_ours {
+            // An empty sparse file: no old data shows through, and zeros need not be written.
+            file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
+            place.contents = Contents::Zeros;
+        } else if file.metadata().map_err(failed)?.len() < len {
+            file.set_len(len).map_err(failed)?;
+        }
+        Ok(place)
+    }
+
+    fn device(&self, arguments: &Arguments) -> Result<std::sync::Arc<dyn Device>, Failure> {
+        if let Some(source) = &self.array {
+            return Ok(source.device());
+        }
+        let len = arguments.size().map(crate::cli::Size::bytes);
+        let part = OpenOptions { offset: self.offset, len };
+        let device = open_image(self.path, Access::ReadWrite, part);
+        Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
+    }
+
+    /// Removes an incomplete image that did not exist before.
+    fn discard(&self) {
+        if self.is_new {
+            // The message has the name of the file.
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+
+    /// Cuts the file to the size of a fitted file system.
+    fn fit(&self, built: &Built) -> Result<(), Failure> {
+        if !self.is_ours || !self.is_fitted {
+            return Ok(());
+        }
+        let len = self.offset.saturating_add(built.bytes());
+        let file = File::options().write(true).open(self.path);
+        let cut = file.and_then(|file| file.set_len(len));
+        cut.map_err(|error| Failure::host(self.path.display(), &error))
+    }
+}
+
+fn as_json(image: &Path, built: &Built) -> std::io::Result<()> {
+    use std::io::Write;
+    let report = &built.report;
+    let value = serde_json::json!({
+        "image": image.to_string_lossy(),
+        "uuid": uuid::Uuid::from_bytes(report.uuid).to_string(),
+        "bytes": built.bytes(),
+        "block_size": report.block_size,
+        "blocks": report.blocks,
+        "free_blocks": report.free_blocks,
+        "inodes": report.inodes,
+        "journal_blocks": report.journal_blocks,
+        "files": built.files,
+        "directories": built.directories,
+        "data_bytes": built.data * u64::from(report.block_size),
+    });
+    writeln!(std::io::stdout(), "{value:#}")
+}
+
+fn count(built: &Built) -> std::io::Result<()> {
+    use std::io::Write;
+    let data = crate::cli::human(built.data * u64::from(built.report.block_size));
+    let (files, directories) = (built.files, built.directories);
+    writeln!(std::io::stdout(), "{files} files in {directories} directories, {data} of data")
+}

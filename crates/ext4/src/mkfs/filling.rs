@@ -1,0 +1,183 @@
+//! Makes a file system together with its files, without a journal of what is done: nothing counts
+//! until the superblock is written, last.
+//!
+//! The caller claims blocks, writes file data into them on its own, from any number of threads, and
+//! then passes the tree. All other blocks are placed at the end, in the order of the tree. So the
+//! same claims and the same tree make the same bytes.
+
+use super::fitting::Fitting;
+use super::layout::Layout;
+use super::numbers::Numbers;
+use super::tree::NewTree;
+use super::write::{self, BlockWriter, Format};
+use super::{Identity, MkfsError, MkfsOptions, Report, Room, Spare};
+use lanefs_device::Device;
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::superblock::Superblock;
+use std::ops::Range;
+
+/// A file system whose files are written before its metadata.
+pub struct Filling<'d> {
+    device: &'d dyn Device,
+    options: MkfsOptions,
+    plan: Plan,
+    /// Where the search for free blocks goes on.
+    cursor: u64,
+    /// The end of all claimed blocks.
+    end: u64,
+}
+
+/// The layout as far as it is known.
+enum Plan {
+    Given(Box<(Numbers, Layout)>),
+    Fitted(Fitting, Spare),
+}
+
+impl<'d> Filling<'d> {
+    /// Chooses the layout, and wipes the marks of an older file system. From here on the old
+    /// contents of the device are lost.
+    ///
+    /// # Errors
+    /// As [`super::mkfs`].
+    pub fn begin(
+        device: &'d dyn Device,
+        options: &MkfsOptions,
+        room: Room,
+    ) -> Result<Filling<'d>, MkfsError> {
+        options.check()?;
+        let mut options = options.clone();
+        let plan = match room {
+            Room::Given => {
+                let numbers = Numbers::choose(&options, device.len())?;
+                let superblock = Superblock::from_raw(numbers.raw_superblock(&options))?;
+                let layout = Layout::place(&superblock.geometry(), &numbers)?;
+                Plan::Given(Box::new((numbers, layout)))
+            }
+            Room::Fitted(spare) => {
+                let fitting = Fitting::new(&options, device.len())?;
+                options.block_size = Some(fitting.block_size());
+                Plan::Fitted(fitting, spare)
+            }
+        };
+        let filling = Filling { device, options, plan, cursor: 0, end: 0 };
+        let block_size = filling.block_size().bytes() as u32;
+        if device.alignment() > block_size {
+            return Err(MkfsError::Alignment { device: device.alignment(), block_size });
+        }
+        BlockWriter::new(device, filling.block_size(), filling.options.contents)
+            .wipe_signatures()?;
+        device.flush()?;
+        Ok(filling)
+    }
+
+    /// Returns the block size.
+    pub fn block_size(&self) -> BlockSize {
+        match &self.plan {
+            Plan::Given(given) => given.0.block_size,
+            Plan::Fitted(fitting, _) => fitting.block_size(),
+        }
+    }
+
+    /// Returns the device.
+    pub fn device(&self) -> &'d dyn Device {
+        self.device
+    }
+
+    /// Claims blocks for file data: the next free ones, in as few runs as there are.
+    ///
+    /// # Errors
+    /// [`MkfsError::Full`].
+    pub fn claim(&mut self, blocks: u64) -> Result<Vec<Range<u64>>, MkfsError> {
+        let mut runs = Vec::new();
+        let mut missing = blocks;
+        while missing > 0 {
+            let used = match &mut self.plan {
+                Plan::Given(given) => &mut given.1.used,
+                Plan::Fitted(fitting, _) => &mut fitting.used,
+            };
+            let Some(free) = used.next_free(self.cursor) else {
+                let bytes = used.end() << self.block_size().bits();
+                return Err(MkfsError::Full { bytes });
+            };
+            let run = free.start..free.end.min(free.start + missing);
+            used.take(run.start, run.end - run.start);
+            missing -= run.end - run.start;
+            self.cursor = run.end;
+            self.end = self.end.max(run.end);
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Gives claimed blocks back; later claims take them again. Their data stays on the device, so
+    /// blocks that nothing takes are not zeros any more.
+    pub fn release(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
+        for run in runs {
+            self.cursor = self.cursor.min(run.start);
+            match &mut self.plan {
+                Plan::Given(given) => given.1.used.give(run.start, run.end - run.start),
+                Plan::Fitted(fitting, _) => fitting.used.give(run.start, run.end - run.start),
+            }
+        }
+    }
+
+    /// Writes the metadata of all files and of the file system.
+    ///
+    /// # Errors
+    /// [`MkfsError::File`] for a file that ext4 cannot store; otherwise as [`super::mkfs`].
+    pub fn finish(mut self, tree: &NewTree, identity: &Identity) -> Result<Report, MkfsError> {
+        self.options.uuid = Some(identity.uuid);
+        self.options.hash_seed = Some(identity.hash_seed);
+        self.options.time = Some(identity.time);
+        if let Plan::Fitted(fitting, _) = &mut self.plan {
+            fitting.choose_journal(&mut self.options, self.end)?;
+        }
+        let mut out = BlockWriter::new(self.device, self.block_size(), self.options.contents);
+        let format = match &self.plan {
+            Plan::Given(given) => Format::new(&given.0, &self.options),
+            Plan::Fitted(fitting, _) => Format::new(fitting.numbers(), &self.options),
+        };
+        // Small gaps that released data left are taken first.
+        self.cursor = 0;
+        let directories = match &self.plan {
+            Plan::Given(given) => [given.1.root.clone(), given.1.lost_and_found.clone()],
+            Plan::Fitted(..) => Default::default(),
+        };
+        let claim = &mut |blocks: u64| self.claim(blocks);
+        let inodes = write::contents(&mut out, &format, tree, directories, claim)?;
+        let (numbers, layout) = match self.plan {
+            Plan::Given(given) => *given,
+            Plan::Fitted(fitting, spare) => {
+                fitting.close(&self.options, tree.files().len() as u64, spare, self.end)?
+            }
+        };
+        finish(&mut out, &self.options, &numbers, layout, tree, &inodes)
+    }
+}
+
+/// Writes everything that is not part of a file of the tree.
+fn finish(
+    out: &mut BlockWriter<'_>,
+    options: &MkfsOptions,
+    numbers: &Numbers,
+    mut layout: Layout,
+    tree: &NewTree,
+    inodes: &[write::ReadyInode],
+) -> Result<Report, MkfsError> {
+    let mut raw = numbers.raw_superblock(options);
+    layout.hold(tree)?;
+    layout.complete_superblock(&mut raw);
+    let superblock = Superblock::from_raw(raw)?;
+    write::write(out, options, &superblock, &layout, inodes)?;
+    Ok(Report {
+        block_size: numbers.block_size.bytes() as u32,
+        blocks: numbers.blocks,
+        groups: superblock.geometry().group_count(),
+        inodes: superblock.geometry().inode_count(),
+        journal_blocks: numbers.journal_blocks,
+        reserved_blocks: numbers.reserved,
+        free_blocks: superblock.free_blocks(),
+        uuid: superblock.uuid(),
+        features: superblock.features().names(),
+    })
+}

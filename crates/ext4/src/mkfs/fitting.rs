@@ -1,0 +1,242 @@
+//! The layout of a file system whose size follows from its files.
+//!
+//! Superblock and descriptors come first, with room for descriptors of a fixed number of groups;
+//! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Only the
+//! backups of superblock and descriptors have places that are known before the data is written.
+
+use super::layout::{File, Layout, Tables, orphan_file_blocks};
+use super::numbers::Numbers;
+use super::runs::Runs;
+use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, Spare, journal};
+use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::{BlockSize, Group};
+
+/// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
+/// KiB blocks) before it needs others.
+const DESCRIPTOR_BYTES: u32 = 64 << 10;
+/// One inode for this many bytes that are to stay free.
+const FREE_BYTES_PER_INODE: u64 = 16 << 10;
+/// Free blocks below which a group at the end is not worth its own metadata.
+const MIN_LAST_GROUP: u64 = 8;
+
+fn reserve(block_size: BlockSize) -> u32 {
+    DESCRIPTOR_BYTES / block_size.bytes() as u32
+}
+
+/// Returns the fewest blocks of a last group.
+fn least_group(block_size: BlockSize) -> u64 {
+    1 + u64::from(reserve(block_size)) + MIN_LAST_GROUP
+}
+
+/// Blocks of the smallest journal.
+const LEAST_JOURNAL: u32 = 1024;
+
+/// The blocks that are taken before the size is known.
+pub(super) struct Fitting {
+    pub(super) used: Runs,
+    /// The numbers of the largest size.
+    numbers: Numbers,
+}
+
+fn block_size(options: &MkfsOptions) -> Option<BlockSize> {
+    options.block_size.or(BlockSize::new(4096))
+}
+
+/// Returns the size in bytes that a file system of fitted size can reach at most.
+pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
+    let block = block_size(options).map_or(4096, BlockSize::bytes) as u64;
+    let desc_size = 64;
+    u64::from(DESCRIPTOR_BYTES) / desc_size * (block * 8) * block
+}
+
+impl Fitting {
+    /// Takes the places of all possible backups.
+    pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Fitting, MkfsError> {
+        let block_size = block_size(options).ok_or(MkfsError::Option { option: "block size" })?;
+        let bytes = most_bytes_fitted(options).min(device);
+        let blocks = bytes >> block_size.bits();
+        // A last group that its own backups would fill is left out.
+        let first = u64::from(block_size.bytes() == 1024);
+        let last = blocks.saturating_sub(first) % (block_size.bytes() as u64 * 8);
+        let blocks = if last < least_group(block_size) { blocks - last } else { blocks };
+        let numbers = Numbers::fitted(options, block_size, blocks, 16, reserve(block_size))?;
+        let superblock = Superblock::from_raw(numbers.raw_superblock(options))?;
+        let geometry = superblock.geometry();
+        let mut used = Runs::new(geometry.block_count());
+        used.take(0, geometry.first_data_block().0);
+        for group in (0..geometry.group_count()).map(Group) {
+            let overhead = u64::from(geometry.group_overhead(group));
+            let Some(first) = geometry.group_first_block(group) else { continue };
+            if used.is_free(first.0, overhead) {
+                used.take(first.0, overhead);
+            } else {
+                return Err(MkfsError::TooSmall { bytes });
+            }
+        }
+        Ok(Fitting { used, numbers })
+    }
+
+    pub(super) fn block_size(&self) -> BlockSize {
+        self.numbers.block_size
+    }
+
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// Decides whether there is a journal, by the end of the data: the numbers of inodes depend on
+    /// it.
+    pub(super) fn choose_journal(
+        &mut self,
+        options: &mut MkfsOptions,
+        data_end: u64,
+    ) -> Result<(), MkfsError> {
+        match options.journal {
+            JournalSize::Blocks(blocks) if blocks < LEAST_JOURNAL => {
+                return Err(MkfsError::JournalSize { blocks });
+            }
+            JournalSize::BySize if journal::default_blocks(data_end) == 0 => {
+                options.journal = JournalSize::None;
+            }
+            _ => {}
+        }
+        if options.journal == JournalSize::None {
+            self.numbers.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+        }
+        Ok(())
+    }
+
+    /// Chooses the smallest size for the blocks that are taken and `files` inodes, and places what
+    /// is missing.
+    pub(super) fn close(
+        self,
+        options: &MkfsOptions,
+        files: u64,
+        spare: Spare,
+        data_end: u64,
+    ) -> Result<(Numbers, Layout), MkfsError> {
+        let full = || MkfsError::Full { bytes: most_bytes_fitted(options) };
+        let mut blocks = data_end;
+        // Each round places everything for the size of the round before; the size only grows.
+        for _ in 0..64 {
+            let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
+            let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;
+            let bits = self.block_size().bits();
+            let percent = u128::from(wanted) * u128::from(spare.percent) / 100;
+            let end = wanted + (spare.bytes >> bits) + percent as u64;
+            // Backups among the free blocks are not free.
+            let backups = self.used.used_in(wanted..end).map(|run| run.end - run.start);
+            let end = self.round_up(end + backups.sum::<u64>());
+            if end > self.used.end() {
+                return Err(full());
+            }
+            if end <= numbers.blocks {
+                let blocks = numbers.blocks;
+                layout.used.cut(blocks);
+                return Ok((numbers, layout));
+            }
+            blocks = end;
+        }
+        Err(full())
+    }
+
+    /// Leaves no last group that would hold little more than its backups.
+    fn round_up(&self, end: u64) -> u64 {
+        let first = self.numbers.first_data_block();
+        let per_group = u64::from(self.numbers.blocks_per_group);
+        let last = end.saturating_sub(first) % per_group;
+        let least = least_group(self.block_size());
+        if last > 0 && last < least { end - last + least } else { end }
+    }
+
+    /// Returns numbers and an empty layout for a size of `blocks`.
+    fn attempt(
+        &self,
+        options: &MkfsOptions,
+        files: u64,
+        spare: Spare,
+        blocks: u64,
+    ) -> Result<(Numbers, Layout), MkfsError> {
+        let bits = self.block_size().bits();
+        let free = spare.bytes + (blocks << bits) / 100 * u64::from(spare.percent);
+        let wanted = match options.inodes {
+            InodeCount::BySize => files + 11 + free / FREE_BYTES_PER_INODE,
+            InodeCount::PerBytes(ratio) => (files + 11).max((blocks << bits) / u64::from(ratio)),
+            InodeCount::Count(count) => (files + 11).max(count.into()),
+        };
+        let many = MkfsError::TooManyInodes { inodes: wanted };
+        let inodes = u32::try_from(wanted).map_err(|_| many)?;
+        // One bitmap of inodes per group bounds their number: many small files need more groups.
+        let per_group = u64::from(self.numbers.blocks_per_group);
+        let groups = wanted.div_ceil(per_group);
+        let blocks = self.round_up(blocks.max((groups - 1) * per_group + 2));
+        let reserve = reserve(self.block_size());
+        let mut numbers = Numbers::fitted(options, self.block_size(), blocks, inodes, reserve)?;
+        numbers.journal_blocks = match options.journal {
+            JournalSize::None => 0,
+            JournalSize::BySize => journal::default_blocks(blocks).max(LEAST_JOURNAL),
+            JournalSize::Blocks(blocks) => blocks,
+        };
+        if numbers.journal_blocks == 0 {
+            numbers.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+        }
+        let superblock = Superblock::from_raw(numbers.raw_superblock(options))?;
+        let layout = Layout::unplaced(superblock.geometry(), self.used.clone());
+        Ok((numbers, layout))
+    }
+}
+
+impl Layout {
+    /// Places bitmaps, tables and journal after block `end`, and returns the end of all.
+    fn place_behind(&mut self, numbers: &Numbers, end: u64) -> Option<u64> {
+        let groups = numbers.groups as usize;
+        let table = u64::from(self.geometry.itable_blocks());
+        let mut cursor = end;
+        let mut place = |used: &mut Runs, len: u64| {
+            let start = used.first_fit(cursor..used.end(), len)?;
+            used.take(start, len);
+            cursor = start + len;
+            Some(start)
+        };
+        let block_bitmaps: Option<Vec<u64>> =
+            (0..groups).map(|_| place(&mut self.used, 1)).collect();
+        let inode_bitmaps: Option<Vec<u64>> =
+            (0..groups).map(|_| place(&mut self.used, 1)).collect();
+        let tables: Option<Vec<u64>> = (0..groups).map(|_| place(&mut self.used, table)).collect();
+        let bitmaps = block_bitmaps?.into_iter().zip(inode_bitmaps?);
+        let all = bitmaps.zip(tables?);
+        self.tables = all
+            .map(|((block_bitmap, inode_bitmap), inode_table)| Tables {
+                block_bitmap,
+                inode_bitmap,
+                inode_table,
+            })
+            .collect();
+        let compat = self.geometry.features().compat;
+        if compat.contains(Compat::RESIZE_INODE) {
+            self.resize = Some(place(&mut self.used, 1)?);
+        }
+        let mut last = cursor;
+        let mut file = |layout: &mut Layout, blocks: u32| {
+            let file = layout.place_file(last, blocks)?;
+            last = file.end();
+            Some(file)
+        };
+        if numbers.journal_blocks > 0 {
+            self.journal = Some(file(self, numbers.journal_blocks)?);
+        }
+        if compat.contains(Compat::ORPHAN_FILE) {
+            self.orphans = Some(file(self, orphan_file_blocks(numbers.blocks))?);
+        }
+        Some(last)
+    }
+}
+
+impl File {
+    /// Returns the block after the last one of the file.
+    fn end(&self) -> u64 {
+        let ends = self.extents.iter().map(|extent| extent.block.0 + u64::from(extent.len));
+        ends.max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,271 @@
+//! Writes what belongs to the files of the tree: directories, attributes, extents, long links.
+
+use super::BlockWriter;
+use super::attributes::AttributeBlocks;
+use super::directory::Directory;
+use super::extents::write_tree;
+use super::format::Format;
+use crate::mkfs::layout::{File, ino_of};
+use crate::mkfs::tree::{LOST_AND_FOUND, NewContent, NewFile, NewTree, ROOT};
+use crate::mkfs::{FileFault, MkfsError};
+use lanefs_ondisk::extent::{Extent, State};
+use lanefs_ondisk::inode::{DeviceNumber, Inode, InodeFlags};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
+use std::ops::Range;
+
+/// Most hard links of a file, and most subdirectories that a directory's link count can say.
+const MOST_LINKS: u32 = 65_000;
+/// Bytes of `lost+found`, so that e2fsck can add names without allocating.
+const LOST_AND_FOUND_BYTES: usize = 16 << 10;
+/// Longest target that is stored in the inode.
+const FAST_TARGET: usize = 59;
+
+/// An inode, except for its number, with the bytes of its attributes.
+pub(crate) struct ReadyInode {
+    pub(super) inode: Inode,
+    pub(super) attributes: Vec<u8>,
+}
+
+/// Claims blocks.
+pub(crate) type Claim<'c> = dyn FnMut(u64) -> Result<Vec<Range<u64>>, MkfsError> + 'c;
+
+/// Writes the blocks of all files, and returns their inodes. `placed` are the first blocks of root
+/// and `lost+found`, as far as they have places.
+pub(crate) fn contents(
+    out: &mut BlockWriter<'_>,
+    format: &Format,
+    tree: &NewTree,
+    placed: [File; 2],
+    claim: &mut Claim<'_>,
+) -> Result<Vec<ReadyInode>, MkfsError> {
+    let mut writer = Writer { out, format, tree, claim, attributes: AttributeBlocks::default() };
+    let mut placed = placed.into_iter();
+    let mut inodes = Vec::with_capacity(tree.files().len());
+    for (index, file) in tree.files().iter().enumerate() {
+        let placed = placed.next().unwrap_or_default();
+        inodes.push(writer.file(index, file, placed)?);
+    }
+    let Writer { out, attributes, .. } = writer;
+    attributes.finish(out, format)?;
+    Ok(inodes)
+}
+
+struct Writer<'w, 'd, 'c> {
+    out: &'w mut BlockWriter<'d>,
+    format: &'w Format,
+    tree: &'w NewTree,
+    claim: &'w mut Claim<'c>,
+    attributes: AttributeBlocks,
+}
+
+impl Writer<'_, '_, '_> {
+    fn file(
+        &mut self,
+        index: usize,
+        file: &NewFile,
+        placed: File,
+    ) -> Result<ReadyInode, MkfsError> {
+        let wrong = |fault| MkfsError::File { index, fault };
+        let mut inode = self.blank(file).map_err(wrong)?;
+        let mut blocks = match &file.content {
+            NewContent::Directory { parent, entries } => {
+                let subdirectories = entries.iter().filter(|(_, child)| self.is_directory(*child));
+                inode.links = match u32::try_from(subdirectories.count() + 2).unwrap_or(u32::MAX) {
+                    // Feature dir_nlink: 1 means many.
+                    many if many > MOST_LINKS => 1,
+                    links => links as u16,
+                };
+                self.directory(index, *parent, entries, placed, &mut inode)?
+            }
+            NewContent::Regular { size, extents } => {
+                let most = u64::from(u32::MAX) << self.format.block_size.bits();
+                if *size > most {
+                    return Err(wrong(FileFault::Size { bytes: *size }));
+                }
+                inode.size = *size;
+                self.out.count(blocks_of(extents) << self.format.block_size.bits());
+                self.map(index, extents, &mut inode)?
+            }
+            NewContent::Symlink(target) => self.symlink(index, target, &mut inode)?,
+            NewContent::Device(_, major, minor) => {
+                if *major >= 1 << 12 || *minor >= 1 << 20 {
+                    let fault = FileFault::DeviceNumber { major: *major, minor: *minor };
+                    return Err(wrong(fault));
+                }
+                inode.set_device_number(DeviceNumber { major: *major, minor: *minor });
+                0
+            }
+            NewContent::Empty(_) => 0,
+        };
+        let Writer { out, format, claim, attributes, .. } = self;
+        let one = &mut || one(claim);
+        let stored = attributes.store(out, format, &file.attributes, one)?.map_err(wrong)?;
+        inode.file_acl = stored.block;
+        blocks += u64::from(stored.block.is_some());
+        inode.sectors = blocks << (self.format.block_size.bits() - 9);
+        Ok(ReadyInode { inode, attributes: stored.area })
+    }
+
+    fn is_directory(&self, index: usize) -> bool {
+        self.tree.files().get(index).is_some_and(NewFile::is_directory)
+    }
+
+    fn ino(&self, index: usize) -> Ino {
+        ino_of(u32::try_from(index).unwrap_or(u32::MAX), self.format.has_orphan_file())
+    }
+
+    /// Returns the inode without contents.
+    fn blank(&self, file: &NewFile) -> Result<Inode, FileFault> {
+        let kind = file.content.file_type();
+        if file.links > MOST_LINKS && !file.is_directory() {
+            return Err(FileFault::Links { links: file.links, most: MOST_LINKS });
+        }
+        let mut inode = Inode {
+            mode: kind.mode_bits() | (file.permissions & 0o7777),
+            uid: file.uid,
+            gid: file.gid,
+            links: file.links.min(MOST_LINKS) as u16,
+            ..Inode::zeroed(self.format.extra_isize)
+        };
+        inode.set_atime(file.atime);
+        inode.set_mtime(file.mtime);
+        inode.set_ctime(file.ctime);
+        inode.set_crtime(file.crtime);
+        let kept = |wanted: Time, stored: Time| wanted.secs == stored.secs;
+        match kept(file.mtime, inode.mtime) && kept(file.atime, inode.atime) {
+            true => Ok(inode),
+            false => Err(FileFault::Time),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        index: usize,
+        parent: usize,
+        entries: &[(Box<[u8]>, usize)],
+        placed: File,
+        inode: &mut Inode,
+    ) -> Result<u64, MkfsError> {
+        let files = self.tree.files();
+        let kind = |child: usize| files.get(child).map(|file| file.content.file_type());
+        let block_size = self.format.block_size.bytes();
+        let least_blocks = match index {
+            LOST_AND_FOUND => (LOST_AND_FOUND_BYTES / block_size).min(12),
+            _ => 1,
+        };
+        let directory = Directory {
+            ino: self.ino(index),
+            parent: self.ino(if index == ROOT { ROOT } else { parent }),
+            entries: entries
+                .iter()
+                .map(|(name, child)| {
+                    let kind = kind(*child).unwrap_or(FileType::Regular);
+                    (&**name, self.ino(*child), kind)
+                })
+                .collect(),
+            least_blocks,
+        };
+        let built =
+            directory.build(self.format).map_err(|fault| MkfsError::File { index, fault })?;
+        let extents = self.place(&placed, built.blocks.len())?;
+        for (place, block) in places(&extents).zip(&built.blocks) {
+            self.out.write(place, block)?;
+        }
+        inode.size = (built.blocks.len() * block_size) as u64;
+        let blocks = self.map(index, &extents, inode)?;
+        inode.flags.set(InodeFlags::INDEX, built.is_indexed);
+        Ok(blocks)
+    }
+
+    /// Returns the blocks for `len` blocks of a file that may have its first ones already.
+    fn place(&mut self, placed: &File, len: usize) -> Result<Vec<Extent>, MkfsError> {
+        let mut extents = placed.extents.clone();
+        let have: u64 = blocks_of(&extents);
+        for run in (self.claim)((len as u64).saturating_sub(have))? {
+            push_run(&mut extents, run);
+        }
+        Ok(extents)
+    }
+
+    /// Writes the extent tree, and returns the number of blocks of tree and data.
+    fn map(
+        &mut self,
+        index: usize,
+        extents: &[Extent],
+        inode: &mut Inode,
+    ) -> Result<u64, MkfsError> {
+        let ino = self.ino(index);
+        let Writer { out, format, claim, .. } = self;
+        let root = write_tree(out, format, ino, extents, &mut || one(claim))?;
+        inode.flags |= InodeFlags::EXTENTS;
+        inode.block = root.bytes;
+        Ok(blocks_of(extents) + root.nodes)
+    }
+
+    fn symlink(
+        &mut self,
+        index: usize,
+        target: &[u8],
+        inode: &mut Inode,
+    ) -> Result<u64, MkfsError> {
+        let block_size = self.format.block_size.bytes();
+        // A NUL follows the target.
+        let most = block_size.min(4096) - 1;
+        if target.is_empty() || target.len() > most {
+            let fault = FileFault::Target { len: target.len(), most };
+            return Err(MkfsError::File { index, fault });
+        }
+        inode.size = target.len() as u64;
+        if target.len() <= FAST_TARGET {
+            if let Some(place) = inode.block.get_mut(..target.len()) {
+                place.copy_from_slice(target);
+            }
+            return Ok(0);
+        }
+        let mut block = target.to_vec();
+        block.resize(block_size, 0);
+        let extents = self.place(&File::default(), 1)?;
+        for place in places(&extents) {
+            self.out.write(place, &block)?;
+        }
+        self.map(index, &extents, inode)
+    }
+}
+
+fn one(claim: &mut Claim<'_>) -> Result<u64, MkfsError> {
+    let runs = claim(1)?;
+    runs.first().map(|run| run.start).ok_or(MkfsError::Full { bytes: 0 })
+}
+
+fn blocks_of(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
+}
+
+fn places(extents: &[Extent]) -> impl Iterator<Item = u64> {
+    extents.iter().flat_map(|extent| (extent.block.0..).take(extent.len as usize))
+}
+
+/// Appends a run to a file without holes.
+fn push_run(extents: &mut Vec<Extent>, run: Range<u64>) {
+    let most = u64::from(State::Written.max_len());
+    let mut at = run.start;
+    while at < run.end {
+        let start = extents.last().map_or(0, Extent::end);
+        let room = extents.last_mut().filter(|last| last.block.0 + u64::from(last.len) == at);
+        let room = room.filter(|last| u64::from(last.len) < most);
+        let len = match &room {
+            Some(last) => (most - u64::from(last.len)).min(run.end - at),
+            None => most.min(run.end - at),
+        };
+        match room {
+            Some(last) => last.len += len as u32,
+            None => extents.push(Extent {
+                start: FileBlock(start),
+                len: len as u32,
+                block: Block(at),
+                state: State::Written,
+            }),
+        }
+        at += len;
+    }
+}

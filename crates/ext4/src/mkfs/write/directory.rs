@@ -1,0 +1,135 @@
+//! The blocks of a new directory.
+
+use super::format::Format;
+use crate::mkfs::FileFault;
+use lanefs_ondisk::dirent::{self, Name, Packed};
+use lanefs_ondisk::htree::{self, IndexEntry, Kind};
+use lanefs_ondisk::{FileBlock, FileType, Ino};
+
+/// A directory with all its names.
+pub(super) struct Directory<'a> {
+    pub(super) ino: Ino,
+    pub(super) parent: Ino,
+    pub(super) entries: Vec<(&'a [u8], Ino, FileType)>,
+    /// Empty blocks are added up to this length.
+    pub(super) least_blocks: usize,
+}
+
+/// The blocks of a directory, with checksums.
+pub(super) struct DirectoryBlocks {
+    pub(super) blocks: Vec<Vec<u8>>,
+    pub(super) is_indexed: bool,
+}
+
+impl Directory<'_> {
+    /// Builds the blocks: one, if the names fit, otherwise an index over full leaves.
+    pub(super) fn build(&self, format: &Format) -> Result<DirectoryBlocks, FileFault> {
+        let packed: Result<Vec<Packed<'_>>, FileFault> = self.entries.iter().map(pack).collect();
+        let packed = packed?;
+        match self.linear(format, &packed) {
+            Some(blocks) => Ok(DirectoryBlocks { blocks, is_indexed: false }),
+            None => {
+                let too_many = FileFault::Names { entries: packed.len() };
+                let blocks = self.indexed(format, packed).ok_or(too_many)?;
+                Ok(DirectoryBlocks { blocks, is_indexed: true })
+            }
+        }
+    }
+
+    fn linear(&self, format: &Format, packed: &[Packed<'_>]) -> Option<Vec<Vec<u8>>> {
+        let dot = |name: &'static [u8], ino| {
+            Some(Packed { ino, file_type: Some(FileType::Directory), name: Name::new(name).ok()? })
+        };
+        let mut all = vec![dot(b".", self.ino)?, dot(b"..", self.parent)?];
+        all.extend(packed);
+        let mut blocks = vec![dirent::pack(&format.directories, &all)?];
+        while blocks.len() < self.least_blocks {
+            let mut empty = vec![0; format.block_size.bytes()];
+            dirent::clear(&format.directories, &mut empty);
+            blocks.push(empty);
+        }
+        blocks.iter_mut().for_each(|block| self.seal(format, block));
+        Some(blocks)
+    }
+
+    fn seal(&self, format: &Format, block: &mut [u8]) {
+        if let Some(seed) = format.seed_of(self.ino) {
+            dirent::seal(&format.directories, seed, block);
+        }
+    }
+
+    /// Builds root, nodes if the root cannot point to all leaves, and leaves, in this order.
+    fn indexed(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<Vec<u8>>> {
+        let leaves = self.leaves(format, packed)?;
+        let directories = &format.directories;
+        let most = Kind::Root.limit(directories);
+        let per_node = Kind::Node.limit(directories);
+        let nodes = if leaves.len() <= most { 0 } else { leaves.len().div_ceil(per_node) };
+        let to_leaf = |(at, (hash, _)): (usize, &(u32, Vec<u8>))| {
+            let block = u32::try_from(1 + nodes + at).ok()?;
+            Some(IndexEntry { hash: *hash, block: FileBlock(block) })
+        };
+        let to_leaves: Option<Vec<IndexEntry>> = leaves.iter().enumerate().map(to_leaf).collect();
+        let to_leaves = to_leaves?;
+        let mut below = Vec::new();
+        let mut top = Vec::new();
+        for (entries, at) in to_leaves.chunks(per_node).zip(1..).take(nodes) {
+            top.push(IndexEntry { hash: entries.first()?.hash, block: FileBlock(at) });
+            below.push(self.sealed(format, Kind::Node, htree::new_node(directories, entries)?)?);
+        }
+        let (levels, entries) = if nodes == 0 { (0, &to_leaves) } else { (1, &top) };
+        let version = format.hasher.version;
+        let root = htree::new_root(directories, self.ino, self.parent, version, levels, entries)?;
+        let mut blocks = vec![self.sealed(format, Kind::Root, root)?];
+        blocks.append(&mut below);
+        blocks.extend(leaves.into_iter().map(|(_, block)| block));
+        Some(blocks)
+    }
+
+    fn sealed(&self, format: &Format, kind: Kind, mut block: Vec<u8>) -> Option<Vec<u8>> {
+        if let Some(seed) = format.seed_of(self.ino) {
+            htree::seal(&format.directories, kind, seed, &mut block).ok()?;
+        }
+        Some(block)
+    }
+
+    /// Packs the names in the order of their hashes into leaves, each with the hash of its index
+    /// entry. The low bit of a hash says that the leaf before has names of that hash too.
+    fn leaves(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<(u32, Vec<u8>)>> {
+        let hash = |packed: Packed<'_>| {
+            let hash = format.hasher.hash(packed.name.bytes());
+            (hash.major, hash.minor)
+        };
+        let mut sorted: Vec<_> = packed.into_iter().map(|packed| (hash(packed), packed)).collect();
+        sorted.sort_by(|(a, one), (b, other)| {
+            a.cmp(b).then_with(|| one.name.bytes().cmp(other.name.bytes()))
+        });
+        let room = format.directories.record_bytes();
+        let mut leaves: Vec<(u32, Vec<u8>)> = Vec::new();
+        let mut rest = sorted.as_slice();
+        let mut before = None;
+        while let Some((((low, _), _), _)) = rest.split_first() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, packed)| {
+                bytes += packed.space();
+                bytes <= room
+            });
+            let (here, after) = rest.split_at_checked(fits.count().max(1))?;
+            let entries: Vec<Packed<'_>> = here.iter().map(|(_, packed)| *packed).collect();
+            let mut block = dirent::pack(&format.directories, &entries)?;
+            self.seal(format, &mut block);
+            let continues = before == Some(*low);
+            let hash = if leaves.is_empty() { 0 } else { low | u32::from(continues) };
+            leaves.push((hash, block));
+            before = here.last().map(|((major, _), _)| *major);
+            rest = after;
+        }
+        Some(leaves)
+    }
+}
+
+fn pack<'a>(&(name, ino, file_type): &(&'a [u8], Ino, FileType)) -> Result<Packed<'a>, FileFault> {
+    let checked = Name::new(name)
+        .map_err(|_| FileFault::Name { name: String::from_utf8_lossy(name).into_owned() })?;
+    Ok(Packed { ino, file_type: Some(file_type), name: checked })
+}

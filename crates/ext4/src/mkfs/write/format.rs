@@ -1,0 +1,69 @@
+//! What the blocks of files depend on; the layout of groups is not part of it.
+
+use crate::mkfs::MkfsOptions;
+use crate::mkfs::numbers::Numbers;
+use lanefs_ondisk::checksum::{Checksums, Seed};
+use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::{BlockSize, Ino};
+
+/// The format of the blocks and inodes of files.
+pub(crate) struct Format {
+    pub(super) block_size: BlockSize,
+    pub(super) directories: DirFormat,
+    pub(super) hasher: NameHasher,
+    pub(super) checksums: Checksums,
+    /// Bytes of fields in an inode beyond the first 128.
+    pub(super) extra_isize: u16,
+    /// Bytes of an inode for attributes.
+    pub(super) attribute_room: usize,
+    has_orphan_file: bool,
+}
+
+impl Format {
+    pub(crate) fn new(numbers: &Numbers, options: &MkfsOptions) -> Format {
+        let features = numbers.features;
+        let has_checksums = features.ro_compat.contains(RoCompat::METADATA_CSUM);
+        let seed = options.hash_seed.unwrap_or_default();
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(seed.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        let uuid = options.uuid.unwrap_or_default();
+        let extra_isize = if options.inode_size > 128 { 32 } else { 0 };
+        Format {
+            block_size: numbers.block_size,
+            directories: DirFormat {
+                block_size: numbers.block_size,
+                has_file_types: features.incompat.contains(Incompat::FILETYPE),
+                has_checksums,
+                has_large_dirs: false,
+                inodes: u32::MAX,
+            },
+            // The superblock says the same.
+            hasher: NameHasher {
+                version: HashVersion::HalfMd4,
+                bytes: NameBytes::Signed,
+                seed: words,
+            },
+            checksums: match has_checksums {
+                true => Checksums::All { seed: Seed::of_uuid(&uuid) },
+                false => Checksums::None,
+            },
+            extra_isize,
+            attribute_room: usize::from(options.inode_size - 128 - extra_isize),
+            has_orphan_file: features.compat.contains(Compat::ORPHAN_FILE),
+        }
+    }
+
+    /// Returns whether the inode after `lost+found` is the orphan file.
+    pub(crate) fn has_orphan_file(&self) -> bool {
+        self.has_orphan_file
+    }
+
+    /// Returns the seed of the checksums of an inode's blocks, if there are any.
+    pub(super) fn seed_of(&self, ino: Ino) -> Option<Seed> {
+        self.checksums.seed().map(|seed| seed.of_inode(ino, 0))
+    }
+}
