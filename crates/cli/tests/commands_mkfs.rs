@@ -98,11 +98,11 @@ fn an_image_is_made_from_sources_of_each_kind() {
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     shell(
         dir.path(),
-        "mkdir -p l/etc over/etc; echo base >l/etc/motd; echo x >l/etc/x; tar -cf l.tar -C l .
+        r#"mkdir -p l/etc over/etc; echo base >l/etc/motd; echo x >l/etc/x; tar -cf l.tar -C l .
         echo over >over/etc/motd
-        printf '{\"rootfs\":{\"diff_ids\":[\"sha256:%s\"]}}' $(sha256sum <l.tar | cut -c1-64) >c.json
-        echo '[{\"Config\":\"c.json\",\"Layers\":[\"l.tar\"]}]' >manifest.json
-        tar -cf image.tar manifest.json c.json l.tar",
+        printf '{"rootfs":{"diff_ids":["sha256:%s"]}}' $(sha256sum <l.tar | cut -c1-64) >c.json
+        echo '[{"Config":"c.json","Layers":["l.tar"]}]' >manifest.json
+        tar -cf image.tar manifest.json c.json l.tar"#,
     );
     let said = lanefs(&[
         "mkfs",
