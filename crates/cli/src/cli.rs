@@ -1,6 +1,7 @@
 //! Code that several subcommands share, in the conventions of other Unix tools.
 
 mod contents;
+mod help;
 mod images;
 mod mode;
 mod names;
@@ -12,9 +13,10 @@ mod size;
 mod time;
 
 pub use contents::no_file_system;
-pub use images::{ImageArguments, Images, Intent};
+pub use help::long_help;
+pub use images::{ImageArguments, Images, Intent, change_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
-pub use names::{UserNames, parse_id};
+pub use names::{UserNames, parse_ids};
 pub use operand::{ImagePath, Operand};
 pub use owner::OwnerChange;
 pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_source};

@@ -28,9 +28,7 @@ mod truncate;
 mod tune;
 mod umount;
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report, parse_id};
 use clap::{Parser, Subcommand};
-use lanefs::FileSystem;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -107,42 +105,6 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
     }
-}
-
-/// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
-/// failures.
-fn change_each(
-    command: &'static str,
-    image: ImageArguments,
-    places: &[ImagePath],
-    mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
-) -> ExitCode {
-    let report = Report::new(command);
-    let wanted = places.iter().map(|place| (place.image.as_path(), Intent::Change));
-    let Some(images) = report.given(Images::open(image, wanted)) else {
-        return report.exit();
-    };
-    for place in places {
-        report.check(images.get(&place.image).and_then(|fs| {
-            change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
-        }));
-    }
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
-}
-
-/// Defines `--help` without `-h`, for commands where `-h` has another meaning.
-fn long_help() -> clap::Arg {
-    clap::Arg::new("help").long("help").action(clap::ArgAction::Help).help("Print help")
-}
-
-/// Parses `UID:GID` in numbers.
-fn parse_ids(text: &str) -> Result<(u32, u32), String> {
-    let numbers =
-        text.split_once(':').and_then(|(uid, gid)| Some((parse_id(uid)?, parse_id(gid)?)));
-    numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
 }
 
 /// Inserts the subcommand `mount` if it is missing: mount(8) calls a program named

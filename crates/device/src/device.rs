@@ -2,6 +2,15 @@
 
 use thiserror::Error;
 
+/// The access for which a device is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only; shares the image with other readers.
+    ReadOnly,
+    /// Reads and writes; shares the image with no other program.
+    ReadWrite,
+}
+
 /// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {

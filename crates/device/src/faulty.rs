@@ -1,6 +1,6 @@
 //! A device that fails on request.
 
-use crate::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
@@ -128,7 +128,7 @@ impl Device for FaultyDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RamDevice;
+    use crate::ram::RamDevice;
 
     #[test]
     fn the_nth_write_fails_once_or_from_then_on() {

@@ -1,8 +1,7 @@
 //! An image file or a block device of the host.
 
-use crate::device::check_range;
+use crate::device::{Access, Device, DeviceError, Operation, check_range};
 use crate::host_use::{Host, User};
-use crate::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -17,15 +16,6 @@ const MAX_SLICES: usize = 1024;
 
 /// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
-
-/// The access for which a device is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Reads only; shares the image with other readers.
-    ReadOnly,
-    /// Reads and writes; shares the image with no other program.
-    ReadWrite,
-}
 
 /// The part of the file that is the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

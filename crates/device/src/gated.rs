@@ -1,6 +1,6 @@
 //! A device with slow flushes, so that tests can act during a flush.
 
-use crate::{Device, DeviceError};
+use crate::device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Device for GatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RamDevice;
+    use crate::ram::RamDevice;
     use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
     #[test]

@@ -4,7 +4,7 @@
 //! image that the kernel has mounted. Nothing prevents a loop device from being attached after the
 //! check.
 
-use crate::Access;
+use crate::device::Access;
 use std::fmt;
 use std::fs::Metadata;
 use std::ops::Range;

@@ -16,9 +16,9 @@ mod ram;
 mod recording;
 mod replay;
 
-pub use device::{Device, DeviceError, Operation};
+pub use device::{Access, Device, DeviceError, Operation};
 pub use faulty::{Duration, Fault, FaultyDevice};
-pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};
 pub use host_use::User;
 pub use overlay::OverlayDevice;

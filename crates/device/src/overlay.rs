@@ -1,7 +1,6 @@
 //! Keeps writes in memory, above a device that does not change.
 
-use crate::device::check_range;
-use crate::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Operation, check_range};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -193,7 +192,7 @@ impl Device for OverlayDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RamDevice;
+    use crate::ram::RamDevice;
 
     #[test]
     fn the_device_below_is_never_written_and_forks_part() {

@@ -6,8 +6,7 @@
 //! unaligned ends are merged into their words. Nothing else is shared, not even a counter, so two
 //! operations on different bytes touch no common cache line.
 
-use crate::device::check_range;
-use crate::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Operation, check_range};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;

@@ -1,6 +1,8 @@
 //! A device that records every write and flush, so that tests can compute the states after a crash.
 
-use crate::{Device, DeviceError, OverlayDevice, RamDevice, Replay};
+use crate::device::{Device, DeviceError};
+use crate::overlay::OverlayDevice;
+use crate::ram::RamDevice;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use std::io;
@@ -91,19 +93,6 @@ impl Recording {
     /// Returns the device at the start of the recording; it must not be written.
     pub fn base(&self) -> &OverlayDevice {
         &self.base
-    }
-
-    /// Returns a builder of the crash states of this recording.
-    pub fn replay(&self) -> Replay<'_> {
-        Replay::new(self)
-    }
-
-    /// Returns the device after the first `cut` events, with nothing lost.
-    ///
-    /// # Panics
-    /// If there are fewer events.
-    pub fn image_at(&self, cut: usize) -> crate::OverlayDevice {
-        self.replay().state(cut, crate::Kept::All)
     }
 }
 

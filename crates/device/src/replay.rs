@@ -1,6 +1,8 @@
 //! Builds the states after a crash from a recording.
 
-use crate::{Device, Event, OverlayDevice, Recording};
+use crate::device::Device;
+use crate::overlay::OverlayDevice;
+use crate::recording::{Event, Recording};
 
 /// A disk writes sectors of this size atomically, but nothing larger.
 const SECTOR: usize = 512;
@@ -39,11 +41,22 @@ pub struct Replay<'a> {
     done: usize,
 }
 
-impl Replay<'_> {
-    pub(crate) fn new(recording: &Recording) -> Replay<'_> {
-        Replay { recording, durable: Self::start(recording), done: 0 }
+impl Recording {
+    /// Returns a builder of the crash states of this recording.
+    pub fn replay(&self) -> Replay<'_> {
+        Replay { recording: self, durable: Replay::start(self), done: 0 }
     }
 
+    /// Returns the device after the first `cut` events, with nothing lost.
+    ///
+    /// # Panics
+    /// If there are fewer events.
+    pub fn image_at(&self, cut: usize) -> OverlayDevice {
+        self.replay().state(cut, Kept::All)
+    }
+}
+
+impl Replay<'_> {
     fn start(recording: &Recording) -> OverlayDevice {
         recording.base().fork()
     }
@@ -152,7 +165,8 @@ fn put(device: &OverlayDevice, offset: u64, data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{RamDevice, RecordingDevice};
+    use crate::ram::RamDevice;
+    use crate::recording::RecordingDevice;
     use lanefs_lanes::sync::Arc;
 
     fn byte(device: &OverlayDevice, at: u64) -> u8 {

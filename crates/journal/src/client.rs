@@ -1,6 +1,8 @@
 //! The file system's part in the journal's work.
 
-use crate::{Error, Images, Tid};
+use crate::error::Error;
+use crate::images::Images;
+use crate::tid::Tid;
 
 /// The file system above the journal: it knows its objects, the journal knows transactions.
 ///

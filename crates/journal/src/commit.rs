@@ -8,56 +8,17 @@
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
+use crate::client::Client;
+use crate::committer::Committer;
+use crate::error::Error;
+use crate::images::Images;
+use crate::in_place;
+use crate::journal::Journal;
 use crate::layout::Captured;
-use crate::limits::Limits;
 use crate::lists::Gathered;
 use crate::log::{LogWriter, Tail};
-use crate::{Client, Error, Images, Journal, Log, Tid, in_place};
-use lanefs_device::Device;
-use lanefs_ondisk::{Block, BlockSize};
-
-/// The committer's state, owned by the thread that commits.
-pub(crate) struct Committer {
-    log: Option<LogWriter>,
-}
-
-impl Committer {
-    pub(crate) fn new(
-        device: &dyn Device,
-        block_size: BlockSize,
-        log: Option<Log>,
-    ) -> Result<Committer, Error> {
-        let log = log.map(|log| LogWriter::new(device, block_size, log)).transpose()?;
-        Ok(Committer { log })
-    }
-
-    /// See [`LogWriter::record_abort`].
-    pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
-        self.log.as_mut().map_or(Ok(()), |log| log.record_abort(device))
-    }
-
-    /// See [`LogWriter::forget_abort`].
-    pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
-        self.log.as_mut().map_or(Ok(()), |log| log.forget_abort(device))
-    }
-
-    /// The first transaction.
-    pub(crate) fn first(&self) -> Tid {
-        self.log.as_ref().map_or(Tid(1 << 32), LogWriter::first)
-    }
-
-    pub(crate) fn limits(
-        &self,
-        block_size: BlockSize,
-        image_cap: u64,
-        lanes: usize,
-    ) -> Result<Limits, Error> {
-        let Some(log) = &self.log else {
-            return Ok(Limits::without_log(block_size, image_cap, lanes));
-        };
-        Limits::with_log(log.ring.size(), log.density(), block_size, image_cap, lanes)
-    }
-}
+use crate::tid::Tid;
+use lanefs_ondisk::Block;
 
 impl<O, D> Journal<O, D> {
     /// Closes the running transaction, takes its lists, opens the next.

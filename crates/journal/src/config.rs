@@ -1,6 +1,6 @@
 //! The configuration of a journal.
 
-use crate::LogMap;
+use crate::log_map::LogMap;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::BlockSize;

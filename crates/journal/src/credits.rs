@@ -8,8 +8,9 @@
 //! the pool has enough for all of them, no thread waits for its turn: a queue that releases one
 //! thread at a time would never empty, since those threads join again.
 
+use crate::error::Error;
 use crate::limits::Limits;
-use crate::{Error, Tid};
+use crate::tid::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Lane, Mutex, Padded, PerLane, Rank};

@@ -1,6 +1,6 @@
 //! The reasons why the journal stops.
 
-use crate::Tid;
+use crate::tid::Tid;
 use lanefs_device::DeviceError;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Corruption, Unsupported};

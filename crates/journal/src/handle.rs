@@ -1,11 +1,13 @@
 //! A handle: membership of the running transaction with the credits to change something in it.
 
+use crate::error::Error;
+use crate::journal::Journal;
 use crate::lists::Listed;
-use crate::{Error, Journal, Tid};
-pub(crate) use once::Joined;
+use crate::tid::Tid;
 
 use lanefs_lanes::Member;
 use lanefs_ondisk::Block;
+use once::Joined;
 
 /// One operation's part of the running transaction; the transaction cannot close before it is
 /// dropped.
@@ -27,7 +29,7 @@ pub struct Handle<'a, O, D> {
 }
 
 impl<'a, O, D> Handle<'a, O, D> {
-    pub(crate) fn new(
+    fn new(
         journal: &'a Journal<O, D>,
         member: Member<'a>,
         grains: u64,
@@ -88,6 +90,55 @@ impl<'a, O, D> Handle<'a, O, D> {
     fn spend(&mut self, grains: u64) {
         assert!(self.left >= grains, "more charged than asked for at join");
         self.left -= grains;
+    }
+}
+
+impl<O, D> Journal<O, D> {
+    /// Joins the running transaction with credits for `credits` blocks, the worst case of the
+    /// operation's changes. Waits while the transaction closes or its credits are used up.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if no transaction can ever have this many credits; [`Error::Aborted`];
+    /// [`Error::Stopped`].
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a handle already.
+    ///
+    /// # Locking
+    /// May wait for a commit: no state guard may be held. Operation locks may be held, since a
+    /// commit never takes them.
+    pub fn join(&self, credits: u32) -> Result<Handle<'_, O, D>, Error> {
+        self.check()?;
+        let once = Joined::new();
+        let grains = self.credits.grains(credits)?;
+        let member = self.membership.join();
+        // A thread that stops or aborts the journal records that before the last transaction
+        // closes.
+        self.check()?;
+        if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
+            return Ok(Handle::new(self, member, grains, once));
+        }
+        drop(member);
+        self.join_later(grains, once)
+    }
+
+    /// Queues for credits until there are enough.
+    #[cold]
+    fn join_later(&self, grains: u64, once: Joined) -> Result<Handle<'_, O, D>, Error> {
+        self.counters.credit_waits.add(1);
+        let ticket = self.credits.queue(grains);
+        loop {
+            ticket.wait(|| self.check().is_err());
+            self.check()?;
+            let member = self.membership.join();
+            self.check()?;
+            let tid = Tid(member.tid());
+            if self.credits.draw(tid, member.lane(), grains, Some(&ticket)).is_ok() {
+                return Ok(Handle::new(self, member, grains, once));
+            }
+            drop(member);
+            self.request_commit();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The block images of a transaction, as the file system captures them.
 
-use crate::Tid;
 use crate::store::Store;
+use crate::tid::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, BlockSize};
 use std::collections::BTreeMap;

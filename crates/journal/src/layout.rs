@@ -3,7 +3,7 @@
 //! Revoke blocks come first, then descriptors, each followed by the copies that it lists. The
 //! commit block is separate because it must reach the device after all others.
 
-use crate::Tid;
+use crate::tid::Tid;
 use lanefs_lanes::CoarseTime;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Block;

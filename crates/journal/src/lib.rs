@@ -15,6 +15,7 @@
 
 mod client;
 mod commit;
+mod committer;
 mod config;
 mod credits;
 mod error;
@@ -30,6 +31,7 @@ mod log;
 mod log_map;
 pub mod recovery;
 mod ring;
+mod serve;
 mod single;
 mod statistics;
 mod store;

@@ -1,6 +1,6 @@
 //! The largest size of a transaction: pure arithmetic on the log's size.
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::BlockSize;
 
 /// In a log of at most this many blocks, a transaction may use more than a quarter, so that the

@@ -1,10 +1,14 @@
 //! Writes the log on the device, for the committer.
 
+use crate::config::Log;
+use crate::error::Error;
 use crate::flusher::Flusher;
+use crate::in_place;
 use crate::layout::{self, Captured};
 use crate::limits::Density;
+use crate::log_map::LogMap;
 use crate::ring::Ring;
-use crate::{Error, Log, LogMap, Tid, in_place};
+use crate::tid::Tid;
 use lanefs_device::Device;
 use lanefs_lanes::{CoarseTime, coarse_now};
 use lanefs_ondisk::jbd2::{

@@ -1,6 +1,6 @@
 //! Maps log blocks to the device.
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::Block;
 
 /// Consecutive log blocks in consecutive device blocks.

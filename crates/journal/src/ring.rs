@@ -1,6 +1,6 @@
 //! The log as a ring: its blocks with transactions that are not yet written in place.
 
-use crate::Tid;
+use crate::tid::Tid;
 use lanefs_ondisk::Block;
 use std::collections::VecDeque;
 

@@ -4,9 +4,12 @@
 //! The order is that of [`crate::commit`]: log blocks, flush, commit block, writes in place, flush,
 //! tail.
 
+use crate::config::Log;
+use crate::error::Error;
 use crate::flusher::Flusher;
+use crate::in_place;
 use crate::log::{LogWriter, Tail};
-use crate::{Error, Log, Tid, in_place};
+use crate::tid::Tid;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, BlockSize};

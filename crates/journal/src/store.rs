@@ -8,7 +8,7 @@
 //! *Invariant*: only the committer changes the store, so an entry that it has read stays the same
 //! until it writes the entry.
 
-use crate::Tid;
+use crate::tid::Tid;
 use lanefs_lanes::Map;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Records the transaction in which an object is dirty; stored with the object, under its guard.
 
-use crate::Tid;
+use crate::tid::Tid;
 
 /// Tracks changes of one object whose image at commit has the type `I`.
 ///

@@ -11,8 +11,9 @@
 //! thread that gives one back searches *all* queues, that of its own key first. Waking only the
 //! queue of its own key would leave waiters of another queue asleep while units are free.
 
+use crate::lane::{MAX_LANES, PerLane};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::{MAX_LANES, PerLane, WaitBuckets};
+use crate::wait::WaitBuckets;
 
 /// Which waiters are woken when a unit is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,7 +11,8 @@
 //! store is no data race.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::{WordArray, Words, world};
+use crate::words::{WordArray, Words};
+use crate::world;
 
 /// A small value that is replaced as a whole. A read writes nothing, and never returns a mixture of
 /// two values.

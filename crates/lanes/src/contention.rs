@@ -1,6 +1,6 @@
 //! How often and how long threads waited for a lock, by rank.
 
-use crate::Rank;
+use crate::rank::Rank;
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 

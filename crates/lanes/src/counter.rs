@@ -1,8 +1,7 @@
 //! Counters to which lanes add without a shared line.
 
-use crate::lane::LaneSlot;
+use crate::lane::{Lane, LaneSlot, PerLane};
 use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
-use crate::{Lane, PerLane};
 
 /// A number: each thread adds to its lane's part, and a read sums all parts.
 ///

@@ -20,10 +20,11 @@
 //! once or twice for each 8 to 16 values that the busiest lane retires.
 
 use crate::held::holds_leaf;
-use crate::lane::LaneSlot;
+use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
 use crate::limbo::{Limbo, Retired, crowded};
+use crate::pin_depth;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::{Lane, MAX_LANES, Padded, PerLane, world};
+use crate::world;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -57,9 +58,6 @@ world::constant_global! {
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 
-// The number of pins of the thread; other threads see only the outermost.
-world::constant_local! { static DEPTH: Cell<u32> = Cell::new(0) }
-
 // The parity of the epoch in which a guest is pinned.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
@@ -80,17 +78,12 @@ pub struct Pin {
 pub fn pin() -> Pin {
     // Several short accesses to the thread-local: one long access would be compiled to a call
     // through a pointer.
-    let depth = DEPTH.with(Cell::get);
+    let depth = pin_depth::get();
     if depth == 0 {
         enter();
     }
-    DEPTH.with(|mine| mine.set(depth + 1));
+    pin_depth::set(depth + 1);
     Pin { _not_send: PhantomData }
-}
-
-/// Returns whether the calling thread has a pin.
-pub(crate) fn is_pinned() -> bool {
-    DEPTH.try_with(|depth| depth.get() != 0).unwrap_or(false)
 }
 
 #[inline]
@@ -145,8 +138,8 @@ impl Pins {
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        let left = DEPTH.with(Cell::get) - 1;
-        DEPTH.with(|mine| mine.set(left));
+        let left = pin_depth::get() - 1;
+        pin_depth::set(left);
         if left > 0 {
             return;
         }
@@ -211,7 +204,7 @@ pub(crate) fn retire(value: Retired) {
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
         // A pin of this thread would prevent it; then the values are freed when the thread unpins.
-        if !is_pinned() {
+        if !pin_depth::is_pinned() {
             pay();
         }
     }

@@ -22,7 +22,8 @@ mod classes;
 mod depot;
 mod trim;
 
-use crate::Padded;
+use crate::clock::coarse_now;
+use crate::lane::Padded;
 use crate::sync::unscheduled::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 use classes::{CLASSES, SIZES, class_of, full};
 use depot::{DEPOTS, Free, carve, locked};
@@ -166,7 +167,7 @@ impl LineHeap {
     /// Trims one such size, at most once a second; otherwise it only reads the clock. For threads
     /// that have other work.
     pub fn trim_some() -> usize {
-        let now = crate::coarse_now().secs;
+        let now = coarse_now().secs;
         if LOOKED.load(Ordering::Relaxed) == now || LOOKED.swap(now, Ordering::Relaxed) == now {
             return 0;
         }

@@ -4,7 +4,7 @@
 //! A release build checks nothing. It only counts the state guards and locks of higher ranks that
 //! the thread holds, because destructors of retired values have to wait for these.
 
-use crate::Rank;
+use crate::rank::Rank;
 use std::cell::Cell;
 use std::marker::PhantomData;
 

@@ -30,9 +30,11 @@
 //! under it.
 
 use crate::hash::KeyedHasher;
+use crate::lane::{Lane, PerLane};
+use crate::lock::Mutex;
+use crate::rank::Rank;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::{Lane, Mutex, PerLane, Rank};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Deref;
@@ -378,5 +380,4 @@ impl<T> Deref for Hold<T> {
 }
 
 #[cfg(test)]
-#[path = "hold_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@
 //! One of a lane's threads is its *owner*, the others are guests. Only the owner writes some words
 //! of the lane, so it needs fewer locked instructions.
 
-use crate::epoch;
+use crate::pin_depth;
 use crate::sync::unscheduled::Mutex;
 use crate::sync::unscheduled::atomic::{AtomicUsize, Ordering};
 use crate::world;
@@ -87,7 +87,7 @@ impl Drop for Lease {
         users.threads -= 1;
         // If a pin in another local of the thread outlives the lease, the owner's word is still in
         // use. Then the thread stays the owner, and the lane never gets another owner.
-        if owner && !epoch::is_pinned() {
+        if owner && !pin_depth::is_pinned() {
             users.owned = false;
             // Later destructors of the thread run as a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
@@ -255,11 +255,9 @@ mod tests {
 
     #[test]
     fn a_lane_gets_no_new_owner_while_a_pin_of_the_last_one_may_live() {
-        thread_local! { static KEPT: Cell<Option<crate::Pin>> = const { Cell::new(None) } }
         let slot = slot_of_a_thread(|| {
-            // Created before the thread's lane, so that it is destroyed after the lease.
-            KEPT.with(|kept| drop(kept.take()));
-            KEPT.with(|kept| kept.set(Some(crate::pin())));
+            Lane::current();
+            pin_depth::set(1);
         });
         assert!(slot.owner);
         assert!(is_owned(slot.lane));

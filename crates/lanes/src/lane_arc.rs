@@ -1,6 +1,6 @@
 //! Shared ownership without a shared reference count.
 
-use crate::{Lane, PerLane};
+use crate::lane::{Lane, PerLane};
 use std::ops::Deref;
 // The counts are those of `std` in every world; `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;

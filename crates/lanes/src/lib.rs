@@ -6,9 +6,6 @@ mod clock;
 mod contention;
 mod counter;
 mod epoch;
-// Under the checkers `Mutex` is that of the checker; loom's tests check the real one.
-#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
-mod futex;
 mod hash;
 mod heap;
 mod held;
@@ -18,11 +15,10 @@ mod lane_arc;
 mod limbo;
 mod lines;
 mod lock;
-#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
-mod lock_word;
 mod map;
 mod membership;
 mod number_set;
+mod pin_depth;
 mod published;
 mod rank;
 #[cfg(all(test, loom))]

@@ -1,6 +1,7 @@
 //! The limbo list of a lane: retired values, ordered by the epoch of their retirement.
 
-use crate::{Lane, world};
+use crate::lane::Lane;
+use crate::world;
 use std::cell::Cell;
 use std::collections::VecDeque;
 

@@ -2,7 +2,8 @@
 
 use crate::contention::waited;
 use crate::held::{Held, LockKey, may_sleep};
-use crate::{Rank, world};
+use crate::rank::Rank;
+use crate::world;
 use std::ops::{Deref, DerefMut};
 
 /// A mutual-exclusion lock with a [`Rank`]; it does not poison.
@@ -242,7 +243,7 @@ impl Condvar {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::contention;
+    use crate::contention::contention;
     use std::time::Duration;
 
     #[test]

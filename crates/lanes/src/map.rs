@@ -16,7 +16,7 @@
 
 mod table;
 
-use crate::LaneCounter;
+use crate::counter::LaneCounter;
 use crate::epoch::{Pin, pin, retire};
 use crate::hash::NumberKey;
 use crate::limbo::Retired;

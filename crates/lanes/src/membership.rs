@@ -19,8 +19,11 @@
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
+use crate::lane::{Lane, Padded, PerLane};
+use crate::lock::{Condvar, Mutex, MutexGuard};
+use crate::rank::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank, world};
+use crate::world;
 
 /// The members of the running transaction: counted by lane; the transaction closes when all have
 /// left.
@@ -150,7 +153,7 @@ impl Membership {
 /// Opens the transaction after `tid` when dropped.
 struct Opening<'a, 'g> {
     membership: &'a Membership,
-    door: &'a mut crate::MutexGuard<'g, Door>,
+    door: &'a mut MutexGuard<'g, Door>,
     tid: u64,
 }
 
@@ -255,5 +258,4 @@ mod tests {
 }
 
 #[cfg(all(test, any(loom, shuttle)))]
-#[path = "membership_model.rs"]
 mod model;

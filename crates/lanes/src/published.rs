@@ -1,8 +1,7 @@
 //! Published values: replaced as a whole, read under a pin.
 
-use crate::Padded;
-use crate::Pin;
-use crate::epoch::retire;
+use crate::epoch::{Pin, retire};
+use crate::lane::Padded;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
@@ -53,7 +52,7 @@ impl<T> Drop for Published<T> {
 
 impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.with(&crate::pin(), |value| f.debug_tuple("Published").field(value).finish())
+        self.with(&crate::epoch::pin(), |value| f.debug_tuple("Published").field(value).finish())
     }
 }
 
@@ -142,9 +141,11 @@ impl<T: Send + Sync + 'static> Cached<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::epoch::{advance, pin};
+    use crate::lock::Mutex;
+    use crate::rank::Rank;
     use crate::sync::Arc;
     use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize};
-    use crate::{Mutex, Rank, advance, pin};
 
     /// Counts how often it is dropped.
     struct Counted(Arc<AtomicUsize>);
@@ -266,8 +267,8 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::epoch::{advance, pin};
     use crate::sync::{Arc, thread};
-    use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
     /// A value whose destruction is a write; loom reports a race with a read.
@@ -336,7 +337,7 @@ mod loom_tests {
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {
-            let _mine = crate::Lane::current();
+            let _mine = crate::lane::Lane::current();
             let value = Arc::new(Published::new(Canary::new()));
             let readers = [(); 2].map(|()| {
                 let value = value.clone();

@@ -22,8 +22,10 @@
 
 use crate::contention::waited;
 use crate::held::{Held, LockKey};
+use crate::lane::{Lane, Padded, PerLane};
+use crate::rank::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
-use crate::{Lane, Padded, PerLane, Rank, world};
+use crate::world;
 
 /// Slots in a lane's row, a power of two. After a collision the later reader only misses the fast
 /// path.
@@ -432,5 +434,4 @@ mod tests {
 }
 
 #[cfg(all(test, any(loom, shuttle)))]
-#[path = "shared_model.rs"]
 mod model;

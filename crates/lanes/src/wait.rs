@@ -16,9 +16,10 @@
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;
+use crate::lane::Padded;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::{Padded, world};
+use crate::world;
 use std::collections::VecDeque;
 
 /// Wait queues by the hash of a key.
@@ -223,5 +224,4 @@ impl Waiter {
 }
 
 #[cfg(test)]
-#[path = "wait_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@
 //! writer, and padding has no value to load. Instead the fields are converted to words, which is
 //! safe, and costs nothing where a field is a word.
 
-use crate::CoarseTime;
+use crate::clock::CoarseTime;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A value that can be converted to words.

@@ -7,6 +7,12 @@
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");
 
+pub(crate) mod atomic;
+// Under the checkers `Mutex` is that of the checker; loom's tests check the real one.
+#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
+mod futex;
+#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
+mod lock_word;
 #[cfg(any(loom, shuttle))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]

@@ -94,6 +94,65 @@ const HOUSES: &[House] = &[
         ],
     },
     House {
+        name: "lanes",
+        floors: &[
+            &["world"],
+            &["rank", "sync", "xor"],
+            &["clock", "contention", "hash", "held", "pin_depth", "schedules", "words"],
+            &["lane", "lines", "lock"],
+            &["hold", "number_set", "versioned", "wait"],
+            &["budget", "cell", "counter", "lane_arc", "limbo", "membership", "shared"],
+            &["epoch", "heap"],
+            &["map", "published"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "device",
+        floors: &[
+            &["device"],
+            &["host_use"],
+            &["file", "ram"],
+            &["overlay"],
+            &["faulty", "gated", "recording"],
+            &["replay"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "journal",
+        floors: &[
+            &["config", "error", "in_place", "log_map", "statistics", "tid", "tracked"],
+            &["flusher", "layout", "limits", "lists", "ring", "store"],
+            &["credits", "images", "log"],
+            &["client", "committer", "recovery", "single"],
+            &["journal"],
+            &["commit", "handle"],
+            &["serve"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "lanefs",
+        floors: &[
+            &["error", "metadata", "options", "source"],
+            &["mounted"],
+            &["directory", "file", "remove"],
+            &["filesystem"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "trace",
+        floors: &[
+            &["footprint", "memory", "registers", "symbols", "workers"],
+            &["access", "bus", "conflict"],
+            &["record"],
+            &["lib"],
+        ],
+    },
+    House { name: "cli", floors: &[&["cli"], &["copy"], &["commands"], &["lib"]] },
+    House {
         name: "bench",
         floors: &[
             &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],
@@ -186,6 +245,19 @@ fn comments_strings_and_tests_import_nothing() {
     }
     // Code that is not for tests is checked.
     assert_ne!(planted("base.rs", "#[cfg(not(test))]\nuse crate::middle::One;\n"), [""; 0]);
+}
+
+#[test]
+fn a_module_in_braces_is_a_part_of_its_file() {
+    assert_eq!(planted("base.rs", "mod inner {\n    use super::Base;\n}\n"), [""; 0]);
+    for text in [
+        "mod inner {\n    use super::super::middle::One;\n}\n",
+        "mod inner {\n    use crate::middle::One;\n}\n",
+        "mod inner {}\nuse super::middle::One;\n",
+    ] {
+        let found = planted("base.rs", text);
+        assert!(found.contains(&"up: base.rs imports middle/one.rs".to_owned()), "{text}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Computes the addresses that an instruction reads and writes, from the registers.
 
-use crate::Footprint;
-use crate::record::{IP, Registers};
+use crate::footprint::Footprint;
+use crate::registers::{IP, Registers};
 use iced_x86::{
     Decoder as Iced, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, Register, UsedMemory,

@@ -1,6 +1,6 @@
 //! A model of a coherent machine with one processor for each thread, and caches of unlimited size.
 
-use crate::{Footprint, Line};
+use crate::footprint::{Footprint, Line};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Counts the lines that move between processors while they run one operation after another.

@@ -1,6 +1,6 @@
 //! Lines that one operation writes and another touches.
 
-use crate::{Footprint, Line, Touch};
+use crate::footprint::{Footprint, Line, Touch};
 
 /// A line that two runs share, at least one of them writing.
 #[derive(Debug)]

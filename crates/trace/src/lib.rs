@@ -20,6 +20,7 @@ mod conflict;
 mod footprint;
 mod memory;
 mod record;
+mod registers;
 mod symbols;
 mod workers;
 

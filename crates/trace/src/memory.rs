@@ -1,6 +1,6 @@
 //! Finds the kind of memory at an address, from `/proc/self/maps`.
 
-use crate::Symbols;
+use crate::symbols::Symbols;
 use std::fs;
 use std::io;
 

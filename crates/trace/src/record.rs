@@ -3,15 +3,9 @@
 //! One thread is recorded at a time. The handler only copies registers into memory that was
 //! allocated before, since it may interrupt any instruction, even of the allocator.
 
-use crate::Footprint;
+use crate::access::Decoder;
+use crate::footprint::Footprint;
 use std::fmt;
-
-/// Registers before one instruction: the general ones in the order of the processor's encoding
-/// (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15), then the instruction's address.
-pub(crate) type Registers = [u64; 17];
-
-/// The index of the instruction's address in a step.
-pub(crate) const IP: usize = 16;
 
 /// The error on machines that cannot be traced: not Linux on x86-64, or an emulator without a trap
 /// flag.
@@ -47,7 +41,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported
 /// The buffers of [`record`], for several recordings.
 pub struct Recorder {
     machine: machine::Machine,
-    decoder: crate::access::Decoder,
+    decoder: Decoder,
     fs_base: u64,
 }
 
@@ -89,7 +83,8 @@ impl Recorder {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod machine {
-    use super::{IP, Registers, Unsupported};
+    use super::Unsupported;
+    use crate::registers::{IP, Registers};
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;

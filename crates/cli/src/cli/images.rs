@@ -1,9 +1,10 @@
 //! The images that a command works on.
 
-use super::{Failure, Size, complain, no_file_system, open_source};
+use super::{Failure, ImagePath, Report, Size, complain, no_file_system, open_source};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -89,4 +90,28 @@ fn real_name(image: &Path) -> Result<PathBuf, Failure> {
         Some(_) => Ok(image.into()),
         None => image.canonicalize().map_err(|error| Failure::host(image.display(), &error)),
     }
+}
+
+/// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
+/// failures.
+pub fn change_each(
+    command: &'static str,
+    image: ImageArguments,
+    places: &[ImagePath],
+    mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
+) -> ExitCode {
+    let report = Report::new(command);
+    let wanted = places.iter().map(|place| (place.image.as_path(), Intent::Change));
+    let Some(images) = report.given(Images::open(image, wanted)) else {
+        return report.exit();
+    };
+    for place in places {
+        report.check(images.get(&place.image).and_then(|fs| {
+            change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
+        }));
+    }
+    for failure in images.close() {
+        report.fail(failure);
+    }
+    report.exit()
 }

@@ -95,6 +95,13 @@ impl UserNames {
     }
 }
 
+/// Parses `UID:GID` in numbers.
+pub fn parse_ids(text: &str) -> Result<(u32, u32), String> {
+    let numbers =
+        text.split_once(':').and_then(|(uid, gid)| Some((parse_id(uid)?, parse_id(gid)?)));
+    numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! `lanefs chmod`
 
 use super::tree_walk::{Links, each_below};
-use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, process_umask};
+use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
 use lanefs::{FileSystem, FileType, SetAttr};
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
     let change = |fs: &FileSystem, path: &Path| change(fs, path, &arguments.mode, umask);
-    super::change_each("chmod", arguments.image, &arguments.places, |fs, path| {
+    change_each("chmod", arguments.image, &arguments.places, |fs, path| {
         if arguments.recursive {
             each_below(fs, path, Links::Skip, &mut |path| change(fs, path))
         } else {

@@ -1,13 +1,16 @@
 //! `lanefs chown`
 
 use super::tree_walk::{Links, each_below};
-use crate::cli::{ImageArguments, ImagePath, Images, Intent, OwnerChange, Report, UserNames};
+use crate::cli::{
+    ImageArguments, ImagePath, Images, Intent, OwnerChange, Report, UserNames, change_each,
+    long_help,
+};
 use lanefs::{Follow, SetAttr};
 use std::process::ExitCode;
 
 /// Changes owners in an image
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
 Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has none.
 
@@ -44,7 +47,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     });
     let Some(owners) = report.given(names) else { return report.exit() };
     let mut owners = owners.into_iter();
-    super::change_each("chown", arguments.image, &arguments.places, |fs, path| {
+    change_each("chown", arguments.image, &arguments.places, |fs, path| {
         let (uid, gid) = owners.next().unwrap_or_default();
         let set = SetAttr { uid, gid, ..SetAttr::default() };
         if arguments.recursive {

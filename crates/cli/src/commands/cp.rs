@@ -1,7 +1,7 @@
 //! `lanefs cp`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
+    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
@@ -60,7 +60,7 @@ pub struct Arguments {
     #[command(flatten)]
     destination: Written,
     /// Owner and group of all copies, as numbers
-    #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
+    #[arg(long, value_name = "UID:GID", value_parser = parse_ids)]
     owner: Option<(u32, u32)>,
     /// Number of threads [default: one per core, at most 8]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]

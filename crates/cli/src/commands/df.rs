@@ -1,6 +1,6 @@
 //! `lanefs df`
 
-use crate::cli::{ImageArguments, Images, Intent, Report, human};
+use crate::cli::{ImageArguments, Images, Intent, Report, human, long_help};
 use lanefs::StatFs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 /// Shows used and free space of images
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "Example:\n  lanefs df -h disk.img")]
 pub struct Arguments {
     /// The images

@@ -1,7 +1,7 @@
 //! `lanefs ls`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human,
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human, long_help,
     mode_string, printable, show_time,
 };
 use lanefs::{FileSystem, FileType, Metadata};
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// Lists directories of an image
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.

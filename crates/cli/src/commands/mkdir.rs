@@ -1,6 +1,6 @@
 //! `lanefs mkdir`
 
-use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, process_umask};
+use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
 use lanefs::{FileSystem, Metadata, NewKind, NewNode};
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some(mode) => mode.apply(0o777, Kind::Directory, umask),
         None => 0o777 & !umask,
     };
-    super::change_each("mkdir", arguments.image, &arguments.places, |fs, path| {
+    change_each("mkdir", arguments.image, &arguments.places, |fs, path| {
         make(fs, path, arguments, permissions)
     })
 }

@@ -1,9 +1,10 @@
 //! `lanefs mount`: mounts an image on a directory.
 
 mod block;
+mod messages;
 
 use super::raid::{LiveArray, LiveControl};
-use crate::cli::{complain, no_file_system, open_array_to_mount, open_image_to_mount, plain};
+use crate::cli::{complain, no_file_system, open_array_to_mount, open_image_to_mount};
 use block::Attached;
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
@@ -11,6 +12,7 @@ use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{Busy, Carried, Ending, Ids, MountPoint, Options, Server, Session, Transport};
+use messages::{failed, message, warn};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -335,45 +337,9 @@ fn tell_of_closed_root(source: &OsStr, server: &Server) {
     }
 }
 
-/// Prints a warning, as mount(8) does when it mounts with options other than those given.
-fn warn(source: &OsStr, what: &str) {
-    complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
-}
-
-fn failed(error: &dyn Error) -> ExitCode {
-    complain(message(error));
-    ExitCode::FAILURE
-}
-
-/// Formats the error and its sources, on one line.
-fn message(error: &dyn Error) -> String {
-    let mut text = format!("lanefs mount: {}", plain(&error.to_string()));
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = plain(&error.to_string());
-        if !text.to_lowercase().contains(&more.to_lowercase()) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_names_each_cause_once() {
-        let error = OpenError::Io {
-            path: "/a".into(),
-            source: io::Error::from(io::ErrorKind::PermissionDenied),
-        };
-        assert_eq!(message(&error), "lanefs mount: /a: permission denied");
-        let error = OpenError::Io { path: "/a".into(), source: io::Error::from_raw_os_error(2) };
-        assert_eq!(message(&error), "lanefs mount: /a: no such file or directory");
-    }
 
     #[test]
     fn an_image_that_cannot_be_written_is_mounted_read_only() {

@@ -1,6 +1,6 @@
 //! `lanefs rm`
 
-use crate::cli::{ImageArguments, ImagePath};
+use crate::cli::{ImageArguments, ImagePath, change_each};
 use std::process::ExitCode;
 
 /// Removes files from an image
@@ -25,7 +25,7 @@ pub struct Arguments {
 
 /// Runs `lanefs rm`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    super::change_each("rm", arguments.image, &arguments.places, |fs, path| {
+    change_each("rm", arguments.image, &arguments.places, |fs, path| {
         let done = match () {
             () if arguments.recursive => fs.remove_dir_all(path),
             () if arguments.dir && fs.symlink_metadata(path)?.is_dir() => fs.remove_dir(path),

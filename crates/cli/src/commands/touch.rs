@@ -1,12 +1,12 @@
 //! `lanefs touch`
 
-use crate::cli::{ImageArguments, ImagePath, parse_time, process_umask};
+use crate::cli::{ImageArguments, ImagePath, change_each, long_help, parse_time, process_umask};
 use lanefs::{FileOptions, Follow, SetAttr, SetTime, Time};
 use std::process::ExitCode;
 
 /// Sets times of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(disable_help_flag = true, arg = long_help())]
 #[command(
     after_help = "Examples:\n  lanefs touch disk.img:/stamp\n  lanefs touch -d 2024-05-01T12:30:00Z disk.img:/a"
 )]
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
     let permissions = 0o666 & !process_umask();
-    super::change_each("touch", arguments.image, &arguments.places, |fs, path| {
+    change_each("touch", arguments.image, &arguments.places, |fs, path| {
         match fs.set_attr(path, &set, follow) {
             Err(error) if error.is_not_found() && arguments.no_create => Ok(()),
             Err(error) if error.is_not_found() && follow == Follow::Links => {

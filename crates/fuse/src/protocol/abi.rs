@@ -218,7 +218,7 @@ macro_rules! wire {
     ($derive:ident: $($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? })*) => { $(
         $(#[$doc])*
         #[repr(C)]
-        #[derive(Debug, Clone, Copy, $derive, Immutable, KnownLayout)]
+        #[derive(Debug, Clone, Copy, Default, $derive, Immutable, KnownLayout)]
         #[allow(missing_docs, reason = "the kernel's own names")]
         pub struct $name { $(pub $field: $kind),* }
     )* };

@@ -9,10 +9,10 @@ mod checks;
 mod files;
 mod host;
 mod ioctls;
-#[cfg(test)]
-mod malformed;
 mod names;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod writers;
 mod xattrs;
 
@@ -34,6 +34,9 @@ use writers::Writers;
 
 /// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
+
+/// The end of a request whose reply is in the outbox.
+type Done = Result<(), Errno>;
 
 /// A mounted file system that serves the kernel's requests.
 pub struct Server {
@@ -262,7 +265,7 @@ impl Server {
         }
     }
 
-    fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    fn fsync(&self, request: &mut Request<'_>) -> Done {
         let input: abi::FsyncIn = request.take()?;
         let mode = if input.fsync_flags & abi::FSYNC_FDATASYNC != 0 {
             SyncMode::Data
@@ -284,8 +287,7 @@ impl Server {
             bsize: stat.block_size,
             namelen: stat.name_max,
             frsize: stat.block_size,
-            padding: 0,
-            spare: [0; 6],
+            ..Default::default()
         });
     }
 }

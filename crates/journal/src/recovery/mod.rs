@@ -18,30 +18,20 @@
 //! commit block may reach the device before the copies, so the last transaction is dropped in this
 //! case.)
 
+mod input;
 mod reader;
 mod replay;
 mod revoke;
 mod scan;
 
+use crate::error::Error;
 use crate::log::superblock_offset;
-use crate::{Error, LogMap};
+use crate::log_map::LogMap;
+pub use input::Input;
 use lanefs_device::Device;
 use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 use reader::Reader;
-
-/// A log to be replayed, and its file system.
-#[derive(Clone, Copy)]
-pub struct Input<'a> {
-    /// The device of the log; read only.
-    pub device: &'a dyn Device,
-    /// The device blocks of the log.
-    pub map: &'a LogMap,
-    /// The checked journal superblock.
-    pub superblock: &'a JournalSuperblock,
-    /// Blocks of the file system; nothing is written beyond them.
-    pub blocks: u64,
-}
 
 /// The result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

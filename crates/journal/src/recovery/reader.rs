@@ -1,7 +1,8 @@
 //! Reads log blocks.
 
-use super::Input;
-use crate::{Error, LogMap};
+use super::input::Input;
+use crate::error::Error;
+use crate::log_map::LogMap;
 use lanefs_device::Device;
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::jbd2::{Cause, LogFormat};

@@ -1,10 +1,11 @@
 //! The third pass: writes the newest copy of each block in place.
 
-use super::Input;
+use super::input::Input;
 use super::reader::Reader;
 use super::revoke::Revoked;
 use super::scan::{Scanned, Transaction};
-use crate::{Error, in_place};
+use crate::error::Error;
+use crate::in_place;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Block;

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::scan::Scanned;
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::Block;
 use lanefs_ondisk::jbd2::{Revokes, Sequence, Tags};
 use std::collections::HashMap;

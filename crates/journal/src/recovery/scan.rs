@@ -1,7 +1,7 @@
 //! The first pass: finds the transactions in the log.
 
 use super::reader::Reader;
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::jbd2::{
     BlockKind, Cause, Commit, Header, LogChecksums, Revokes, Sequence, Tags, TransactionChecksum,
 };

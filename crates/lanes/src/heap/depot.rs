@@ -7,7 +7,7 @@
 //! no contents and may have no memory.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
-use crate::Padded;
+use crate::lane::Padded;
 use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::ptr;
 

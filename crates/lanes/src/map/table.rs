@@ -2,8 +2,9 @@
 
 use crate::epoch::{Pin, retire};
 use crate::limbo::Retired;
+use crate::lock::{Mutex, MutexGuard};
+use crate::rank::Rank;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use crate::{Mutex, MutexGuard, Rank};
 use std::ptr;
 
 /// The number of buckets in the smallest table.

@@ -2,10 +2,11 @@
 
 #[cfg(not(any(loom, shuttle)))]
 mod production {
+    use crate::epoch::{advance, pin};
+    use crate::map::{Change, Map};
     use crate::sync::Arc;
     use crate::sync::atomic::{AtomicBool, Ordering};
     use crate::sync::unscheduled::atomic::AtomicIsize;
-    use crate::{Change, Map, advance, pin};
     use std::collections::{BTreeMap, HashMap};
     use std::hash::{Hash, Hasher};
 
@@ -178,9 +179,9 @@ mod production {
 
 #[cfg(loom)]
 mod loom_tests {
+    use crate::epoch::{advance, pin};
     use crate::map::{Change, Map};
     use crate::sync::{Arc, thread};
-    use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
     /// A number in a cell that is written at creation and at destruction, so that loom finds reads
@@ -279,9 +280,9 @@ mod loom_tests {
 
 #[cfg(shuttle)]
 mod shuttle_tests {
+    use crate::epoch::{advance, pin};
     use crate::map::Map;
     use crate::sync::{Arc, thread};
-    use crate::{advance, pin};
 
     #[test]
     fn shuttle_threads_that_change_different_keys_do_not_disturb_each_other() {
@@ -319,7 +320,7 @@ mod shuttle_tests {
 
     #[test]
     fn shuttle_threads_that_fight_for_keys_lose_no_update() {
-        use crate::Change;
+        use crate::map::Change;
         shuttle::check_random(
             || {
                 let map = Arc::new(Map::new());

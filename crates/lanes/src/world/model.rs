@@ -5,11 +5,11 @@ use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
 
+use super::atomic;
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-pub(crate) use checker::sync::atomic;
 pub use checker::thread;
 
 #[cfg(loom)]

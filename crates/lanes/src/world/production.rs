@@ -1,16 +1,15 @@
 //! Production: locks on a word of this crate, the readers-writer lock of `parking_lot`, `std`
 //! atomics and threads.
 
-use crate::futex::FutexWord;
-use crate::lock_word::LockWord;
-use atomic::{AtomicU32, Ordering};
+use super::atomic::{self, AtomicU32, Ordering};
+use super::futex::FutexWord;
+use super::lock_word::LockWord;
 use parking_lot::lock_api;
 use std::time::Duration;
 
 pub(crate) use parking_lot::{
     RwLock, RwLockReadGuard as RwReadGuard, RwLockWriteGuard as RwWriteGuard,
 };
-pub(crate) use std::sync::atomic;
 pub use std::sync::{Arc, Weak};
 pub use std::thread;
 
@@ -145,7 +144,7 @@ macro_rules! constant_global {
 // Creates one value for each lane, in a constant.
 macro_rules! each_lane {
     ($init:expr) => {
-        [const { $init }; $crate::MAX_LANES]
+        [const { $init }; $crate::world::LANES]
     };
 }
 pub(crate) use {constant_global, constant_local, each_lane, global, local};

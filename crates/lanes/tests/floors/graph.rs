@@ -1,6 +1,6 @@
 //! The files of a crate, and their imports from each other.
 
-use super::imports::{exports, paths, production};
+use super::imports::{Import, exports, paths, production};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -132,11 +132,18 @@ fn imports(file: &File) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     let children = children(&file.code);
     let children: Vec<&str> = children.iter().map(String::as_str).collect();
-    for path in paths(&file.code, &["crate", "super", "self"])
+    for Import { path, depth } in paths(&file.code, &["crate", "super", "self"])
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        let mut module = match path[0].as_str() {
+        // From a module with braces, that many steps up stay in the file.
+        let up = path.iter().take_while(|word| *word == "super").count();
+        if path[0] != "crate" && up < depth {
+            continue;
+        }
+        let path = if path[0] == "super" { &path[depth..] } else { &path[..] };
+        let Some(first) = path.first() else { continue };
+        let mut module = match first.as_str() {
             "crate" => Module::new(),
             _ => file.module.clone(),
         };

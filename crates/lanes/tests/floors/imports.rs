@@ -88,19 +88,47 @@ fn item(code: &str) -> usize {
     code.len()
 }
 
+/// A path, and how many modules with braces it stands in.
+pub struct Import {
+    pub path: Vec<String>,
+    pub depth: usize,
+}
+
 /// Returns all paths in `code` that start with one of `roots`, each as its words; groups are
 /// expanded.
-pub fn paths(code: &str, roots: &[&str]) -> Vec<Vec<String>> {
+pub fn paths(code: &str, roots: &[&str]) -> Vec<Import> {
     let mut all = Vec::new();
     for root in roots {
         for (at, _) in code.match_indices(&format!("{root}::")) {
             let before = code[..at].chars().next_back();
-            if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
-                expand(&mut Vec::new(), &code[at..], &mut all);
+            // `$crate` in a macro is a path of the crate that calls it.
+            if !before.is_some_and(|c| c.is_alphanumeric() || "_:$".contains(c)) {
+                let mut found = Vec::new();
+                expand(&mut Vec::new(), &code[at..], &mut found);
+                let depth = modules_around(&code[..at]);
+                all.extend(found.into_iter().map(|path| Import { path, depth }));
             }
         }
     }
     all
+}
+
+/// How many modules `before` opens and does not close.
+fn modules_around(before: &str) -> usize {
+    let mut open = Vec::new();
+    for (at, c) in before.char_indices() {
+        match c {
+            '{' => open.push(opens_module(&before[..at])),
+            '}' => drop(open.pop()),
+            _ => {}
+        }
+    }
+    open.into_iter().filter(|is_module| *is_module).count()
+}
+
+/// Whether the text before a brace ends with `mod NAME`.
+fn opens_module(before: &str) -> bool {
+    before.split_whitespace().rev().nth(1) == Some("mod")
 }
 
 /// Reads a path or a group of paths from the start of `code`; returns the rest.

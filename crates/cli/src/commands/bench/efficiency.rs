@@ -1,7 +1,7 @@
 //! `lanefs bench efficiency`
 
 use super::progress::Progress;
-use super::{Run, failure, print};
+use super::run::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 

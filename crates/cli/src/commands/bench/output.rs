@@ -1,6 +1,6 @@
 //! The files for results.
 
-use super::Arguments;
+use super::arguments::Arguments;
 use crate::cli::Failure;
 use lanefs_bench::{Record, TargetSpec};
 use std::fs::{File, Metadata};

@@ -1,8 +1,8 @@
 //! `lanefs bench seeds`
 
 use super::progress::Progress;
+use super::run::{Run, failure, print};
 use super::task::Arrays;
-use super::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};

@@ -1,46 +1,11 @@
 //! Determines the task of a command line, and checks that its options have an effect.
 
-use super::Arguments;
+use super::arguments::{Arguments, FILE_SIZE};
+use super::what::What;
 use lanefs_bench::{AIMS, Seed, TargetSpec, Workload};
-use std::str::FromStr;
 
-/// One argument: a workload, a set of workloads or a part of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// One workload.
-    Workload(Workload),
-    /// The workloads of the seeds, with the policies before and after.
-    Seeds,
-    /// A seed by its name.
-    Seed(&'static str),
-    /// The workload of S4.
-    FsMark,
-    /// CPU time per operation, compared with the kernel.
-    Efficiency,
-}
-
-/// The seeds by name.
-const SEEDS: [&str; 5] = ["S1", "S2", "S3", "S4", "S5"];
 /// The seed that concerns the array, not the file system.
 const OF_ARRAYS: &str = "S4";
-
-impl FromStr for What {
-    type Err = String;
-    fn from_str(text: &str) -> Result<What, String> {
-        match text {
-            "seeds" => return Ok(What::Seeds),
-            "efficiency" => return Ok(What::Efficiency),
-            "fsmark" => return Ok(What::FsMark),
-            _ => {}
-        }
-        if let Some(name) = SEEDS.into_iter().find(|name| name.eq_ignore_ascii_case(text)) {
-            return Ok(What::Seed(name));
-        }
-        text.parse().map(What::Workload).map_err(|error: String| {
-            format!("{error}; or seeds (then workloads, fsmark or S1 to S5), or efficiency")
-        })
-    }
-}
 
 /// The task of a run.
 #[derive(Debug)]
@@ -149,7 +114,7 @@ impl Task {
             "--file-size" => only(Workload::moves_data),
             "--tree-files" => only(Workload::needs_tree),
             "--access-size" => {
-                let file = arguments.file_size.unwrap_or(super::FILE_SIZE);
+                let file = arguments.file_size.unwrap_or(FILE_SIZE);
                 let more = arguments.access_size.is_some_and(|kib| kib > file << 10);
                 only(Workload::accesses)
                     .or_else(|| more.then(|| format!("larger than the file size of {file} MiB")))

@@ -1,52 +1,18 @@
 //! `lanefs mkfs --from`: makes a file system together with its files.
 
-use super::{Arguments, Wanted, options, refuse_overwriting, tell};
+use super::arguments::{Arguments, Wanted, options};
+use super::fill::From;
+use super::target::{fit_to_rows, open, refuse_overwriting, tell};
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
 use lanefs_build::{
-    Builder, Built, Bytes, IdMap, Owners, Room, Source, Table, Whiteouts, most_bytes_fitted,
+    Builder, Built, Bytes, Owners, Room, Source, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// What the file system is filled with.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Filling")]
-pub struct From {
-    /// Fill with these, later ones win: directories, tars (plain, gzip, zstd, xz; - is standard
-    /// input), container images (OCI layout, docker save). A prefix dir:, tar:, oci: or docker: says
-    /// which; oci:PATH:NAME chooses an image
-    #[arg(long, value_name = "SOURCE", num_args = 1..)]
-    from: Vec<String>,
-    /// Fill with the contents of this directory; as --from dir:DIR
-    #[arg(short = 'd', long, value_name = "DIR")]
-    directory: Option<PathBuf>,
-    /// Owner and group of all files
-    #[arg(long, value_name = "UID:GID", value_parser = crate::commands::parse_ids, conflicts_with_all = ["root_owner", "map_users", "map_groups"])]
-    pub(super) owner: Option<(u32, u32)>,
-    /// Map COUNT users from FROM on in the sources to TO on in the image; others are an error
-    #[arg(long, value_name = "FROM:TO:COUNT")]
-    map_users: Vec<IdMap>,
-    /// Map groups, as --map-users
-    #[arg(long, value_name = "FROM:TO:COUNT")]
-    map_groups: Vec<IdMap>,
-    /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources
-    #[arg(long, value_name = "FILE")]
-    table: Vec<PathBuf>,
-    /// Names .wh.NAME in tars remove NAME, as in the layers of a container image
-    #[arg(long)]
-    whiteouts: bool,
-    /// The same sources give the same bytes: UUID, hash seed and times follow from them. Implied by
-    /// SOURCE_DATE_EPOCH, which also bounds the times
-    #[arg(long)]
-    reproducible: bool,
-    /// Number of threads that move data; it does not change the result
-    #[arg(short = 'j', long, value_name = "N")]
-    threads: Option<usize>,
-}
 
 impl From {
     pub(super) fn is_given(&self) -> bool {
@@ -131,7 +97,7 @@ fn make(arguments: &Arguments, builder: Builder, place: &Place) -> Result<Built,
     let mut options = options(arguments).map_err(named)?;
     options.contents = place.contents;
     if let Some(source) = &place.array {
-        super::fit_to_rows(&mut options, source);
+        fit_to_rows(&mut options, source);
     }
     let room = match arguments.wanted() {
         Some(Wanted::Auto(spare)) => Room::Fitted(spare),
@@ -198,7 +164,7 @@ impl<'a> Place<'a> {
         let failed = |error: std::io::Error| Failure::host(path.display(), &error);
         let mut len = None;
         if !place.is_new {
-            let device = super::open(arguments, None)?;
+            let device = open(arguments, None)?;
             refuse_overwriting(arguments, &device)?;
             len = Some(device.len());
         }

@@ -4,7 +4,7 @@
 //! the claim only for mount(2), check that the kernel has the claim, and then read. The lock
 //! (flock) is held throughout. Meanwhile the mount's first request waits.
 
-use super::warn;
+use super::messages::warn;
 use lanefs_device::{Device, FileDevice};
 use lanefs_fuse::{Busy, MountError, MountPoint, Options, Server, Session};
 use rustix::fd::OwnedFd;

@@ -1,8 +1,8 @@
 //! A change of an array's members, carried out by the process that has the array open.
 
+use super::array::refused;
 use super::member_name::{name_of, slot_of};
 use super::new_member::{MadeFile, new_member};
-use super::refused;
 use crate::cli::Failure;
 use lanefs::raid5::{Added, Ended, OpenArray, Progress, Rebuild, Replaced};
 use serde_json::{Value, json};

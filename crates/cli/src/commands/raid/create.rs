@@ -1,7 +1,7 @@
 //! `lanefs raid create`
 
+use super::array::refused;
 use super::recover::bring_in_step;
-use super::refused;
 use crate::cli::{Failure, Report, Size, human, open_image};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};

@@ -1,6 +1,7 @@
 //! `lanefs raid examine`
 
-use super::{facts, refused};
+use super::array::refused;
+use super::facts;
 use crate::cli::Report;
 use lanefs::device::Access;
 use lanefs::raid5::Candidate;

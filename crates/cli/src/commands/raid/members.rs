@@ -1,9 +1,10 @@
 //! `lanefs raid fail`, `remove`, `add`, `replace`
 
+use super::array::{ArrayArgument, Found, NothingMore};
 use super::change::{Change, Step};
+use super::live;
 use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
-use super::{ArrayArgument, Found, NothingMore, live};
 use crate::cli::{Failure, Report, printable};
 use lanefs::raid5::Progress;
 use std::io::Write;

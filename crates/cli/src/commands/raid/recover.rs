@@ -1,7 +1,7 @@
 //! `lanefs raid recover`
 
+use super::array::{ArrayArgument, NothingMore};
 use super::progress::Bar;
-use super::{ArrayArgument, NothingMore};
 use crate::cli::{Failure, Report};
 use lanefs::device::{Access, DeviceError};
 use lanefs::raid5::{

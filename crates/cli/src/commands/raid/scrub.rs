@@ -1,7 +1,7 @@
 //! `lanefs raid scrub`
 
+use super::array::{ArrayArgument, NothingMore};
 use super::progress::Bar;
-use super::{ArrayArgument, NothingMore};
 use crate::cli::{Failure, Report};
 use lanefs::device::Access;
 use lanefs::raid5::{ArrayOptions, Scrub, ScrubReport, Upkeep};

@@ -1,6 +1,6 @@
 //! `lanefs raid status`
 
-use super::{ArrayArgument, Look, NothingMore};
+use super::array::{ArrayArgument, Look, NothingMore};
 use crate::cli::{Report, human, printable};
 use lanefs::device::Device;
 use lanefs::raid5::{OpenArray, Standing};

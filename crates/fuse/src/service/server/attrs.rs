@@ -1,8 +1,8 @@
 //! Serves GETATTR, STATX and SETATTR.
 
-use super::{FOREVER, Server};
+use super::{Done, FOREVER, Server};
 use crate::protocol::abi::{self, fattr};
-use crate::protocol::{Errno, Outbox, Request};
+use crate::protocol::{Outbox, Request};
 use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTime};
@@ -122,26 +122,17 @@ impl Server {
             generation: u64::from(attr.generation),
             entry_valid: self.name_validity(),
             attr_valid: FOREVER,
-            entry_valid_nsec: 0,
-            attr_valid_nsec: 0,
             attr: self.wire_attr(attr),
+            ..Default::default()
         }
     }
 
     fn put_attr(&self, attr: &Attr, outbox: &mut Outbox) {
-        outbox.put(&abi::AttrOut {
-            attr_valid: FOREVER,
-            attr_valid_nsec: 0,
-            dummy: 0,
-            attr: self.wire_attr(attr),
-        });
+        let attr = self.wire_attr(attr);
+        outbox.put(&abi::AttrOut { attr_valid: FOREVER, attr, ..Default::default() });
     }
 
-    pub(super) fn getattr(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn getattr(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::GetattrIn = request.take()?;
         let attr = self.inode(request.header.nodeid)?.attr();
         if input.getattr_flags & abi::GETATTR_FH != 0 && input.fh == Self::WRITES {
@@ -151,50 +142,34 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn statx(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn statx(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         request.take::<abi::StatxIn>()?;
         let attr = self.inode(request.header.nodeid)?.attr();
         let (uid, gid) = self.ids.shown(attr.uid, attr.gid);
         let btime = if attr.crtime.is_some() { STATX_BTIME } else { 0 };
         outbox.put(&abi::StatxOut {
             attr_valid: FOREVER,
-            attr_valid_nsec: 0,
-            flags: 0,
-            spare: [0; 2],
             mask: STATX_BASIC | btime,
             blksize: self.block_size,
-            attributes: 0,
             nlink: attr.links,
             uid,
             gid,
             mode: attr.mode(),
-            spare0: 0,
             ino: u64::from(attr.ino.0),
             size: attr.size,
             blocks: attr.sectors,
-            attributes_mask: 0,
             atime: sx_time(attr.atime),
             btime: sx_time(attr.crtime.unwrap_or_default()),
             ctime: sx_time(attr.ctime),
             mtime: sx_time(attr.mtime),
             rdev_major: attr.rdev.major,
             rdev_minor: attr.rdev.minor,
-            dev_major: 0,
-            dev_minor: 0,
-            spare2: [0; 14],
+            ..Default::default()
         });
         Ok(())
     }
 
-    pub(super) fn setattr(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn setattr(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::SetattrIn = request.take()?;
         let inode = self.inode(request.header.nodeid)?;
         let given = |bit: u32| input.valid & bit != 0;
@@ -263,7 +238,7 @@ impl Server {
     /// cannot report the new mode, and the kernel would continue to use its cached mode. So a
     /// notification before the reply drops the cached attributes, and no program can execute the
     /// new contents with the old mode.
-    pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
+    pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Done {
         let now = inode.attr();
         if stripped(&now.rights(), None)?.is_some() {
             // The mode is read in the transaction: chmod(2) may run before the write.
@@ -283,7 +258,7 @@ impl Server {
         by: Privilege,
         inode: &InodeRef,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         match by {
             Privilege::Root => self.drop_capabilities(inode, &inode.attr()),
             Privilege::Ordinary => self.drop_privileges(inode, kernel),
@@ -291,7 +266,7 @@ impl Server {
     }
 
     /// Removes capabilities; they matter only on files that can be executed.
-    pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Result<(), Errno> {
+    pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Done {
         if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
             return Ok(());
         }

@@ -4,8 +4,8 @@
 //! that and would refuse most of it, so it does not check ([`Checks`]). The server then applies all
 //! rules of [`lanefs_vfs`] to every request, for the owner and for other users.
 
-use super::Server;
 use super::host::supplementary_groups;
+use super::{Done, Server};
 use crate::ids::Refusal;
 use crate::protocol::abi::{self, InHeader};
 use crate::protocol::{Checks, Errno, Outbox, Request};
@@ -36,12 +36,7 @@ impl Server {
     }
 
     /// Fails unless the caller has the permissions `want`, if the server checks.
-    pub(super) fn check(
-        &self,
-        header: &InHeader,
-        inode: &InodeRef,
-        want: Want,
-    ) -> Result<(), Errno> {
+    pub(super) fn check(&self, header: &InHeader, inode: &InodeRef, want: Want) -> Done {
         match self.judged(header) {
             Some(who) => Ok(self.vfs.check(&who, inode, want)?),
             None => Ok(()),
@@ -49,12 +44,7 @@ impl Server {
     }
 
     /// Fails unless the caller may open the file with `flags`, if the server checks.
-    pub(super) fn check_open(
-        &self,
-        header: &InHeader,
-        inode: &InodeRef,
-        flags: i32,
-    ) -> Result<(), Errno> {
+    pub(super) fn check_open(&self, header: &InHeader, inode: &InodeRef, flags: i32) -> Done {
         let access = flags & libc::O_ACCMODE;
         let mut want = match access {
             libc::O_RDONLY if flags & FOR_EXECUTION != 0 => Want::EXECUTE,
@@ -99,7 +89,7 @@ impl Server {
     }
 
     /// Serves ACCESS: access(2) and chdir(2). While the kernel checks, it does not ask.
-    pub(super) fn access(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn access(&self, request: &mut Request<'_>) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let mask = request.take::<abi::AccessIn>()?.mask;
         let inode = self.inode(request.header.nodeid)?;
@@ -107,11 +97,7 @@ impl Server {
     }
 
     /// Serves OPENDIR. While the kernel checks, it need not ask.
-    pub(super) fn opendir(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn opendir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let inode = self.inode(request.header.nodeid)?;
         if inode.file_type() != FileType::Directory {

@@ -1,6 +1,6 @@
 //! Serves requests on files: open, read, write, allocation, holes.
 
-use super::Server;
+use super::{Done, Server};
 use crate::protocol::abi::{self, fopen};
 use crate::protocol::{Caching, Errno, MAX_DATA, Opens, Outbox, Request};
 use crate::service::node::Node;
@@ -52,7 +52,7 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         if self.wishes.opens == Opens::NotAsked {
             // The kernel stops sending OPEN.
             return Err(Errno::NOSYS);
@@ -72,7 +72,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn release(&self, request: &mut Request<'_>) -> Done {
         let input: abi::ReleaseIn = request.take()?;
         if input.fh == Self::WRITES {
             let node = Node::from_id(request.header.nodeid);
@@ -83,7 +83,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn read(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+    pub(super) fn read(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::ReadIn = request.take()?;
         let inode = self.inode(request.header.nodeid)?;
         let room = outbox.data(input.size as usize);
@@ -104,7 +104,7 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         let input: abi::WriteIn = request.take()?;
         let data = request.data(input.size as usize)?;
         let inode = self.inode(request.header.nodeid)?;
@@ -137,7 +137,7 @@ impl Server {
     /// utimensat(2) or chmod(2) that followed it. Without that cache these are pages that were
     /// changed through a mapping, and then only the server can set the time. Writes everything or
     /// returns an error: the kernel does not check the number of bytes written.
-    fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Done {
         // The kernel does not send the user of these writes; the file's owner is the best guess.
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
@@ -169,7 +169,7 @@ impl Server {
     /// Otherwise the kernel would accept data without limit and report the failure at the next
     /// fsync. So after such a failure its cached attributes are dropped: it then asks for the size
     /// before each write, and gets this error.
-    pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Result<(), Errno> {
+    pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Done {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());
         }
@@ -185,11 +185,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn fallocate(
-        &self,
-        request: &mut Request<'_>,
-        kernel: &Channel,
-    ) -> Result<(), Errno> {
+    pub(super) fn fallocate(&self, request: &mut Request<'_>, kernel: &Channel) -> Done {
         let input: abi::FallocateIn = request.take()?;
         let how = match input.mode {
             0 => Fallocate::Allocate,
@@ -231,7 +227,7 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         let input: abi::LseekIn = request.take()?;
         let what = match input.whence as i32 {
             libc::SEEK_DATA => Seek::Data,
@@ -254,7 +250,7 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         let input: abi::CopyFileRangeIn = request.take()?;
         if input.flags != 0 {
             return Err(Errno::INVAL);

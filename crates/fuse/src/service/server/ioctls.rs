@@ -1,6 +1,6 @@
 //! Serves ioctl(2): the flags of chattr and lsattr, and the generation.
 
-use super::Server;
+use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
 use crate::transport::Channel;
@@ -52,7 +52,7 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
         kernel: &Channel,
-    ) -> Result<(), Errno> {
+    ) -> Done {
         let input: abi::IoctlIn = request.take()?;
         let inode = self.inode(request.header.nodeid)?;
         let attr = inode.attr();
@@ -81,7 +81,7 @@ impl Server {
 
     /// Sets flags; the kernel has already checked that the caller may change them. Then drops the
     /// kernel's cached attributes, since the change time is new.
-    fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Result<(), Errno> {
+    fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
         // Data that programs wrote before must be stored now: after the change it would be refused.

@@ -1,42 +1,13 @@
 //! Serves requests on names: look-ups, creations, deletions, and directory listings.
 
-use super::Server;
 use super::attrs::rdev_of;
+use super::{Done, Server};
 use crate::protocol::abi::InHeader;
 use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Privilege, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use lanefs_vfs::{NewNode, Want};
 use std::ops::ControlFlow;
-
-/// The reply for a missing name.
-const NO_ENTRY: abi::EntryOut = abi::EntryOut {
-    nodeid: 0,
-    generation: 0,
-    entry_valid: 0,
-    attr_valid: 0,
-    entry_valid_nsec: 0,
-    attr_valid_nsec: 0,
-    attr: NO_ATTR,
-};
-const NO_ATTR: abi::Attr = abi::Attr {
-    ino: 0,
-    size: 0,
-    blocks: 0,
-    atime: 0,
-    mtime: 0,
-    ctime: 0,
-    atimensec: 0,
-    mtimensec: 0,
-    ctimensec: 0,
-    mode: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 0,
-    flags: 0,
-};
 
 /// Returns the `DT_*` value of a directory entry.
 fn entry_kind(file_type: Option<FileType>) -> u32 {
@@ -50,11 +21,7 @@ impl Server {
         self.fs().hold(inode, 1);
     }
 
-    pub(super) fn lookup(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn lookup(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         // A file handle of a network file server arrives as a look-up of "." in a node of any type.
@@ -67,7 +34,8 @@ impl Server {
             Some(named) => self.put_node(&self.fs().get(named.ino, None)?, outbox),
             // The kernel may cache that too.
             None => {
-                outbox.put(&abi::EntryOut { entry_valid: self.name_validity(), ..NO_ENTRY });
+                let entry_valid = self.name_validity();
+                outbox.put(&abi::EntryOut { entry_valid, ..Default::default() });
             }
         }
         Ok(())
@@ -111,22 +79,14 @@ impl Server {
         Ok(inode)
     }
 
-    pub(super) fn symlink(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn symlink(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let (name, target) = (request.name()?, request.name()?);
         let new = self.described(&request.header, NewKind::Symlink(target), 0o777, 0);
         self.create_named(&request.header, &new, name, outbox)?;
         Ok(())
     }
 
-    pub(super) fn mknod(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn mknod(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::MknodIn = request.take()?;
         let rdev = rdev_of(input.rdev);
         let kind = match FileType::from_mode(input.mode as u16) {
@@ -143,11 +103,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn mkdir(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn mkdir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::MkdirIn = request.take()?;
         let name = request.name()?;
         let new = self.described(&request.header, NewKind::Directory, input.mode, input.umask);
@@ -155,11 +111,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn create(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn create(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::CreateIn = request.take()?;
         let name = request.name()?;
         let new = self.described(&request.header, NewKind::Regular, input.mode, input.umask);
@@ -168,11 +120,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn tmpfile(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn tmpfile(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::CreateIn = request.take()?;
         let header = &request.header;
         let new = self.described(header, NewKind::Regular, input.mode, input.umask);
@@ -186,7 +134,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn unlink(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn unlink(&self, request: &mut Request<'_>) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         let done = match self.judged(&request.header) {
@@ -196,7 +144,7 @@ impl Server {
         Ok(done?)
     }
 
-    pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         let done = match self.judged(&request.header) {
@@ -206,7 +154,7 @@ impl Server {
         Ok(done?)
     }
 
-    pub(super) fn rename(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn rename(&self, request: &mut Request<'_>) -> Done {
         let (to, flags) = if request.header.opcode == abi::opcode::RENAME2 {
             let input: abi::Rename2In = request.take()?;
             (input.newdir, input.flags)
@@ -228,7 +176,7 @@ impl Server {
         Ok(done?)
     }
 
-    pub(super) fn link(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+    pub(super) fn link(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let inode = self.inode(request.take::<abi::LinkIn>()?.oldnodeid)?;
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
@@ -240,33 +188,22 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn readlink(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn readlink(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let inode = self.inode(request.header.nodeid)?;
         self.record_read(&inode);
         outbox.put_bytes(&self.fs().read_link(&inode)?);
         Ok(())
     }
 
-    pub(super) fn readdir(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn readdir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::ReadIn = request.take()?;
         let dir = self.inode(request.header.nodeid)?;
         let room = MAX_DATA.min(input.size as usize);
         self.fs().read_dir(&dir, input.offset, &mut |entry| {
-            let record = dirent(entry.ino, entry.next, entry.file_type, entry.name);
             if outbox.len() + dirent_len(entry.name) > room {
                 return ControlFlow::Break(());
             }
-            outbox.put(&record);
-            outbox.put_bytes(entry.name);
-            outbox.pad();
+            put_dirent(outbox, entry.ino, entry.next, entry.file_type, entry.name);
             ControlFlow::Continue(())
         })?;
         self.record_read(&dir);
@@ -276,11 +213,7 @@ impl Server {
     /// Serves READDIRPLUS: READDIR with each entry's node. All entries are read before their
     /// inodes, so that no inode is read while the directory is locked. Meanwhile the kernel allows
     /// no changes of this directory, and only the kernel changes names here.
-    pub(super) fn readdirplus(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn readdirplus(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::ReadIn = request.take()?;
         let dir = self.inode(request.header.nodeid)?;
         let room = MAX_DATA.min(input.size as usize);
@@ -307,20 +240,20 @@ impl Server {
             };
             match inode {
                 Some(inode) => self.put_node(&inode, outbox),
-                None => outbox.put(&NO_ENTRY),
+                None => outbox.put(&abi::EntryOut::default()),
             }
-            outbox.put(&dirent(ino, next, file_type, name));
-            outbox.put_bytes(name);
-            outbox.pad();
+            put_dirent(outbox, ino, next, file_type, name);
         }
         self.record_read(&dir);
         Ok(())
     }
 }
 
-fn dirent(ino: Ino, off: u64, file_type: Option<FileType>, name: &[u8]) -> abi::Dirent {
-    let kind = entry_kind(file_type);
-    abi::Dirent { ino: u64::from(ino.0), off, namelen: name.len() as u32, kind }
+fn put_dirent(outbox: &mut Outbox, ino: Ino, off: u64, kind: Option<FileType>, name: &[u8]) {
+    let (ino, kind) = (u64::from(ino.0), entry_kind(kind));
+    outbox.put(&abi::Dirent { ino, off, namelen: name.len() as u32, kind });
+    outbox.put_bytes(name);
+    outbox.pad();
 }
 
 /// Returns the length in bytes of an entry with this name.

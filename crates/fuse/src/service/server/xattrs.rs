@@ -1,14 +1,14 @@
 //! Serves requests on extended attributes, including POSIX ACLs.
 
-use super::Server;
 use super::attrs::CAPABILITIES;
+use super::{Done, Server};
 use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use crate::transport::Channel;
 use lanefs_ext4::SetXattr;
 use lanefs_vfs::rules::{self, SGID};
 
 /// Appends a value of at most `room` bytes; with `room` 0 the reply has the value's length.
-fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Result<(), Errno> {
+fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Done {
     if room == 0 {
         outbox.put(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
     } else if value.len() > room as usize || value.len() > MAX_DATA {
@@ -25,11 +25,7 @@ impl Server {
         !self.ids.keeps_lists() && rules::is_list(name)
     }
 
-    pub(super) fn getxattr(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn getxattr(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let room = request.take::<abi::GetxattrIn>()?.size;
         let name = request.name()?;
         if Server::may_see_statistics(&request.header, name) {
@@ -50,11 +46,7 @@ impl Server {
         put_sized(&value, room, outbox)
     }
 
-    pub(super) fn listxattr(
-        &self,
-        request: &mut Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
+    pub(super) fn listxattr(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let room = request.take::<abi::GetxattrIn>()?.size;
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
@@ -69,11 +61,7 @@ impl Server {
         put_sized(&names, room, outbox)
     }
 
-    pub(super) fn setxattr(
-        &self,
-        request: &mut Request<'_>,
-        kernel: &Channel,
-    ) -> Result<(), Errno> {
+    pub(super) fn setxattr(&self, request: &mut Request<'_>, kernel: &Channel) -> Done {
         let input: abi::SetxattrIn = request.take()?;
         let (name, value) = (request.name()?, request.data(input.size as usize)?);
         let controls = self.controls(&request.header, name);
@@ -107,7 +95,7 @@ impl Server {
         })?)
     }
 
-    pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Done {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         // The kernel itself removes capabilities, and checks a program's request to do so.

@@ -1,6 +1,6 @@
 //! A word on which threads sleep: Linux's futex, and its replacement under loom.
 
-use crate::world::atomic::{AtomicU32, Ordering};
+use super::atomic::{AtomicU32, Ordering};
 
 /// A word and the threads that sleep on it.
 #[derive(Debug)]

@@ -16,8 +16,8 @@
 //! thread that changes this sees the number of sleepers, and wakes one unless one is already about
 //! to try.
 
-use crate::futex::FutexWord;
-use crate::world::atomic::Ordering;
+use super::atomic::Ordering;
+use super::futex::FutexWord;
 
 const HELD: u32 = 1;
 /// A woken thread is about to try; it clears the mark.

@@ -1,0 +1,69 @@
+//! What a file system is made on.
+
+use super::arguments::{Arguments, default_block};
+use crate::cli::{Failure, human, open_image};
+use lanefs::Source;
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_ext4::mkfs::{MkfsOptions, Report as Made, existing_signature};
+use std::fs::File;
+use std::path::Path;
+
+pub(super) fn refuse_overwriting(
+    arguments: &Arguments,
+    device: &dyn Device,
+) -> Result<(), Failure> {
+    if arguments.force {
+        return Ok(());
+    }
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
+    match existing_signature(device).map_err(|error| failed(&error))? {
+        None => Ok(()),
+        Some(what) => Err(failed(&format_args!("it seems to hold {what}; --force overwrites it"))),
+    }
+}
+
+pub(super) fn whole_of(arguments: &Arguments) -> OpenOptions {
+    OpenOptions { offset: arguments.offset.bytes(), len: None }
+}
+
+/// Takes stride and stripe width from the array below, unless they are given.
+pub(super) fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
+    let Some(array) = source.array() else { return };
+    let size = options.size.unwrap_or(array.len());
+    let block = options.block_size.map_or(default_block(size), |size| size.bytes() as u64);
+    let shape = array.array().geometry();
+    if options.stride == 0 {
+        options.stride = u16::try_from(shape.chunk() / block).unwrap_or(0);
+    }
+    if options.stripe_width == 0 {
+        options.stripe_width = u32::try_from(shape.row_len() / block).unwrap_or(0);
+    }
+}
+
+pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> {
+    let part = OpenOptions { len, ..whole_of(arguments) };
+    open_image(&arguments.image, Access::ReadWrite, part)
+        .map_err(|error| Failure::opening(&arguments.image, &error))
+}
+
+/// Extends an image file.
+pub(super) fn grow(path: &Path, len: u64) -> Result<(), Failure> {
+    let file = File::options().write(true).open(path);
+    file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
+}
+
+pub(super) fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
+    use std::io::Write;
+    writeln!(
+        std::io::stdout(),
+        "{}: {} in {} blocks of {} bytes, {} groups, {} inodes, journal of {} blocks, UUID {}",
+        image.display(),
+        human(made.blocks * u64::from(made.block_size)),
+        made.blocks,
+        made.block_size,
+        made.groups,
+        made.inodes,
+        made.journal_blocks,
+        uuid::Uuid::from_bytes(made.uuid),
+    )
+}

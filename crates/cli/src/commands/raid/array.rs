@@ -1,0 +1,175 @@
+//! The array that a command works on.
+
+use crate::cli::{Failure, complain, plain};
+use lanefs::device::{Access, OpenError};
+use lanefs::raid5::{ArrayOptions, AssembleError, DirtyAndDegraded, OpenArray, Source, Upkeep};
+use lanefs_fuse::MountEntry;
+use std::path::{Path, PathBuf};
+
+const HOW_ARRAYS_ARE_WRITTEN: &str =
+    "an array is one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
+
+fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
+    match Source::parse(name.as_ref()) {
+        Some(_) => Ok(name.into()),
+        None => Err(HOW_ARRAYS_ARE_WRITTEN),
+    }
+}
+
+/// The array that a command works on.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct ArrayArgument {
+    /// The array: md:MEMBER,MEMBER,... (`missing` for a missing member) or md:UUID. Put a backslash
+    /// before a comma, colon or backslash in a path
+    #[arg(value_parser = parse_array)]
+    array: PathBuf,
+}
+
+/// Catches members that were given as separate words after the array.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct NothingMore {
+    #[arg(hide = true, value_parser = refuse_member)]
+    more: Vec<PathBuf>,
+}
+
+fn refuse_member(_: &str) -> Result<PathBuf, &'static str> {
+    Err(HOW_ARRAYS_ARE_WRITTEN)
+}
+
+/// An array that a command changes.
+pub(super) enum Found {
+    /// The array is not in use; this process has opened it.
+    Open(OpenArray),
+    /// The server of this mount has the array open.
+    Mounted(PathBuf),
+}
+
+/// The state of an array, read without writing.
+pub(super) struct Look {
+    pub(super) array: OpenArray,
+    /// The user of the array, if it is in use: then nothing is locked.
+    pub(super) in_use: Option<String>,
+    /// Why it cannot be used.
+    pub(super) refused: Option<Failure>,
+}
+
+impl ArrayArgument {
+    pub(super) fn source(&self) -> Result<Source, Failure> {
+        let source = Source::parse(self.array.as_os_str());
+        source.ok_or_else(|| self.failure(HOW_ARRAYS_ARE_WRITTEN))
+    }
+
+    pub(super) fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
+        let array = self.source()?.open(options).map_err(|error| match &error {
+            AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
+                Some(place) => self.failure(format_args!(
+                    "mounted on {}: unmount it first; a mounted array only allows fail, add, remove, \
+                     replace and status",
+                    place.display()
+                )),
+                None => self.refused(error),
+            },
+            _ => self.refused(error),
+        })?;
+        self.tell_left_out(&array);
+        Ok(array)
+    }
+
+    fn tell_left_out(&self, array: &OpenArray) {
+        for out in array.left_out() {
+            complain(format_args!("lanefs raid: {}: left out: {out}", self.array.display()));
+        }
+    }
+
+    /// Opens the array for changes, or returns where it is mounted.
+    pub(super) fn open_or_mounted(&self) -> Result<Found, Failure> {
+        let options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+        let source = self.source()?;
+        match source.open(options) {
+            Ok(array) => {
+                self.tell_left_out(&array);
+                Ok(Found::Open(array))
+            }
+            Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
+                // The mount's name lacks members that were added since the mount.
+                let mount = source.paths().iter().find_map(|path| mount_of(path));
+                let mount = mount.or_else(|| match &error {
+                    AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
+                    _ => None,
+                });
+                mount.map(Found::Mounted).ok_or_else(|| self.refused(error))
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// Reads the state of the array, even if it is in use or cannot be started.
+    pub(super) fn look(&self) -> Result<Look, Failure> {
+        let source = self.source()?;
+        match look_at(&source) {
+            Ok((array, in_use)) => Ok(Look { array, in_use, refused: None }),
+            Err(why @ AssembleError::DirtyAndDegraded { .. }) => {
+                let options = ArrayOptions {
+                    upkeep: Upkeep::Caller,
+                    dirty_and_degraded: DirtyAndDegraded::Accept,
+                    ..ArrayOptions::new(Access::ReadOnly)
+                };
+                let array = source.open(options).map_err(|error| self.refused(error))?;
+                Ok(Look { array, in_use: None, refused: Some(self.refused(why)) })
+            }
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    pub(super) fn refused(&self, error: AssembleError) -> Failure {
+        refused(&self.array, error)
+    }
+
+    pub(super) fn failure(&self, cause: impl std::fmt::Display) -> Failure {
+        Failure::new(self.array.display(), cause)
+    }
+
+    pub(super) fn close(&self, array: OpenArray) -> Result<(), Failure> {
+        array.close().map_err(|error| self.failure(error))
+    }
+}
+
+/// Opens an array read-only, and returns its user if it is in use: then nothing is locked.
+pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
+    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
+    match source.open(options) {
+        Err(AssembleError::Open(OpenError::InUse { path, by })) => {
+            let array = source.peek()?;
+            let user = match mount_of(&path) {
+                Some(place) => format!("mounted on {}", place.display()),
+                None => format!("in use {by}"),
+            };
+            Ok((array, Some(user)))
+        }
+        opened => Ok((opened?, None)),
+    }
+}
+
+/// Returns the mount point of the array that has this member.
+fn mount_of(member: &Path) -> Option<PathBuf> {
+    let member = member.canonicalize().ok()?;
+    let mounts = MountEntry::all().ok()?;
+    let has = |mount: &MountEntry| {
+        let source = Source::parse(mount.source.as_os_str());
+        source.is_some_and(|source| source.paths().contains(&member))
+    };
+    mounts.into_iter().find(has).map(|mount| mount.mount_point)
+}
+
+/// Converts an error into the failure of the array `name`. If the message starts with that name, it
+/// is not repeated.
+pub(super) fn refused(name: &Path, error: AssembleError) -> Failure {
+    let text = error.to_string();
+    match text.strip_prefix(&format!("{}: ", name.display())) {
+        Some(rest) if !matches!(error, AssembleError::Open(_)) => {
+            Failure::new(name.display(), plain(rest))
+        }
+        _ => Failure::opening_source(name, &lanefs::Error::from(error)),
+    }
+}

@@ -1,0 +1,134 @@
+//! What a tree is to a copier: the files of a source and of a target.
+
+use crate::cli::Failure;
+use lanefs::{FileType, Rdev, Time};
+
+/// Identifies a file in its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The file system.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
+}
+
+/// The attributes of a file that a copy needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta {
+    pub identity: Identity,
+    pub file_type: FileType,
+    pub permissions: u16,
+    pub links: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub rdev: Rdev,
+    pub atime: Time,
+    pub mtime: Time,
+}
+
+/// An extended attribute: full name and value.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+/// The attributes to set on a copy; `None` and empty fields leave its attributes unchanged.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub owner: Option<(u32, u32)>,
+    pub permissions: Option<u16>,
+    pub attributes: Vec<Attribute>,
+    /// The times of the last access and modification.
+    pub times: Option<(Time, Time)>,
+}
+
+/// The data of a file that is copied.
+pub trait Content {
+    /// Returns the next range of bytes at or after `from` that is not a hole: start and end.
+    fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
+    /// Reads at `offset`; 0 bytes at the end of the file.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
+}
+
+/// The data of a file that is written.
+pub trait Sink {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
+    /// Sets the size, so that the copy also has a hole at its end.
+    fn set_len(&mut self, size: u64) -> Result<(), Failure>;
+}
+
+/// A tree to copy from.
+pub trait Source: Sync {
+    /// A file or directory of the tree.
+    type Node: Clone + Send + Sync;
+    /// An open file of the tree.
+    type Content<'a>: Content
+    where
+        Self: 'a;
+
+    /// Returns the attributes of `node`; does not follow symbolic links.
+    fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
+    /// Returns the names in a directory, without "." and "..".
+    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure>;
+    /// Returns the file `name` in `dir`.
+    fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
+    /// Returns the target file of `node`, if that is a symbolic link.
+    fn follow(&self, node: &Self::Node) -> Result<Self::Node, Failure>;
+    /// Returns the text of a symbolic link.
+    fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
+    /// Opens a regular file.
+    fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
+    /// Returns all extended attributes that can be read.
+    fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
+    /// Returns the name for messages.
+    fn show(&self, node: &Self::Node) -> String;
+}
+
+/// A tree to copy to.
+pub trait Target: Sync {
+    /// A file or directory of the tree.
+    type Node: Clone + Send + Sync;
+    /// An open file of the tree.
+    type Sink<'a>: Sink
+    where
+        Self: 'a;
+
+    /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
+    fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
+    /// Creates a directory.
+    fn make_dir(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        permissions: u16,
+    ) -> Result<Self::Node, Failure>;
+    /// Creates a file, or truncates an existing one.
+    fn make_file(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        permissions: u16,
+    ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
+    /// Creates a symbolic link.
+    fn make_symlink(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        leads_to: &[u8],
+    ) -> Result<Self::Node, Failure>;
+    /// Creates a device, a pipe or a socket, according to `meta`.
+    fn make_special(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        meta: &Meta,
+        permissions: u16,
+    ) -> Result<Self::Node, Failure>;
+    /// Gives `node` a further name.
+    fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Removes a file that is not a directory.
+    fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Sets the attributes of `node`.
+    fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
+    /// Returns the name of `name` in `dir`, for messages.
+    fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
+}
