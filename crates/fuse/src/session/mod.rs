@@ -7,6 +7,8 @@
 
 mod by_read;
 mod by_ring;
+mod crowd;
+mod look;
 mod pace;
 mod processors;
 mod readers;
@@ -20,7 +22,7 @@ use crate::service::Service;
 use crate::transport::{ByRead, Carried, Channel, Inbox, ring};
 use by_ring::Rings;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use readers::Readers;
+use readers::{FEWEST_THREADS, Readers};
 use rustix::fd::{AsFd, OwnedFd};
 use shared::{Ended, Last, Shared};
 use std::io;
@@ -36,9 +38,9 @@ pub struct Session<S> {
     carried: Carried,
 }
 
-/// Returns the number of readers of a session without rings.
-fn readers_alone() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).max(2)
+/// Returns the most readers of a session without rings.
+fn most_readers() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).max(FEWEST_THREADS)
 }
 
 impl<S: Service> Session<S> {
@@ -90,12 +92,11 @@ impl<S: Service> Session<S> {
     /// is dropped.
     pub fn run(self) -> (S, io::Result<()>, Farewell) {
         let Session { server, channel, rings, carried } = self;
-        let (alone, with_rings) = (readers_alone(), !rings.is_empty());
-        let readers = if with_rings {
-            // One reader for FORGET and INTERRUPT.
-            Readers::new(1).beside_rings(rings.len(), alone)
+        let readers = if rings.is_empty() {
+            Readers::new(FEWEST_THREADS, most_readers())
         } else {
-            Readers::new(alone)
+            // One reader for FORGET and INTERRUPT.
+            Readers::new(1, 1).beside_rings(rings.len(), most_readers())
         };
         let shared = Shared {
             server: &server,
@@ -150,7 +151,7 @@ impl<S: Service> Shared<'_, S> {
                 Ok(true) => {}
                 Ok(false) => {
                     carried = Carried::ByRead(ByRead::Refused("by the kernel".into()));
-                    self.readers.enlarge(readers_alone() - 1);
+                    self.readers.enlarge(FEWEST_THREADS, most_readers());
                 }
                 Err(error) => {
                     let _ = self.end(threads);
@@ -159,16 +160,14 @@ impl<S: Service> Shared<'_, S> {
             }
         }
         self.server.carried(&carried);
-        let before = threads.len();
-        self.readers.watch(|n| {
+        let enough = self.readers.watch(|n| {
             let reader = thread::Builder::new().name(format!("fuse-{n}"));
             let reader = reader.spawn_scoped(scope, move || self.work(n));
             reader.map(|reader| threads.push(reader)).is_ok()
         });
-        let none = threads.len() == before;
         let ended = self.end(threads);
-        if none {
-            return Err(io::Error::other("no threads to serve with"));
+        if !enough {
+            return Err(io::Error::other("the host starts too few threads to serve with"));
         }
         ended
     }
