@@ -10,6 +10,7 @@ use crate::protocol::abi::opcode;
 use crate::protocol::{Outbox, Request};
 use crate::service::{Answer, Service};
 use crate::transport::Inbox;
+use lanefs_lanes::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl<S: Service> Shared<'_, S> {
@@ -27,8 +28,10 @@ impl<S: Service> Shared<'_, S> {
     fn read_and_answer(&self, me: usize) -> Ended {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
         let (mut pace, mut crowd, mut look) = (Pace::new(), Crowd::new(), Look::new());
+        // Then it reads FORGET and INTERRUPT, and no client waits for these.
+        let beside_rings = !self.queues.is_empty() && !self.without_rings.load(Ordering::Acquire);
         loop {
-            if self.readers.is_alone() {
+            if !beside_rings && self.readers.is_alone() {
                 look.look(|| self.channel.has_request());
             }
             let request = match self.channel.receive(&mut inbox, || self.readers.is_over()) {

@@ -46,8 +46,6 @@ pub struct Readers {
     wake_watch: Condvar,
     pause: Condvar,
     posts: Vec<Padded<Post>>,
-    /// For each ring, a number that grows with its requests.
-    rings: Vec<Padded<AtomicU64>>,
     /// The number of readers from which a thread parks after a slow request. Changes with the
     /// number of clients.
     enough: Padded<AtomicUsize>,
@@ -118,17 +116,14 @@ impl Readers {
             wake_watch: Condvar::new(),
             pause: Condvar::new(),
             posts: (0..most + WAITING).map(|_| Padded::default()).collect(),
-            rings: Vec::new(),
             enough: Padded(AtomicUsize::new(enough)),
             most: AtomicUsize::new(most),
         }
     }
 
-    /// Adds `rings` rings, whose requests count for the pauses. [`Readers::enlarge`] may add
-    /// `later` readers.
+    /// Adds room for the readers that [`Readers::enlarge`] may add.
     #[must_use]
-    pub fn beside_rings(mut self, rings: usize, later: usize) -> Readers {
-        self.rings = (0..rings).map(|_| Padded::default()).collect();
+    pub fn with_room(mut self, later: usize) -> Readers {
         self.posts.extend((0..later).map(|_| Padded::default()));
         self
     }
@@ -190,13 +185,6 @@ impl Readers {
         self.stand_back(me, spares)
     }
 
-    /// Records that a ring's thread has a request.
-    pub fn ring_serves(&self, ring: usize) {
-        let Some(served) = self.rings.get(ring) else { return };
-        served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.tell_watch();
-    }
-
     /// Records that thread `me` starts a request expected to be quick; returns the argument for
     /// [`Readers::done`].
     pub fn begin(&self, me: usize) -> u64 {
@@ -211,7 +199,8 @@ impl Readers {
         serving
     }
 
-    fn tell_watch(&self) {
+    /// Wakes the watch if it sleeps. The caller has recorded a request.
+    pub fn tell_watch(&self) {
         // Pairs with the fence in `watch`: either the watch sees this request, or this thread sees
         // that the watch sleeps.
         fence(Ordering::SeqCst);
@@ -323,11 +312,15 @@ impl Readers {
 
     /// Runs the watch: starts threads as needed, and wakes or starts one for each thread that
     /// serves one request for too long. `start` gets the number of a thread, and returns false if
-    /// the host cannot start another. Returns true when the session ends, false at once if too few
+    /// the host cannot start another. `look_at_rings` looks at the queues of rings in the same way,
+    /// and returns whether requests came. Returns true when the session ends, false at once if too few
     /// threads can be started.
-    pub fn watch(&self, mut start: impl FnMut(usize) -> bool) -> bool {
+    pub fn watch(
+        &self,
+        mut start: impl FnMut(usize) -> bool,
+        mut look_at_rings: impl FnMut() -> bool,
+    ) -> bool {
         let mut seen = Vec::with_capacity(self.posts.len());
-        let mut seen_rings = vec![0; self.rings.len()];
         let mut quiet = 0;
         let mut spares = self.spares.lock();
         let needed = spares.to_start.min(FEWEST_THREADS);
@@ -342,7 +335,7 @@ impl Readers {
                     post.parked.notify_one();
                 });
             }
-            let busy = self.look(&mut seen, &mut spares) | self.look_at_rings(&mut seen_rings);
+            let busy = self.look(&mut seen, &mut spares) | look_at_rings();
             quiet = if busy { 0 } else { quiet + 1 };
             if spares.to_start > 0 {
                 continue;
@@ -359,7 +352,7 @@ impl Readers {
             fence(Ordering::SeqCst);
             let mut now = self.posts.iter().map(|post| post.serving.load(Ordering::Relaxed));
             let none_read = seen.iter().all(|seen| now.next() == Some(*seen));
-            if none_read && !self.look_at_rings(&mut seen_rings) {
+            if none_read && !look_at_rings() {
                 self.wake_watch.wait(&mut spares);
             }
             self.watch_sleeps.store(false, Ordering::Relaxed);
@@ -385,16 +378,6 @@ impl Readers {
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }
         }
-    }
-
-    /// Returns whether requests came on rings since the last look.
-    fn look_at_rings(&self, seen: &mut [u64]) -> bool {
-        let mut busy = false;
-        for (served, seen) in self.rings.iter().zip(seen) {
-            let before = std::mem::replace(seen, served.load(Ordering::Relaxed));
-            busy |= before != *seen;
-        }
-        busy
     }
 
     /// Makes threads leave that serve the same request as at the last look. Returns whether there

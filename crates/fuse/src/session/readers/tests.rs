@@ -15,7 +15,7 @@ fn watched_of(readers: Readers) -> (Arc<Readers>, mpsc::Receiver<usize>, impl Fn
     let (tell, started) = mpsc::channel();
     let watch = std::thread::spawn({
         let readers = readers.clone();
-        move || readers.watch(|n| tell.send(n).is_ok())
+        move || readers.watch(|n| tell.send(n).is_ok(), || false)
     });
     let end = {
         let readers = readers.clone();
@@ -177,16 +177,16 @@ fn one_thread_alone_serves_nothing() {
             let readers = readers.clone();
             move || readers.wait_for_start(0)
         });
-        assert!(!readers.watch(|n| n < can_start));
+        assert!(!readers.watch(|n| n < can_start, || false));
         readers.end();
         assert!(!thread.join().unwrap(), "it has read nothing");
     }
-    let beside_rings = Readers::new(1, 1).beside_rings(1, 2);
+    let beside_rings = Readers::new(1, 1);
     assert!(std::thread::scope(|scope| {
         scope.spawn(|| {
             assert!(beside_rings.wait_for_start(0));
             beside_rings.end();
         });
-        beside_rings.watch(|n| n < 1)
+        beside_rings.watch(|n| n < 1, || false)
     }));
 }
