@@ -11,7 +11,7 @@ use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{AsyncDirect, Busy, Caching, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use serving::{by_wanted_transport, is_by_ring};
+use serving::by_wanted_transport;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -156,16 +156,6 @@ impl Scene {
         self.run(&["sh", "-euc", line])
     }
 
-    /// Makes each ring learn that requests of `line` are slow: the ring is blocked during the first
-    /// ones. Readers need not learn, since a slow reader is replaced by another.
-    fn teach(&self, line: &str) {
-        if is_by_ring() {
-            self.shell(&format!(
-                "for p in $(seq 0 $(($(nproc) - 1))); do for i in 1 2 3; do taskset -c $p {line}; done; done"
-            ));
-        }
-    }
-
     fn end(mut self) {
         let end = Instant::now() + Duration::from_secs(20);
         while let Err(error) = self.mount_point.detach(Busy::Refuse) {
@@ -188,38 +178,51 @@ impl Drop for Scene {
 #[ignore = "long: a real mount"]
 fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request() {
     const READERS: usize = 32;
-    let Some(scene) = Scene::new(Wishes::default()) else { return };
-    scene.shell("dd if=/dev/urandom of=big bs=1M count=8 conv=fsync status=none");
-    // Quick requests come first, so that none is expected to be slow.
-    scene.shell("for i in $(seq 200); do test ! -e absent$i; dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none; done");
-    scene.device.read.store(300_000, Ordering::Relaxed);
-    scene.teach("dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none");
-    scene.device.reads.take_most();
-    let path = scene.mount_point.path().to_owned();
-    let quick = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(100));
-        // These names are not in the kernel's cache, and their directory is in memory.
-        let waits = (0..10).map(|n| {
-            let begun = Instant::now();
-            let mut look = Command::new("timeout");
-            let look = look.args(["-s", "KILL", "20", "test", "!", "-e"]);
-            assert!(look.arg(path.join(format!("other{n}"))).status().unwrap().success());
-            begun.elapsed()
-        });
-        let mut waits: Vec<Duration> = waits.collect();
-        waits.sort();
-        waits[waits.len() / 2]
+    let read = "dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none";
+    // All on one processor, whose requests have a queue of their own if they come by rings.
+    for (pin, commits) in [("", false), ("taskset -c 0", false), ("taskset -c 0", true)] {
+        let Some(scene) = Scene::new(Wishes::default()) else { return };
+        scene.shell("dd if=/dev/urandom of=big bs=1M count=8 conv=fsync status=none");
+        // Quick requests first, so that none is expected to be slow.
+        scene.shell(&format!("for i in $(seq 200); do test ! -e absent$i; {pin} {read}; done"));
+        if commits {
+            scene.device.write.store(100_000, Ordering::Relaxed);
+        }
+        scene.device.read.store(300_000, Ordering::Relaxed);
+        scene.device.reads.take_most();
+        let path = scene.mount_point.path().to_owned();
+        let quick = std::thread::spawn(move || median_of_look_ups(&path, pin));
+        let sync = if commits { "touch new; sync new &" } else { "" };
+        scene.shell(&format!(
+            "{sync} for i in $(seq {READERS}); do {pin} {read} skip=$((i * 16)) & done; wait",
+        ));
+        let middle = quick.join().unwrap();
+        let most = scene.device.reads.take_most();
+        println!(
+            "{pin:?}, {commits}: {most} reads at once; a look-up beside them takes {middle:?}"
+        );
+        assert_eq!(most, READERS);
+        assert!(middle < Duration::from_millis(150), "{middle:?}");
+        scene.device.read.store(0, Ordering::Relaxed);
+        scene.device.write.store(0, Ordering::Relaxed);
+        scene.end();
+    }
+}
+
+/// Looks up names that the kernel has to ask for, in a directory that is in memory.
+fn median_of_look_ups(dir: &Path, pin: &str) -> Duration {
+    std::thread::sleep(Duration::from_millis(100));
+    let waits = (0..10).map(|n| {
+        let begun = Instant::now();
+        let mut look = Command::new("timeout");
+        look.args(["-s", "KILL", "20"]).args(pin.split_whitespace());
+        let look = look.args(["test", "!", "-e"]).arg(dir.join(format!("other{n}")));
+        assert!(look.status().unwrap().success());
+        begun.elapsed()
     });
-    scene.shell(&format!(
-        "for i in $(seq {READERS}); do dd if=big of=/dev/null bs=4k skip=$((i * 16)) count=1 iflag=direct status=none & done; wait",
-    ));
-    let middle = quick.join().unwrap();
-    let most = scene.device.reads.take_most();
-    println!("{most} reads at once; a look-up beside them takes {middle:?}");
-    assert_eq!(most, READERS);
-    assert!(middle < Duration::from_millis(150), "{middle:?}");
-    scene.device.read.store(0, Ordering::Relaxed);
-    scene.end();
+    let mut waits: Vec<Duration> = waits.collect();
+    waits.sort();
+    waits[waits.len() / 2]
 }
 
 #[test]
@@ -231,7 +234,6 @@ fn direct_writes_of_one_file_run_in_parallel_unless_it_is_open_cached_or_mapped(
     scene.shell("dd if=/dev/zero of=file bs=1M count=1 conv=fsync status=none");
     scene.shell("head -c 4096 /dev/zero | tr '\\0' W >../page");
     scene.device.write.store(100_000, Ordering::Relaxed);
-    scene.teach("dd if=../page of=file bs=4k oflag=direct conv=notrunc status=none");
     let line = format!(
         "for i in $(seq {WRITERS}); do dd if=../page of=file bs=4k seek=$i oflag=direct conv=notrunc status=none & done; wait",
     );

@@ -1,5 +1,7 @@
 //! A thread that reads requests from /dev/fuse and serves them.
 
+use super::crowd::{Crowd, Wanted};
+use super::look::Look;
 use super::pace::Pace;
 use super::readers::Join;
 use super::shared::{Ended, Last, Shared};
@@ -8,11 +10,15 @@ use crate::protocol::abi::opcode;
 use crate::protocol::{Outbox, Request};
 use crate::service::{Answer, Service};
 use crate::transport::Inbox;
+use lanefs_lanes::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl<S: Service> Shared<'_, S> {
     /// Runs reader `me` until the session is over.
     pub(super) fn work(&self, me: usize) -> Ended {
+        if !self.readers.wait_for_start(me) {
+            return Ok(None);
+        }
         self.readers.runs_as(me, wake::this_thread());
         let ended = self.read_and_answer(me);
         self.readers.runs_as(me, 0);
@@ -21,8 +27,13 @@ impl<S: Service> Shared<'_, S> {
 
     fn read_and_answer(&self, me: usize) -> Ended {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let mut pace = Pace::new();
+        let (mut pace, mut crowd, mut look) = (Pace::new(), Crowd::new(), Look::new());
+        // Then it reads FORGET and INTERRUPT, and no client waits for these.
+        let beside_rings = !self.queues.is_empty() && !self.without_rings.load(Ordering::Acquire);
         loop {
+            if !beside_rings && self.readers.is_alone() {
+                look.look(|| self.channel.has_request());
+            }
             let request = match self.channel.receive(&mut inbox, || self.readers.is_over()) {
                 Ok(Some(request)) if request.header.opcode == opcode::DESTROY => {
                     self.readers.end();
@@ -35,6 +46,10 @@ impl<S: Service> Shared<'_, S> {
                 }
             };
             let (opcode, begun) = (request.header.opcode, Instant::now());
+            let wanted = crowd.saw(request.header.pid);
+            if wanted == Wanted::OneMore {
+                self.readers.grow();
+            }
             let stays = if pace.is_slow(opcode) || self.server.waits_for_kernel(opcode) {
                 self.readers.leave(me);
                 self.answer(request, &mut outbox);
@@ -45,11 +60,14 @@ impl<S: Service> Shared<'_, S> {
                 self.readers.done(me, serving)
             };
             pace.took(opcode, begun.elapsed());
-            if stays {
-                continue;
-            }
-            match self.readers.join(me) {
-                Join::Reader => {}
+            let next = match wanted {
+                _ if !stays => self.readers.join(me),
+                Wanted::OneFewer => self.readers.shrink(me),
+                Wanted::AsMany | Wanted::OneMore => continue,
+            };
+            match next {
+                Join::Reader => continue,
+                Join::Called => {}
                 Join::End => return Ok(None),
                 Join::Idle => {
                     (inbox, outbox) = (Inbox::new(), Outbox::new());
@@ -58,6 +76,7 @@ impl<S: Service> Shared<'_, S> {
                     }
                 }
             }
+            crowd = Crowd::new();
         }
     }
 

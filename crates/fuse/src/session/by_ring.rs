@@ -1,39 +1,48 @@
-//! Serves requests on one thread for each ring, bound to the processor of its queue.
+//! Serves requests by io_uring: each thread has a ring with one entry, and serves the request that
+//! the kernel puts into it.
 //!
-//! The thread serves requests that are expected to be quick, and gives the others to the
-//! [`Workers`], which put each served entry into the ring's mailbox. If a ring's thread terminates
-//! for any reason, the session ends: otherwise requests on its ring would wait for ever.
+//! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
+//! replied last, so with one client the same thread serves all. A thread that waits for the device
+//! holds up no other request as long as another thread of its queue waits for requests. So a thread
+//! that finds fewer waiting than the reserve starts another, before it serves its request; and the
+//! watch does if a queue stands still.
 //!
-//! [`Workers`]: super::workers::Workers
+//! Threads are never taken away: the kernel has no way to take an entry out of a queue. If a thread
+//! terminates for any reason, the session ends: otherwise its queue might have no entry.
 
-use super::pace::Pace;
-use super::processors::{Processors, bind, unbind};
-use super::shared::{Ended, Job, Last, Shared};
+use super::processors::{Processors, bind};
+use super::queues::{Queue, RESERVE, Seen, Waiting};
+use super::shared::{Ended, Last, Shared};
 use super::wake;
-use super::workers::{self, Threads};
 use crate::protocol::abi::opcode;
 use crate::protocol::{Errno, Outbox};
 use crate::service::{Answer, Service};
-use crate::transport::{Answered, Entry, Event, Ring, ring};
+use crate::transport::{Entry, Event, Ring, ring};
+use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::unscheduled::mpsc;
 use rustix::fd::AsFd;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{self, Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::{self, Scope};
+use std::time::Duration;
 
-/// The entries of all queues together, if each queue gets more than [`FEWEST`].
-const ENTRIES: usize = 1024;
+/// The threads of all queues together, if each queue gets more than [`FEWEST_MOST`].
+const ALL: usize = 1024;
 /// The most requests of one processor that may be under way; further ones wait in the kernel's
 /// queue.
 const MOST: usize = 64;
-const FEWEST: usize = 16;
+const FEWEST_MOST: usize = 16;
 /// The time after which an idle ring returns the memory of bulk data.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Each ring with the processor to which its thread is bound.
-pub type Rings = Vec<(u16, Ring)>;
+/// The queues of a session, and their first rings.
+#[derive(Default)]
+pub struct Rings {
+    pub queues: Vec<Padded<Queue>>,
+    /// Each with the place of its queue in `queues`.
+    pub rings: Vec<(usize, Ring)>,
+}
 
 /// Creates rings for this machine; returns them and the number of their queues.
 ///
@@ -41,18 +50,28 @@ pub type Rings = Vec<(u16, Ring)>;
 /// The host has no io_uring for this process, or no memory.
 pub fn make() -> io::Result<(Rings, usize)> {
     let processors = Processors::here()?;
-    let queues = processors.queues();
-    let entries = (ENTRIES / queues.len().max(1)).clamp(FEWEST, MOST);
-    let with_ring = |own: &Vec<u16>| match own.first() {
-        Some(processor) => Ok((*processor, Ring::new(own, entries)?)),
-        None => Err(io::ErrorKind::NotFound.into()),
-    };
-    let rings = queues.iter().map(with_ring).collect::<io::Result<Rings>>()?;
-    if rings.is_empty() {
+    let most = (ALL / processors.online.len().max(1)).clamp(FEWEST_MOST, MOST);
+    let mut made = Rings::default();
+    for number in &processors.online {
+        for _ in 0..RESERVE {
+            made.rings.push((made.queues.len(), Ring::new(&[*number])?));
+        }
+        made.queues.push(Padded(Queue::new(*number, RESERVE, most)));
+    }
+    if made.queues.is_empty() {
         return Err(io::Error::other("no processor is online"));
     }
-    Ok((rings, usize::from(processors.possible)))
+    // Each needs an entry. No client runs there, so one thread serves all.
+    let absent = processors.absent();
+    if let Some(first) = absent.first() {
+        made.rings.push((made.queues.len(), Ring::new(&absent)?));
+        made.queues.push(Padded(Queue::new(*first, absent.len(), absent.len())));
+    }
+    Ok((made, usize::from(processors.possible)))
 }
+
+/// Where a new thread reports whether the kernel took its entries.
+type Tell = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
     /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if the
@@ -63,146 +82,184 @@ impl<S: Service> Shared<'_, S> {
     pub(super) fn start_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        rings: Rings,
-        threads: &mut Vec<ScopedJoinHandle<'scope, Ended>>,
+        rings: Vec<(usize, Ring)>,
     ) -> io::Result<bool> {
         let (tell, told) = mpsc::channel();
-        let mut all = (0..workers::FEWEST).all(|_| self.start_worker(scope).is_ok());
-        for (me, (processor, ring)) in rings.into_iter().enumerate() {
-            if !all {
+        let wanted = rings.len();
+        for (queue, ring) in rings {
+            if self.start_ring(scope, queue, ring, Some(tell.clone())).is_err() {
                 break;
             }
-            let tell = tell.clone();
-            let thread = thread::Builder::new().name(format!("fuse-ring-{processor}"));
-            let body = move || self.serve_ring(scope, me, processor, ring, tell);
-            all = thread.spawn_scoped(scope, body).map(|thread| threads.push(thread)).is_ok();
         }
         drop(tell);
         // A thread that panicked sends nothing.
         let told: Vec<io::Result<bool>> = told.iter().collect();
-        all &= told.len() == self.mailboxes.len();
+        let mut all = told.len() == wanted;
         for registered in told {
             all &= registered?;
         }
         if !all {
             self.without_rings.store(true, Ordering::Release);
-            self.workers.end();
-            self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
             ring::refuse(self.channel.as_fd())?;
+            self.interrupt_rings();
         }
         Ok(all)
     }
 
-    fn start_worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> io::Result<()> {
-        let worker = thread::Builder::new().name("fuse-slow".into());
-        let body = || {
-            if catch_unwind(AssertUnwindSafe(|| self.serve_slow())).is_err() {
-                self.worker_panicked.store(true, Ordering::Release);
-                self.readers.end();
+    fn start_ring<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: usize,
+        ring: Ring,
+        tell: Option<Tell>,
+    ) -> io::Result<()> {
+        let thread =
+            thread::Builder::new().name(format!("fuse-ring-{}", self.queues[queue].number));
+        thread.spawn_scoped(scope, move || self.run_ring(scope, queue, ring, tell)).map(|_| ())
+    }
+
+    /// Starts another thread of a queue; returns false if that is not possible.
+    fn start_another<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queue: usize) -> bool {
+        if !self.queues[queue].add_thread() {
+            return false;
+        }
+        let ring = Ring::new(&[self.queues[queue].number]);
+        let started = ring.and_then(|ring| self.start_ring(scope, queue, ring, None)).is_ok();
+        if !started {
+            self.queues[queue].not_started();
+        }
+        started
+    }
+
+    /// Starts threads of queues that stand still; returns whether requests came since the last
+    /// look.
+    pub(super) fn look_at_rings<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        seen: &mut [Seen],
+    ) -> bool {
+        let mut busy = false;
+        for ((at, queue), seen) in self.queues.iter().enumerate().zip(seen) {
+            let (was_busy, more) = queue.look(seen);
+            busy |= was_busy;
+            let _ = (0..more).all(|_| self.start_another(scope, at));
+        }
+        busy
+    }
+
+    /// Makes the threads of rings terminate, once the session is over or has no rings.
+    pub(super) fn interrupt_rings(&self) {
+        loop {
+            let running = self.ring_threads.lock().clone();
+            if running.is_empty() {
+                return;
             }
-        };
-        worker.spawn_scoped(scope, body).map(|_| ())
+            wake::interrupt(running.into_iter());
+            // Repeated: a thread that is about to wait misses a signal.
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn must_end(&self) -> bool {
+        self.without_rings.load(Ordering::Acquire) || self.readers.is_over()
+    }
+
+    fn run_ring<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: usize,
+        ring: Ring,
+        tell: Option<Tell>,
+    ) {
+        let me = wake::this_thread();
+        self.ring_threads.lock().push(me);
+        let work = AssertUnwindSafe(|| self.register_and_serve(scope, queue, ring, tell));
+        let panicked = |_| Err(io::Error::other("a serving thread panicked"));
+        let ended = catch_unwind(work).unwrap_or_else(panicked);
+        let ends_session = !self.without_rings.load(Ordering::Acquire);
+        self.ring_ends.lock().push(ended);
+        if ends_session {
+            self.readers.end();
+        }
+        self.ring_threads.lock().retain(|thread| *thread != me);
+    }
+
+    fn register_and_serve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: usize,
+        mut ring: Ring,
+        tell: Option<Tell>,
+    ) -> Ended {
+        bind(self.queues[queue].number);
+        let registered = ring.register(self.channel.as_fd());
+        match tell {
+            Some(tell) => {
+                let is_registered = matches!(registered, Ok(true));
+                let _ = tell.send(registered);
+                // The main thread waits until every thread has sent a result or dropped its
+                // sender, and decides whether the session ends.
+                drop(tell);
+                if !is_registered {
+                    return self.wait_for_the_end();
+                }
+            }
+            None if !registered? => return Err(io::Error::other("the kernel refused an entry")),
+            None => {}
+        }
+        self.serve_ring(scope, queue, ring)
+    }
+
+    fn wait_for_the_end(&self) -> Ended {
+        while !self.must_end() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(None)
     }
 
     fn serve_ring<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        me: usize,
-        processor: u16,
-        mut ring: Ring,
-        tell: mpsc::Sender<io::Result<bool>>,
-    ) -> Ended {
-        let end = EndOf(self);
-        bind(processor);
-        let registered = ring.register(self.channel.as_fd());
-        let is_registered = matches!(registered, Ok(true));
-        let _ = tell.send(registered);
-        // The main thread waits until every thread has sent a result or dropped its sender.
-        drop(tell);
-        if !is_registered {
-            // The main thread decides whether the session ends.
-            std::mem::forget(end);
-            return Ok(None);
-        }
-        self.serve_events(scope, me, ring)
-    }
-
-    fn serve_events<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        me: usize,
+        at: usize,
         mut ring: Ring,
     ) -> Ended {
-        let (mut pace, mut beside) = (Pace::new(), Outbox::new());
+        let (queue, mut beside) = (&*self.queues[at], Outbox::new());
         let mut warm = false;
         loop {
             while let Some(event) = ring.next()? {
                 let mut entry = match event {
                     Event::Request(entry) => entry,
-                    Event::Bell => {
-                        while let Some(answered) = self.mailboxes[me].take() {
-                            self.readers.ring_serves(me);
-                            pace.took(answered.opcode, answered.took);
-                            ring.commit(answered.entry)?;
-                        }
-                        if self.without_rings.load(Ordering::Acquire) || self.readers.is_over() {
-                            return Ok(None);
-                        }
-                        continue;
-                    }
                     Event::Gone(error) => return unmounted(error),
                 };
                 warm = true;
-                self.readers.ring_serves(me);
+                let waiting = queue.takes();
+                self.readers.tell_watch();
                 let opcode = entry.request_header().opcode;
                 if opcode == opcode::DESTROY {
                     return Ok(Some(Last::Ring(entry)));
                 }
-                if pace.is_slow(opcode) || self.server.waits_for_kernel(opcode) {
-                    self.give(scope, Job { entry, ring: me });
-                    continue;
+                let started = waiting != Waiting::Enough && self.start_another(scope, at);
+                let is_alone = waiting == Waiting::None && !started;
+                if is_alone && self.server.waits_for_kernel(opcode) {
+                    // No thread would serve the requests that it waits for.
+                    entry.finish(&beside, Some(Errno::BUSY));
+                } else {
+                    self.answer_entry(&mut entry, &mut beside);
                 }
-                let time = self.answer_entry(&mut entry, &mut beside, pace.is_suspect(opcode));
-                pace.took(opcode, time);
                 ring.commit(entry)?;
+                queue.waits();
             }
             if !ring.wait(warm.then_some(IDLE))? {
                 ring.give_back();
                 warm = false;
             }
-        }
-    }
-
-    fn give<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, job: Job) {
-        if self.workers.give(job) == Threads::OneMore && self.start_worker(scope).is_err() {
-            self.workers.not_started();
-        }
-    }
-
-    fn serve_slow(&self) {
-        if let Some(allowed) = &self.allowed {
-            unbind(allowed);
-        }
-        let mut beside = Outbox::new();
-        while let Some(Job { mut entry, ring }) = self.workers.next() {
-            let opcode = entry.request_header().opcode;
-            let took = self.answer_entry(&mut entry, &mut beside, true);
-            if let Some(mailbox) = self.mailboxes.get(ring) {
-                mailbox.put(Answered { entry, opcode, took });
+            if !ring.has_event() && self.must_end() {
+                return Ok(None);
             }
         }
     }
 
-    /// Serves a request and returns its service time. With `looks_closely` the time is zero if the
-    /// thread never slept: a thread that lost its processor to another thread was not slow, and
-    /// giving its requests to a worker would cost two wake-ups for each.
-    fn answer_entry(
-        &self,
-        entry: &mut Entry,
-        beside: &mut Outbox,
-        looks_closely: bool,
-    ) -> Duration {
-        let (slept, begun) = (looks_closely.then(wake::times_slept), Instant::now());
+    fn answer_entry(&self, entry: &mut Entry, beside: &mut Outbox) {
         let answer = match entry.request(beside) {
             Some((request, outbox)) => self.server.serve(request, outbox, self.channel),
             None => Err(Errno::INVAL),
@@ -215,9 +272,6 @@ impl<S: Service> Shared<'_, S> {
             Err(error) => Some(error),
         };
         entry.finish(beside, error);
-        let took = begun.elapsed();
-        let stayed_awake = slept.is_some_and(|before| before == wake::times_slept());
-        if stayed_awake { Duration::ZERO } else { took }
     }
 }
 
@@ -228,16 +282,5 @@ fn unmounted(error: rustix::io::Errno) -> Ended {
     match error {
         Os::NOTCONN | Os::CONNABORTED | Os::NODEV | Os::CANCELED => Ok(None),
         error => Err(error.into()),
-    }
-}
-
-/// Ends the session when the thread that owns this value returns or panics.
-struct EndOf<'a, 'b, S>(&'a Shared<'b, S>);
-
-impl<S> Drop for EndOf<'_, '_, S> {
-    fn drop(&mut self) {
-        if !self.0.without_rings.load(Ordering::Acquire) {
-            self.0.readers.end();
-        }
     }
 }

@@ -2,31 +2,34 @@
 //!
 //! On type `fuseblk` the last request is DESTROY, and umount(2) waits for its reply. The thread
 //! that receives it does not reply, and ends the session. Other threads wait in read(2), which only
-//! a signal interrupts, or at a ring that has a bell. When all threads have terminated, the caller
+//! a signal interrupts, or at a ring, where a signal does too. When all threads have terminated, the caller
 //! closes the file system and then drops the [`Farewell`], which sends the reply.
 
 mod by_read;
 mod by_ring;
+mod crowd;
+mod look;
 mod pace;
 mod processors;
+mod queues;
 mod readers;
 mod shared;
 mod wake;
-mod workers;
 
 use crate::protocol::abi::opcode;
 use crate::protocol::{Errno, Offer, Outbox, Transport};
 use crate::service::Service;
-use crate::transport::{ByRead, Carried, Channel, Inbox, ring};
+use crate::transport::{ByRead, Carried, Channel, Inbox, Ring, ring};
 use by_ring::Rings;
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use readers::Readers;
+use lanefs_lanes::sync::atomic::AtomicBool;
+use lanefs_lanes::{Mutex, Rank};
+use queues::Seen;
+use readers::{FEWEST_THREADS, Readers};
 use rustix::fd::{AsFd, OwnedFd};
 use shared::{Ended, Last, Shared};
 use std::io;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use workers::Workers;
 
 /// A connection after the handshake.
 pub struct Session<S> {
@@ -36,9 +39,9 @@ pub struct Session<S> {
     carried: Carried,
 }
 
-/// Returns the number of readers of a session without rings.
-fn readers_alone() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).max(2)
+/// Returns the most readers of a session without rings.
+fn most_readers() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).max(FEWEST_THREADS)
 }
 
 impl<S: Service> Session<S> {
@@ -70,7 +73,7 @@ impl<S: Service> Session<S> {
             // Before the reply to INIT: after it the kernel holds requests back until the rings are
             // registered.
             let (rings, carried) = choose(wishes.transport, &offer);
-            server.agreed(offer.accept(wishes, !rings.is_empty(), &mut outbox));
+            server.agreed(offer.accept(wishes, !rings.rings.is_empty(), &mut outbox));
             channel.reply(unique, &mut outbox, None);
             return Ok(Session { server, channel, rings, carried });
         }
@@ -90,22 +93,21 @@ impl<S: Service> Session<S> {
     /// is dropped.
     pub fn run(self) -> (S, io::Result<()>, Farewell) {
         let Session { server, channel, rings, carried } = self;
-        let (alone, with_rings) = (readers_alone(), !rings.is_empty());
-        let readers = if with_rings {
-            // One reader for FORGET and INTERRUPT.
-            Readers::new(1).beside_rings(rings.len(), alone)
+        let Rings { queues, rings } = rings;
+        let readers = if rings.is_empty() {
+            Readers::new(FEWEST_THREADS, most_readers())
         } else {
-            Readers::new(alone)
+            // One reader for FORGET and INTERRUPT.
+            Readers::new(1, 1).with_room(most_readers())
         };
         let shared = Shared {
             server: &server,
             channel: &channel,
             readers,
-            workers: Workers::new(),
-            mailboxes: rings.iter().map(|(_, ring)| ring.mailbox()).collect(),
+            queues,
+            ring_threads: Mutex::new(Rank::Bucket, Vec::new()),
+            ring_ends: Mutex::new(Rank::Bucket, Vec::new()),
             without_rings: AtomicBool::new(false),
-            worker_panicked: AtomicBool::new(false),
-            allowed: rustix::thread::sched_getaffinity(None).ok(),
         };
         let outcome = thread::scope(|scope| shared.serve(scope, rings, carried));
         let (outcome, last) = match outcome {
@@ -118,7 +120,7 @@ impl<S: Service> Session<S> {
 
 /// Creates the rings, if requests are to come by them, and returns the transport.
 fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
-    let by_read = |why| (Rings::new(), Carried::ByRead(why));
+    let by_read = |why| (Rings::default(), Carried::ByRead(why));
     match wanted {
         Transport::Read => by_read(ByRead::Wanted),
         _ if !offer.has_ring() => by_read(ByRead::NotOffered),
@@ -134,7 +136,7 @@ impl<S: Service> Shared<'_, S> {
     fn serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        rings: Rings,
+        rings: Vec<(usize, Ring)>,
         mut carried: Carried,
     ) -> Ended {
         let pauses = thread::Builder::new().name("fuse-pause".into());
@@ -146,11 +148,11 @@ impl<S: Service> Shared<'_, S> {
         });
         let mut threads = Vec::new();
         if !rings.is_empty() {
-            match self.start_rings(scope, rings, &mut threads) {
+            match self.start_rings(scope, rings) {
                 Ok(true) => {}
                 Ok(false) => {
                     carried = Carried::ByRead(ByRead::Refused("by the kernel".into()));
-                    self.readers.enlarge(readers_alone() - 1);
+                    self.readers.enlarge(FEWEST_THREADS, most_readers());
                 }
                 Err(error) => {
                     let _ = self.end(threads);
@@ -159,16 +161,16 @@ impl<S: Service> Shared<'_, S> {
             }
         }
         self.server.carried(&carried);
-        let before = threads.len();
-        self.readers.watch(|n| {
+        let start = |n| {
             let reader = thread::Builder::new().name(format!("fuse-{n}"));
             let reader = reader.spawn_scoped(scope, move || self.work(n));
             reader.map(|reader| threads.push(reader)).is_ok()
-        });
-        let none = threads.len() == before;
+        };
+        let mut seen = vec![Seen::default(); self.queues.len()];
+        let enough = self.readers.watch(start, || self.look_at_rings(scope, &mut seen));
         let ended = self.end(threads);
-        if none {
-            return Err(io::Error::other("no threads to serve with"));
+        if !enough {
+            return Err(io::Error::other("the host starts too few threads to serve with"));
         }
         ended
     }
@@ -176,8 +178,7 @@ impl<S: Service> Shared<'_, S> {
     /// Makes all threads terminate, and returns the last request or the first error.
     fn end(&self, threads: Vec<ScopedJoinHandle<'_, Ended>>) -> Ended {
         self.readers.end();
-        self.workers.end();
-        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        self.interrupt_rings();
         while !threads.iter().all(ScopedJoinHandle::is_finished) {
             // Repeated: a thread that is about to call read(2) misses a signal.
             wake::interrupt(self.readers.running());
@@ -187,9 +188,7 @@ impl<S: Service> Shared<'_, S> {
         let panicked = |_| Err(io::Error::other("a serving thread panicked"));
         let join = |thread: ScopedJoinHandle<'_, Ended>| thread.join().unwrap_or_else(panicked);
         let mut ended: Vec<Ended> = threads.into_iter().map(join).collect();
-        if self.worker_panicked.load(Ordering::Acquire) {
-            ended.push(Err(io::Error::other("a serving thread panicked")));
-        }
+        ended.append(&mut self.ring_ends.lock());
         ended.into_iter().try_fold(None, |last: Option<Last>, ended| Ok(last.or(ended?)))
     }
 }

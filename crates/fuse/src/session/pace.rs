@@ -31,12 +31,6 @@ impl Pace {
         self.seen[opcode as usize % KINDS] >= EXPECTED
     }
 
-    /// Returns whether a request of this kind was slow recently, even if the next is expected to be
-    /// quick.
-    pub fn is_suspect(&self, opcode: u32) -> bool {
-        self.seen[opcode as usize % KINDS] > 0
-    }
-
     /// Records the service time of a request of this kind.
     pub fn took(&mut self, opcode: u32, time: Duration) {
         let seen = &mut self.seen[opcode as usize % KINDS];
@@ -54,9 +48,8 @@ mod tests {
         let mut pace = Pace::new();
         assert!(pace.is_slow(read) && pace.is_slow(u32::MAX), "nothing is known yet");
         (0..64).for_each(|_| pace.took(read, quick));
-        assert!(!pace.is_slow(read) && !pace.is_suspect(read));
+        assert!(!pace.is_slow(read));
         pace.took(read, slow);
-        assert!(pace.is_suspect(read));
         assert!(!pace.is_slow(read), "one alone");
         (0..8).for_each(|_| pace.took(read, quick));
         pace.took(read, slow);

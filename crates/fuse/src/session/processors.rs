@@ -25,18 +25,9 @@ impl Processors {
         Ok(Processors { possible, online })
     }
 
-    /// Returns for each online processor its queue, and a share of the queues of offline
-    /// processors.
-    pub fn queues(&self) -> Vec<Vec<u16>> {
-        let mut queues: Vec<Vec<u16>> = self.online.iter().map(|n| vec![*n]).collect();
-        let absent = (0..self.possible).filter(|n| !self.online.contains(n));
-        let threads = queues.len();
-        for (at, queue) in absent.enumerate() {
-            if let Some(own) = queues.get_mut(at % threads.max(1)) {
-                own.push(queue);
-            }
-        }
-        queues
+    /// Returns the numbers of the processors that are not online: they have queues too.
+    pub fn absent(&self) -> Vec<u16> {
+        (0..self.possible).filter(|n| !self.online.contains(n)).collect()
     }
 }
 
@@ -60,11 +51,6 @@ pub fn bind(processor: u16) {
     }
 }
 
-/// Lets the calling thread, which a bound thread may have started, run on the processors `allowed`.
-pub fn unbind(allowed: &rustix::thread::CpuSet) {
-    let _ = rustix::thread::sched_setaffinity(None, allowed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,11 +63,10 @@ mod tests {
     }
 
     #[test]
-    fn queues_of_absent_processors_are_shared_out() {
-        let processors = Processors { possible: 6, online: vec![0, 2] };
-        assert_eq!(processors.queues(), [vec![0, 1, 4], vec![2, 3, 5]]);
+    fn each_possible_processor_is_online_or_absent() {
+        assert_eq!(Processors { possible: 6, online: vec![0, 2] }.absent(), [1, 3, 4, 5]);
         let here = Processors::here().unwrap();
-        let mut all: Vec<u16> = here.queues().concat();
+        let mut all = [here.online.clone(), here.absent()].concat();
         all.sort_unstable();
         assert_eq!(all, (0..here.possible).collect::<Vec<_>>());
     }

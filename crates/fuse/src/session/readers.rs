@@ -1,5 +1,9 @@
-//! Manages the threads that read requests: a few, each of which serves the request that it read,
-//! and one more for each thread that waits for the device.
+//! Manages the threads that read requests: as many as there are clients, up to a maximum, each of
+//! which serves the request that it read, and one more for each thread that waits for the device.
+//!
+//! How many readers are wanted is learned ([`super::crowd`]): each reader sees whose requests come.
+//! With one client, one thread reads. A second one would be woken for every other request, on a
+//! processor where the client is not.
 //!
 //! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
 //! slow, the thread *leaves* the readers; if too few remain, a parked thread is woken or a new one
@@ -10,7 +14,7 @@
 //! *Locking*: `spares` is a leaf, taken to wake or park threads, never held while serving.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
+use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
 /// The most threads beyond the readers, and so the most requests that may wait for the device at
@@ -19,6 +23,9 @@ pub const WAITING: usize = 64;
 /// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
 /// served.
 const FEWEST: usize = 1;
+/// The fewest threads without rings. With one, a search for holes would wait for ever: the kernel
+/// first writes a file's dirty pages, and another thread must serve that.
+pub const FEWEST_THREADS: usize = 2;
 /// The time that a request expected to be quick may take before another thread is woken or started.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The number of looks without any request after which the session counts as paused: 40 ms.
@@ -30,8 +37,8 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// The threads of a session.
 pub struct Readers {
-    /// The number of threads that read, or serve a quick request. Changes around slow requests
-    /// only.
+    /// The number of threads that read, or serve a quick request. Changes around slow requests,
+    /// and with the number of clients.
     ready: Padded<AtomicUsize>,
     /// Whether the watch waits for the next request. Changes rarely.
     watch_sleeps: Padded<AtomicBool>,
@@ -39,11 +46,11 @@ pub struct Readers {
     wake_watch: Condvar,
     pause: Condvar,
     posts: Vec<Padded<Post>>,
-    /// For each ring, a number that grows with its requests.
-    rings: Vec<Padded<AtomicU64>>,
-    /// The number of readers from which a thread parks after a slow request. Changes at the start
-    /// only.
-    enough: AtomicUsize,
+    /// The number of readers from which a thread parks after a slow request. Changes with the
+    /// number of clients.
+    enough: Padded<AtomicUsize>,
+    /// The most readers that are wanted. Changes at the start only.
+    most: AtomicUsize,
 }
 
 /// State that one thread shares with the watch.
@@ -61,6 +68,8 @@ struct Post {
 #[derive(Debug)]
 struct Spares {
     ended: bool,
+    /// All threads of the start are there, and may read.
+    begun: bool,
     /// Requests have paused, and the service has not been called for that yet.
     paused: bool,
     /// The parked threads; the last to park is at the end, since its buffers are the warmest in
@@ -75,8 +84,10 @@ struct Spares {
 /// The next step of a parked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// The thread reads requests.
+    /// The thread goes on reading requests.
     Reader,
+    /// The thread was parked, and reads requests again.
+    Called,
     /// The thread returns its buffers and parks again.
     Idle,
     /// The thread terminates: no more requests will come.
@@ -84,11 +95,19 @@ pub enum Join {
 }
 
 impl Readers {
-    /// Creates the state of `enough` readers, which are not started yet.
-    pub fn new(enough: usize) -> Readers {
-        let parked = Vec::with_capacity(enough + WAITING);
-        let spares =
-            Spares { ended: false, paused: false, parked, to_start: enough, allowed: WAITING };
+    /// Creates the state of `enough` readers, which are not started yet, and of which there may be
+    /// `most`.
+    pub fn new(enough: usize, most: usize) -> Readers {
+        let most = most.max(enough);
+        let parked = Vec::with_capacity(most + WAITING);
+        let spares = Spares {
+            ended: false,
+            begun: false,
+            paused: false,
+            parked,
+            to_start: enough,
+            allowed: most - enough + WAITING,
+        };
         Readers {
             ready: Padded(AtomicUsize::new(enough)),
             watch_sleeps: Padded::default(),
@@ -96,35 +115,74 @@ impl Readers {
             spares: Mutex::new(Rank::Bucket, spares),
             wake_watch: Condvar::new(),
             pause: Condvar::new(),
-            posts: (0..enough + WAITING).map(|_| Padded::default()).collect(),
-            rings: Vec::new(),
-            enough: AtomicUsize::new(enough),
+            posts: (0..most + WAITING).map(|_| Padded::default()).collect(),
+            enough: Padded(AtomicUsize::new(enough)),
+            most: AtomicUsize::new(most),
         }
     }
 
-    /// Adds `rings` rings, whose requests count for the pauses. [`Readers::enlarge`] may add
-    /// `later` readers.
+    /// Adds room for the readers that [`Readers::enlarge`] may add.
     #[must_use]
-    pub fn beside_rings(mut self, rings: usize, later: usize) -> Readers {
-        self.rings = (0..rings).map(|_| Padded::default()).collect();
+    pub fn with_room(mut self, later: usize) -> Readers {
         self.posts.extend((0..later).map(|_| Padded::default()));
         self
     }
 
-    /// Adds `more` readers.
-    pub fn enlarge(&self, more: usize) {
+    /// Replaces the number of readers and the most, before [`Readers::watch`] starts any.
+    pub fn enlarge(&self, enough: usize, most: usize) {
         let mut spares = self.spares.lock();
-        spares.to_start += more;
-        self.ready.fetch_add(more, Ordering::AcqRel);
-        self.enough.fetch_add(more, Ordering::Relaxed);
-        self.wake_watch.notify_one();
+        spares.to_start = enough;
+        spares.allowed += most - enough;
+        self.ready.store(enough, Ordering::Release);
+        self.enough.store(enough, Ordering::Relaxed);
+        self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Records that a ring's thread has a request.
-    pub fn ring_serves(&self, ring: usize) {
-        let Some(served) = self.rings.get(ring) else { return };
-        served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.tell_watch();
+    /// Waits until all threads of the start are there; returns false if the session ended.
+    pub fn wait_for_start(&self, me: usize) -> bool {
+        let mut spares = self.spares.lock();
+        while !spares.ended && !spares.begun {
+            self.posts[me].parked.wait(&mut spares);
+        }
+        !spares.ended
+    }
+
+    /// Returns whether the calling reader is the only one.
+    pub fn is_alone(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) <= FEWEST
+    }
+
+    /// Adds a reader, since requests of several clients come.
+    pub fn grow(&self) {
+        if self.enough.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut spares = self.spares.lock();
+        let enough = self.enough.load(Ordering::Relaxed);
+        if enough < self.most.load(Ordering::Relaxed) {
+            self.enough.store(enough + 1, Ordering::Relaxed);
+            if self.ready.load(Ordering::Acquire) <= enough {
+                self.call_another(&mut spares);
+            }
+        }
+    }
+
+    /// Makes one reader fewer, since thread `me` sees requests of one client only. Returns what the
+    /// thread does next.
+    pub fn shrink(&self, me: usize) -> Join {
+        if self.enough.load(Ordering::Relaxed) <= FEWEST {
+            return Join::Reader;
+        }
+        let spares = self.spares.lock();
+        let enough = self.enough.load(Ordering::Relaxed);
+        if enough <= FEWEST {
+            return Join::Reader;
+        }
+        self.enough.store(enough - 1, Ordering::Relaxed);
+        if self.ready.load(Ordering::Acquire) < enough {
+            return Join::Reader;
+        }
+        self.stand_back(me, spares)
     }
 
     /// Records that thread `me` starts a request expected to be quick; returns the argument for
@@ -141,7 +199,8 @@ impl Readers {
         serving
     }
 
-    fn tell_watch(&self) {
+    /// Wakes the watch if it sleeps. The caller has recorded a request.
+    pub fn tell_watch(&self) {
         // Pairs with the fence in `watch`: either the watch sees this request, or this thread sees
         // that the watch sleeps.
         fence(Ordering::SeqCst);
@@ -186,7 +245,11 @@ impl Readers {
         if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough.load(Ordering::Relaxed) {
             return Join::Reader;
         }
-        let mut spares = self.spares.lock();
+        self.stand_back(me, self.spares.lock())
+    }
+
+    /// Parks thread `me`, unless no other reads.
+    fn stand_back(&self, me: usize, mut spares: MutexGuard<'_, Spares>) -> Join {
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
             // Other threads have left meanwhile.
             self.ready.fetch_add(1, Ordering::AcqRel);
@@ -207,7 +270,7 @@ impl Readers {
                 return Join::Idle;
             }
         }
-        if spares.ended { Join::End } else { Join::Reader }
+        if spares.ended { Join::End } else { Join::Called }
     }
 
     /// Ends the session: no more requests will come.
@@ -249,19 +312,30 @@ impl Readers {
 
     /// Runs the watch: starts threads as needed, and wakes or starts one for each thread that
     /// serves one request for too long. `start` gets the number of a thread, and returns false if
-    /// the host cannot start another. Returns when the session ends, or if no thread can be
-    /// started.
-    pub fn watch(&self, mut start: impl FnMut(usize) -> bool) {
+    /// the host cannot start another. `look_at_rings` looks at the queues of rings in the same way,
+    /// and returns whether requests came. Returns true when the session ends, false at once if too few
+    /// threads can be started.
+    pub fn watch(
+        &self,
+        mut start: impl FnMut(usize) -> bool,
+        mut look_at_rings: impl FnMut() -> bool,
+    ) -> bool {
         let mut seen = Vec::with_capacity(self.posts.len());
-        let mut seen_rings = vec![0; self.rings.len()];
         let mut quiet = 0;
         let mut spares = self.spares.lock();
+        let needed = spares.to_start.min(FEWEST_THREADS);
         while !spares.ended {
             self.start_threads(&mut spares, &mut seen, &mut start);
-            if seen.is_empty() {
-                return;
+            if !spares.begun {
+                if seen.len() < needed {
+                    return false;
+                }
+                spares.begun = true;
+                self.posts.iter().for_each(|post| {
+                    post.parked.notify_one();
+                });
             }
-            let busy = self.look(&mut seen, &mut spares) | self.look_at_rings(&mut seen_rings);
+            let busy = self.look(&mut seen, &mut spares) | look_at_rings();
             quiet = if busy { 0 } else { quiet + 1 };
             if spares.to_start > 0 {
                 continue;
@@ -278,12 +352,13 @@ impl Readers {
             fence(Ordering::SeqCst);
             let mut now = self.posts.iter().map(|post| post.serving.load(Ordering::Relaxed));
             let none_read = seen.iter().all(|seen| now.next() == Some(*seen));
-            if none_read && !self.look_at_rings(&mut seen_rings) {
+            if none_read && !look_at_rings() {
                 self.wake_watch.wait(&mut spares);
             }
             self.watch_sleeps.store(false, Ordering::Relaxed);
             quiet = 0;
         }
+        true
     }
 
     /// Starts the threads in `to_start`; `seen` has an entry for each thread.
@@ -303,16 +378,6 @@ impl Readers {
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }
         }
-    }
-
-    /// Returns whether requests came on rings since the last look.
-    fn look_at_rings(&self, seen: &mut [u64]) -> bool {
-        let mut busy = false;
-        for (served, seen) in self.rings.iter().zip(seen) {
-            let before = std::mem::replace(seen, served.load(Ordering::Relaxed));
-            busy |= before != *seen;
-        }
-        busy
     }
 
     /// Makes threads leave that serve the same request as at the last look. Returns whether there

@@ -1,11 +1,10 @@
 //! State that the threads of a session share.
 
+use super::queues::Queue;
 use super::readers::Readers;
-use super::workers::Workers;
-use crate::transport::{Channel, Entry, Mailbox};
-use lanefs_lanes::sync::Arc;
+use crate::transport::{Channel, Entry};
 use lanefs_lanes::sync::atomic::AtomicBool;
-use rustix::thread::CpuSet;
+use lanefs_lanes::{Mutex, Padded};
 use std::io;
 
 /// The request DESTROY, by either transport.
@@ -22,17 +21,13 @@ pub struct Shared<'a, S> {
     pub server: &'a S,
     pub channel: &'a Channel,
     pub readers: Readers,
-    pub workers: Workers<Job>,
-    pub mailboxes: Vec<Arc<Mailbox>>,
+    /// The queues of the rings.
+    pub queues: Vec<Padded<Queue>>,
+    /// The host's ids of the threads of rings. *Locking*: a leaf, taken when one starts or
+    /// terminates.
+    pub ring_threads: Mutex<Vec<u32>>,
+    /// The results of the threads of rings. *Locking*: as `ring_threads`.
+    pub ring_ends: Mutex<Vec<Ended>>,
     /// The kernel refused the rings; all requests come by read(2).
     pub without_rings: AtomicBool,
-    pub worker_panicked: AtomicBool,
-    /// The processors on which threads may run.
-    pub allowed: Option<CpuSet>,
-}
-
-/// A request that is expected to be slow, and its ring.
-pub struct Job {
-    pub entry: Entry,
-    pub ring: usize,
 }

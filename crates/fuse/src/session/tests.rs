@@ -93,8 +93,7 @@ fn rings_that_the_kernel_refuses_give_way_to_reading() {
         let (dir, device, point) = attach();
         let mut session = Session::start(device, Tiny { panics: false }).unwrap();
         assert!(matches!(session.carried(), Carried::ByRing(_)), "{}", session.carried());
-        let rings = queues.iter().map(|own| (0, Ring::new(own, 4).unwrap()));
-        session.rings = rings.collect();
+        session.rings.rings = queues.iter().map(|own| (0, Ring::new(own).unwrap())).collect();
         let server = thread::spawn(move || session.run().1);
         assert!(stat_fs(dir.path()), "{queues:?}");
         point.detach(Busy::Refuse).unwrap();

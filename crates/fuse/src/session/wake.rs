@@ -1,4 +1,4 @@
-//! Host threads: interrupts threads that wait in read(2), and counts how often a thread slept.
+//! Host threads: interrupts threads that wait in read(2) or at a ring.
 
 use lanefs_lanes::sync::unscheduled::Once;
 
@@ -8,16 +8,6 @@ const SIGNAL: i32 = libc::SIGURG;
 /// Returns the host's id of this thread.
 pub fn this_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
-}
-
-/// Returns how often this thread has given up its processor to wait, since its start.
-pub fn times_slept() -> i64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel fills the record; zeros are a valid record too.
-    unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init().ru_nvcsw
-    }
 }
 
 /// Interrupts the system calls in which `threads` of this process wait: they return EINTR.

@@ -3,6 +3,7 @@
 use crate::protocol::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::protocol::{Errno, Outbox, Request};
 use crate::transport::inbox::Inbox;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice};
 use zerocopy::IntoBytes;
@@ -46,6 +47,13 @@ impl Channel {
             }
         };
         Request::new(inbox.filled(len)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Returns whether a request is there to be read, or the connection is closed.
+    pub fn has_request(&self) -> bool {
+        let mut device = [PollFd::new(&self.device, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut device, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Replies to request `unique` with the contents of `outbox`, or with an error. The kernel may

@@ -4,12 +4,10 @@ mod carried;
 mod channel;
 mod entry;
 mod inbox;
-mod mailbox;
 pub mod ring;
 
 pub use carried::{ByRead, Carried};
 pub use channel::Channel;
 pub use entry::Entry;
 pub use inbox::Inbox;
-pub use mailbox::{Answered, Mailbox};
 pub use ring::{Event, Ring};

@@ -11,18 +11,14 @@
 //! has either given the entry to the ring, or taken it out.
 
 use super::entry::Entry;
-use super::mailbox::Mailbox;
 use crate::protocol::abi::{UringCmdReq, uring_cmd};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
-use lanefs_lanes::sync::Arc;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Marks completions of the mailbox's bell; a completion of an entry has the entry's index.
-const BELL: u64 = u64::MAX;
 /// The device in the ring's file table. A plain descriptor would be reference-counted in a cache
 /// line that all threads of the process share.
 const DEVICE: types::Fixed = types::Fixed(0);
@@ -33,8 +29,6 @@ const SQE_LEN: usize = 24;
 pub enum Event {
     /// The entry has a request.
     Request(Entry),
-    /// The mailbox has served requests.
-    Bell,
     /// The kernel returned an entry and will not fill it again.
     Gone(rustix::io::Errno),
 }
@@ -50,39 +44,23 @@ pub struct Ring {
     queues: Vec<u16>,
     /// The events before the kernel had all entries.
     early: Vec<Event>,
-    mailbox: Arc<Mailbox>,
 }
 
 impl Ring {
-    /// Creates a ring with `count` entries for the first of `queues` and one for each other queue.
-    /// It is inactive until [`Ring::register`].
+    /// Creates a ring with an entry for each of `queues`. It is inactive until [`Ring::register`].
     ///
     /// # Errors
     /// The host has no io_uring (for this process), no memory, or no descriptors.
-    pub fn new(queues: &[u16], count: usize) -> io::Result<Ring> {
-        let first = queues.first().into_iter().flat_map(|queue| (0..count).map(|_| *queue));
-        let places = first.chain(queues.iter().skip(1).copied());
-        let make = |queue| Ok(Some(Entry::new(queue)?));
-        let entries = places.map(make).collect::<io::Result<Vec<_>>>()?;
+    pub fn new(queues: &[u16]) -> io::Result<Ring> {
+        let make = |queue: &u16| Ok(Some(Entry::new(*queue)?));
+        let entries = queues.iter().map(make).collect::<io::Result<Vec<_>>>()?;
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_r_disabled()
-            // Each entry is submitted at most once at a time, and so is the poll of the bell.
-            .build(entries.len() as u32 + 1)?;
-        Ok(Ring {
-            ring,
-            entries,
-            free: Vec::new(),
-            queues: queues.to_vec(),
-            early: Vec::new(),
-            mailbox: Arc::new(Mailbox::new()?),
-        })
-    }
-
-    /// Returns the mailbox, in which other threads put served requests.
-    pub fn mailbox(&self) -> Arc<Mailbox> {
-        self.mailbox.clone()
+            // Each entry is submitted at most once at a time.
+            .build(entries.len() as u32)?;
+        Ok(Ring { ring, entries, free: Vec::new(), queues: queues.to_vec(), early: Vec::new() })
     }
 
     /// Gives all entries to the kernel: from now on only the calling thread uses the ring. Returns
@@ -116,8 +94,7 @@ impl Ring {
 
     fn prepare(&mut self, device: BorrowedFd<'_>) -> io::Result<()> {
         self.ring.submitter().register_enable_rings()?;
-        self.ring.submitter().register_files(&[device.as_raw_fd()])?;
-        self.watch_bell()
+        self.ring.submitter().register_files(&[device.as_raw_fd()])
     }
 
     fn has_entry_of(&self, queue: u16) -> bool {
@@ -128,15 +105,9 @@ impl Ring {
         self.entries.iter().flatten().chain(early).any(|entry| entry.queue == queue)
     }
 
-    fn watch_bell(&mut self) -> io::Result<()> {
-        let bell = types::Fd(self.mailbox.bell().as_raw_fd());
-        let sqe = opcode::PollAdd::new(bell, libc::POLLIN as u32).multi(true).build();
-        self.push(&Entry128::from(sqe.user_data(BELL)))
-    }
-
     fn push(&mut self, sqe: &Entry128) -> io::Result<()> {
-        // SAFETY: the SQE refers to the mailbox's descriptor, or to memory of an `Entry` that stays
-        // in `entries` until its completion; both outlive the ring, which is dropped first.
+        // SAFETY: the SQE refers to memory of an `Entry` that stays in `entries` until its
+        // completion, and outlives the ring, which is dropped first.
         let pushed = unsafe { self.ring.submission().push(sqe) };
         pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
     }
@@ -155,44 +126,42 @@ impl Ring {
         self.push(&sqe)
     }
 
-    /// Submits, and waits for an event or for `limit`; returns false if the time ran out.
+    /// Submits, and waits for an event, a signal, or for `limit`; returns false if the time ran
+    /// out.
     ///
     /// # Errors
     /// io_uring failed.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<bool> {
-        loop {
-            let waited = match limit {
-                None => self.ring.submit_and_wait(1),
-                Some(limit) => {
-                    let limit = types::Timespec::from(limit);
-                    let arguments = types::SubmitArgs::new().timespec(&limit);
-                    self.ring.submitter().submit_with_args(1, &arguments)
-                }
-            };
-            match waited {
-                Ok(_) => return Ok(true),
-                Err(error) if error.raw_os_error() == Some(libc::ETIME) => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        let waited = match limit {
+            None => self.ring.submit_and_wait(1),
+            Some(limit) => {
+                let limit = types::Timespec::from(limit);
+                let arguments = types::SubmitArgs::new().timespec(&limit);
+                self.ring.submitter().submit_with_args(1, &arguments)
             }
+        };
+        match waited {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Returns whether there is an event.
+    pub fn has_event(&mut self) -> bool {
+        !self.early.is_empty() || !self.ring.completion().is_empty()
     }
 
     /// Returns the next event.
     ///
     /// # Errors
-    /// The bell cannot be polled any more.
+    /// The kernel completed what was not submitted.
     pub fn next(&mut self) -> io::Result<Option<Event>> {
         if let Some(event) = self.early.pop() {
             return Ok(Some(event));
         }
         let Some(done) = self.ring.completion().next() else { return Ok(None) };
-        if done.user_data() == BELL {
-            if !cqueue::more(done.flags()) {
-                self.watch_bell()?;
-            }
-            return Ok(Some(Event::Bell));
-        }
         let place = done.user_data() as usize;
         let entry = self.entries.get_mut(place).and_then(Option::take);
         let entry = entry.ok_or_else(|| io::Error::other("a completion of no entry"))?;

@@ -7,17 +7,21 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Starts readers and a watch. The receiver gets the numbers of the threads that the watch starts.
 fn watched(enough: usize) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
-    let readers = Arc::new(Readers::new(enough));
+    watched_of(Readers::new(enough, enough))
+}
+
+fn watched_of(readers: Readers) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
+    let readers = Arc::new(readers);
     let (tell, started) = mpsc::channel();
     let watch = std::thread::spawn({
         let readers = readers.clone();
-        move || readers.watch(|n| tell.send(n).is_ok())
+        move || readers.watch(|n| tell.send(n).is_ok(), || false)
     });
     let end = {
         let readers = readers.clone();
         move || {
             readers.end();
-            watch.join().unwrap();
+            assert!(watch.join().unwrap());
         }
     };
     (readers, started, end)
@@ -56,7 +60,7 @@ fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
     }
     readers.leave(0);
     readers.leave(2);
-    assert_eq!(parked.join().unwrap(), Join::Reader, "a parked thread is woken, none started");
+    assert_eq!(parked.join().unwrap(), Join::Called, "a parked thread is woken, none started");
     end();
     assert!(started.recv().is_err());
 }
@@ -134,4 +138,55 @@ fn no_more_threads_are_started_than_may_wait() {
     assert_eq!(readers.ready.load(Ordering::Acquire), 0);
     end();
     assert!(started.recv().is_err());
+}
+
+#[test]
+fn readers_are_as_many_as_wanted_up_to_the_most() {
+    let (readers, started, end) = watched_of(Readers::new(2, 3));
+    (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+    assert!(!readers.is_alone());
+    let parks = |me: usize| {
+        let parked = std::thread::spawn({
+            let readers = readers.clone();
+            move || readers.shrink(me)
+        });
+        while !readers.spares.lock().parked.contains(&me) {
+            std::thread::yield_now();
+        }
+        parked
+    };
+    let first = parks(1);
+    assert!(readers.is_alone());
+    assert_eq!(readers.shrink(0), Join::Reader, "one stays");
+    readers.grow();
+    assert_eq!(first.join().unwrap(), Join::Called, "a parked thread is woken first");
+    readers.grow();
+    assert_eq!(started.recv_timeout(SOON), Ok(2));
+    readers.grow();
+    assert_eq!(readers.ready.load(Ordering::Acquire), 3, "the most");
+    end();
+    assert!(started.recv().is_err());
+}
+
+#[test]
+fn one_thread_alone_serves_nothing() {
+    // A search for holes on it would wait for ever.
+    for can_start in 0..2 {
+        let readers = Arc::new(Readers::new(2, 2));
+        let thread = std::thread::spawn({
+            let readers = readers.clone();
+            move || readers.wait_for_start(0)
+        });
+        assert!(!readers.watch(|n| n < can_start, || false));
+        readers.end();
+        assert!(!thread.join().unwrap(), "it has read nothing");
+    }
+    let beside_rings = Readers::new(1, 1);
+    assert!(std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(beside_rings.wait_for_start(0));
+            beside_rings.end();
+        });
+        beside_rings.watch(|n| n < 1, || false)
+    }));
 }

@@ -1,0 +1,100 @@
+//! Decides how many threads read: by whose requests they get.
+
+/// The increase of the score for a request of another client than the last one; a request of the
+/// same client decreases it by 1.
+const STEP: u8 = 4;
+/// The score from which another reader is wanted. A shell that starts one program after the other
+/// stays below: each sends more than four requests.
+const SEVERAL: u8 = 32;
+/// The highest score: a reader goes only after so many requests of one client.
+const MOST: u8 = 160;
+/// The requests of other clients after which yet another reader is wanted.
+const AGAIN: u8 = 8;
+
+/// What a reader concludes from a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// As many readers as there are.
+    AsMany,
+    /// Several clients send requests: one more.
+    OneMore,
+    /// One client sends them: one fewer.
+    OneFewer,
+}
+
+/// The score of one reader.
+pub struct Crowd {
+    last: u32,
+    score: u8,
+    /// The requests of other clients since the last reader was wanted.
+    others: u8,
+}
+
+impl Crowd {
+    /// Creates the score of a new reader: a new thread is there because it was wanted.
+    pub fn new() -> Crowd {
+        Crowd { last: 0, score: SEVERAL, others: 0 }
+    }
+
+    /// Records a request of thread `client` of the kernel. Requests that the kernel sends for
+    /// itself have 0, and say nothing.
+    pub fn saw(&mut self, client: u32) -> Wanted {
+        if client == 0 {
+            return Wanted::AsMany;
+        }
+        let is_other = std::mem::replace(&mut self.last, client) != client;
+        if !is_other {
+            self.score = self.score.saturating_sub(1);
+            return if self.score == 0 { Wanted::OneFewer } else { Wanted::AsMany };
+        }
+        self.score = (self.score + STEP).min(MOST);
+        self.others = (self.others + 1).min(AGAIN);
+        if self.score < SEVERAL || self.others < AGAIN {
+            return Wanted::AsMany;
+        }
+        self.others = 0;
+        Wanted::OneMore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(crowd: &mut Crowd, clients: impl Iterator<Item = u32>) -> Vec<Wanted> {
+        let all = clients.map(|client| crowd.saw(client));
+        all.filter(|wanted| *wanted != Wanted::AsMany).collect()
+    }
+
+    #[test]
+    fn one_client_wants_one_reader() {
+        let mut crowd = Crowd::new();
+        let all = wanted(&mut crowd, std::iter::repeat_n(7, 100));
+        assert!(all.contains(&Wanted::OneFewer), "{all:?}");
+        let all = wanted(&mut crowd, std::iter::repeat_n(7, 100));
+        assert!(!all.contains(&Wanted::OneMore), "{all:?}");
+    }
+
+    #[test]
+    fn two_clients_want_two_readers_also_if_their_requests_come_in_runs() {
+        for run in 1..4 {
+            let mut crowd = Crowd::new();
+            let all = wanted(&mut crowd, (0..100).map(|n| 1 + n / run % 2));
+            assert!(all.contains(&Wanted::OneMore) && !all.contains(&Wanted::OneFewer), "{run}");
+        }
+    }
+
+    #[test]
+    fn programs_one_after_the_other_want_one_reader() {
+        let mut crowd = Crowd::new();
+        wanted(&mut crowd, std::iter::repeat_n(7, 200));
+        let all = wanted(&mut crowd, (0..1000).map(|n| 1 + n / 8));
+        assert!(!all.contains(&Wanted::OneMore), "{all:?}");
+    }
+
+    #[test]
+    fn requests_of_the_kernel_say_nothing() {
+        let mut crowd = Crowd::new();
+        assert_eq!(wanted(&mut crowd, std::iter::repeat_n(0, 100)), []);
+    }
+}

@@ -1,0 +1,85 @@
+//! How long a reader looks for the next request before it sleeps.
+//!
+//! A client usually sends its next request a few microseconds after a reply. To sleep meanwhile and
+//! be woken, often on another processor, takes longer than to serve a request. So a reader that is
+//! alone looks for a while, and yields the processor between two looks: the client may be on the
+//! same one. It stops looking if no requests come that soon, or if other programs use the time.
+
+use std::time::{Duration, Instant};
+
+/// The time for which a reader looks.
+const PATIENCE: Duration = Duration::from_micros(30);
+/// The most successes that are remembered.
+const MOST: u8 = 16;
+/// What a look in vain costs.
+const STEP: u8 = 4;
+/// After this number of requests without a look there is one again; if that is in vain, after twice
+/// as many, up to [`SELDOM`]: on a busy machine a look may cost other programs' turns.
+const AGAIN: u16 = 32;
+const SELDOM: u16 = 4096;
+
+/// Whether it is worth looking.
+pub struct Look {
+    hope: u8,
+    skipped: u16,
+    again: u16,
+}
+
+impl Look {
+    /// Creates the state of a reader that has not looked yet.
+    pub fn new() -> Look {
+        Look { hope: STEP, skipped: 0, again: AGAIN }
+    }
+
+    /// Looks for a request with `is_there`, if that is worth it.
+    pub fn look(&mut self, is_there: impl Fn() -> bool) {
+        let is_trial = self.hope == 0;
+        if is_trial && self.skipped < self.again {
+            self.skipped += 1;
+            return;
+        }
+        self.skipped = 0;
+        let (begun, mut looked) = (Instant::now(), 0);
+        while !is_there() {
+            let passed = begun.elapsed();
+            if passed > PATIENCE {
+                // A single look that takes so long means that other programs got the processor.
+                let cost = if looked > 1 { STEP } else { MOST };
+                self.hope = self.hope.saturating_sub(cost);
+                self.again = if is_trial { (2 * self.again).min(SELDOM) } else { AGAIN };
+                return;
+            }
+            looked += 1;
+            std::thread::yield_now();
+        }
+        self.hope = (self.hope + 1).min(MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_reader_that_looks_in_vain_stops_looking_and_tries_again_later() {
+        let mut look = Look::new();
+        (0..100).for_each(|_| look.look(|| true));
+        let looks = Cell::new(0);
+        let in_vain = |look: &mut Look| {
+            let before = looks.get();
+            look.look(|| {
+                looks.set(looks.get() + 1);
+                false
+            });
+            looks.get() > before
+        };
+        let first: Vec<bool> = (0..MOST).map(|_| in_vain(&mut look)).collect();
+        assert!(first[0] && !first[usize::from(MOST / STEP)], "{first:?}");
+        let later = |look: &mut Look, n| (0..n).filter(|_| in_vain(look)).count();
+        assert_eq!(later(&mut look, AGAIN), 1);
+        assert_eq!(later(&mut look, 2 * AGAIN + 1), 1, "more seldom");
+        (0..usize::from(4 * AGAIN) + 1).for_each(|_| look.look(|| true));
+        assert!(in_vain(&mut look), "and always while requests come soon");
+    }
+}
