@@ -255,6 +255,44 @@ fn a_user_mounts_his_own_image_with_fusermount3() {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn policies_of_before_work_on_the_mount_and_those_without_effect_are_refused() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    for policies in [
+        "before",
+        "inode_claim=two-step",
+        "placement=shared",
+        "busy_group=wait",
+        "stream_goal=global",
+        "stream_goal=hashed",
+        "group_search=scan",
+        "overwrite=exclusive",
+    ] {
+        let mounted = Mounted::new(&image, &[&format!("policies={policies}")]);
+        let (dir, file) = (mounted.path.join(policies), mounted.path.join(policies).join("file"));
+        fs::create_dir(&dir).unwrap();
+        for n in 0..10 {
+            fs::write(&file, vec![n; 100_000]).unwrap();
+        }
+        assert_eq!(fs::read(&file).unwrap(), [9; 100_000]);
+        mounted.umount();
+        image.assert_clean();
+    }
+    for policies in ["name_cache=global", "before+name_cache=lanes", "stripe_wake=all"] {
+        let mut mount = Command::new(LANEFS);
+        mount.arg("mount").arg(&image.path).arg(image.mount_point());
+        let output = mount.args(["-o", &format!("policies={policies}")]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        let name = if policies.contains("name_cache") { "name_cache" } else { "stripe_wake" };
+        assert!(said.contains(&format!("policies={name}")), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     if !can_mount() {
         return;
@@ -271,7 +309,13 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     assert!(told["request.create.ns"].as_u64().unwrap() > 0);
     assert!(told["cache.inodes"].as_u64().unwrap() >= 20);
     assert!(told.get("lock.guard.waits").is_some() && told.get("journal.commits").is_some());
+    assert!(told["alloc.inode_searches"].as_u64().unwrap() >= 20);
+    assert!(told["alloc.groups_tried"].as_u64() >= told["alloc.inode_searches"].as_u64());
+    for name in ["block_searches", "groups_busy", "bits_lost", "moves", "windows", "window_hits"] {
+        assert!(told.get(format!("alloc.{name}")).is_some(), "{name}");
+    }
     assert!(stats(&[]).lines().any(|line| line.starts_with("create ")));
+    assert!(stats(&[]).lines().any(|line| line.starts_with("allocators: ")));
     let mut watching = Command::new(LANEFS)
         .arg("stats")
         .arg(&mounted.path)

@@ -29,6 +29,7 @@ pub mod log {
 }
 
 pub use alloc::Privilege;
+pub use alloc::{AllocStatistics, work_for};
 pub use attr::{
     Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
     SetAttr, SetTime, SetXattr, StatFs, SyncMode,

@@ -56,7 +56,7 @@ pub enum InodeClaiming {
 /// Where new directories are placed, and where a search without a goal starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Into groups of the calling lane's home region, one after another.
+    /// Directories spread over groups; callers that meet in a group place new files apart.
     #[default]
     Lanes,
     /// Near the parent, for all lanes.

@@ -12,7 +12,7 @@ pub struct LaneCounter {
     parts: PerLane<Part>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Part {
     /// The sum added by the lane's owner, which alone writes it.
     own: AtomicI64,
@@ -32,13 +32,7 @@ impl LaneCounter {
     #[inline]
     pub fn add(&self, delta: i64) {
         let LaneSlot { lane, owner } = LaneSlot::current();
-        let part = self.parts.of(lane);
-        if owner {
-            let sum = part.own.load(Ordering::Relaxed).wrapping_add(delta);
-            part.own.store(sum, Ordering::Relaxed);
-        } else {
-            part.guests.fetch_add(delta, Ordering::Relaxed);
-        }
+        self.parts.of(lane).add(owner, delta);
     }
 
     /// Returns the sum over all lanes: exact if no thread adds concurrently.
@@ -47,7 +41,45 @@ impl LaneCounter {
     }
 }
 
+/// Several counters like [`LaneCounter`], side by side on the lines of each lane.
+#[derive(Debug)]
+pub struct LaneCounters<const N: usize> {
+    lanes: PerLane<[Part; N]>,
+}
+
+impl<const N: usize> Default for LaneCounters<N> {
+    fn default() -> LaneCounters<N> {
+        LaneCounters { lanes: PerLane::new(|_| std::array::from_fn(|_| Part::default())) }
+    }
+}
+
+impl<const N: usize> LaneCounters<N> {
+    /// Adds `delta` to counter number `n`, below `N`, on the caller's lane.
+    #[inline]
+    pub fn add(&self, n: usize, delta: i64) {
+        let slot = LaneSlot::current();
+        self.lanes.of(slot.lane)[n].add(slot.owner, delta);
+    }
+
+    /// The sums over all lanes: exact if no thread adds meanwhile.
+    pub fn sums(&self) -> [i64; N] {
+        std::array::from_fn(|n| {
+            Lane::given().map(|lane| self.lanes.of(lane)[n].sum()).fold(0, i64::wrapping_add)
+        })
+    }
+}
+
 impl Part {
+    #[inline]
+    fn add(&self, is_owner: bool, delta: i64) {
+        if is_owner {
+            let sum = self.own.load(Ordering::Relaxed).wrapping_add(delta);
+            self.own.store(sum, Ordering::Relaxed);
+        } else {
+            self.guests.fetch_add(delta, Ordering::Relaxed);
+        }
+    }
+
     fn sum(&self) -> i64 {
         let (own, guests) = (self.own.load(Ordering::Relaxed), self.guests.load(Ordering::Relaxed));
         own.wrapping_add(guests)

@@ -35,7 +35,7 @@ pub use budget::{Budget, Wake};
 pub use cell::SeqCell;
 pub use clock::{CoarseTime, coarse_now};
 pub use contention::{Contention, contention};
-pub use counter::LaneCounter;
+pub use counter::{LaneCounter, LaneCounters};
 pub use epoch::{Pin, advance, limbo, pin};
 pub use hash::{fix_hash_keys, hash_of};
 pub use heap::LineHeap;

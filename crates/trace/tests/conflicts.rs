@@ -41,6 +41,27 @@ fn a_sample_of_operations_in_different_directories_stays_free() {
 }
 
 #[test]
+fn a_sample_of_operations_in_directories_that_one_thread_made_stays_free() {
+    stays_free(&["--settings", "made", "--only", "create and close,unlink,append"]);
+}
+
+#[test]
+fn the_server_shares_nothing_between_clients_in_different_directories() {
+    stays_free(&["--settings", "served"]);
+}
+
+#[test]
+fn the_server_shares_nothing_between_clients_that_read_and_overwrite_one_file() {
+    stays_free(&["--settings", "served-file"]);
+}
+
+#[test]
+#[ignore = "long: traces every operation"]
+fn all_operations_in_directories_that_one_thread_made_stay_free() {
+    stays_free(&["--settings", "made"]);
+}
+
+#[test]
 fn reads_overwrites_and_stats_of_one_file_stay_free() {
     stays_free(&["--settings", "file", "--only", SAMPLE]);
 }

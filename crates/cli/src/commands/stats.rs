@@ -196,6 +196,21 @@ impl Counters {
             journal("blocks_in_place"),
             journal("credit_waits"),
         );
+        let alloc = |name: &str| self.get(&format!("alloc.{name}"));
+        let _ = writeln!(
+            text,
+            "allocators: {} searches for blocks, {} for inodes, {} groups tried, {} skipped as busy, \
+             {} bits lost, {} moves; {} windows of {} blocks, {} hits",
+            alloc("block_searches"),
+            alloc("inode_searches"),
+            alloc("groups_tried"),
+            alloc("groups_busy"),
+            alloc("bits_lost"),
+            alloc("moves"),
+            alloc("windows"),
+            alloc("window_blocks"),
+            alloc("window_hits"),
+        );
         let cache = |name: &str| self.get(&format!("cache.{name}"));
         let _ = writeln!(
             text,

@@ -1,15 +1,15 @@
 //! Claims of blocks.
 
+use super::caller::Caller;
 use super::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
 use super::claim::Claim;
 use super::groups::{Found, Groups, Request};
-use super::region;
 use super::runs::Rows;
 use super::space::{Alone, Draw};
-use super::visit::Visit;
+use super::tally::Count;
+use super::visit::{Visit, Worker};
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
-use lanefs_lanes::Lane;
 use lanefs_ondisk::Group;
 
 /// The number of searches through all groups for blocks that certainly exist.
@@ -34,23 +34,33 @@ impl Groups {
         let ahead = request.ahead.min(most - want);
         let draw = Draw { want, ahead, privilege: request.privilege };
         let mut drawn = shared.space.draw(&draw, alone).ok_or(Error::NoSpace)?;
-        let Run { group, bit, len } = self.search(read, request, drawn.blocks())?;
-        drawn.use_up(len);
-        let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
-        Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn })
-    }
-
-    fn search(&self, read: &dyn BlockReader, request: &Request, drawn: u32) -> Result<Run, Error> {
-        let shared = &*self.shared;
-        let home = region::home(Lane::current(), shared.summaries.groups()).start;
+        self.count(Count::BlockSearches, 1);
+        let caller = Caller::current();
+        let home = self.home_of(caller).start;
         let place = shared.format.geometry.group_of(request.goal);
         let (group, bit) = place.map_or((home, 0), |(group, bit)| (group.0, bit));
         let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
         let goal = Goal { group, if_busy: home, if_lacking: stream.unwrap_or(group + 1) };
-        let groups = BlockSearch { groups: self, read };
+        let by = request.owner.and_then(|owner| self.worker(caller, owner, group));
+        let groups = BlockSearch { groups: self, read, by: by.as_ref() };
+        let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;
+        drawn.use_up(len);
+        let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        let elsewhere = by.and_then(|by| self.escape(&by));
+        Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn, elsewhere })
+    }
+
+    fn search(
+        &self,
+        groups: &BlockSearch<'_>,
+        request: &Request,
+        goal: Goal,
+        bit: u32,
+        drawn: u32,
+    ) -> Result<Run, Error> {
         for _ in 0..ROUNDS {
             let asks = Ask::in_turn(bit, drawn, request.at_least.min(drawn));
-            if let Some(run) = choose(&groups, goal, asks, self.policy.busy_group())? {
+            if let Some(run) = choose(groups, goal, asks, self.policy.busy_group())? {
                 if let Some(ino) = request.stream {
                     self.policy.note_stream(ino, run.group);
                 }
@@ -73,6 +83,7 @@ struct Run {
 struct BlockSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,
+    by: Option<&'a Worker>,
 }
 
 impl Candidates for BlockSearch<'_> {
@@ -85,7 +96,7 @@ impl Candidates for BlockSearch<'_> {
     }
 
     fn has_any(&self, group: u32) -> bool {
-        self.groups.shared.summaries.open_blocks(group) > 0
+        self.groups.shared.summaries.has_blocks(group)
     }
 
     fn next(&self, ask: &Ask, from: u32) -> Option<u32> {
@@ -99,7 +110,9 @@ impl Candidates for BlockSearch<'_> {
         let shared = &*self.groups.shared;
         let first = shared.format.geometry.group_first_block(Group(group));
         let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
-        let visit = Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait };
+        self.groups.count(Count::GroupsTried, 1);
+        let visit =
+            Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait, by: self.by };
         visit.enter(|ready| match ready.claim_run(ask, shared.summaries.bound(group), rows) {
             Ok(run) => {
                 let open = ready.blocks.open;

@@ -1,6 +1,7 @@
 //! The state of one group, which its guard protects. Takes no locks.
 
 use super::choose::Ask;
+use super::meetings::Meetings;
 use super::runs::{self, Found, Rows};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_ondisk::Corruption;
@@ -61,6 +62,7 @@ pub(crate) struct Ready {
     imaged: Option<Tid>,
     /// Set when the group is used; eviction clears it.
     used: bool,
+    pub meetings: Meetings,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -163,6 +165,7 @@ impl GroupState {
             captured: (self.desc.free_blocks, self.desc.free_inodes),
             imaged: None,
             used: true,
+            meetings: Meetings::default(),
         }));
     }
 

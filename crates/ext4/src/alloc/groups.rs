@@ -1,27 +1,31 @@
 //! All groups of a mounted file system: claims, allocation and freeing of blocks.
 
+use super::caller::Caller;
 use super::claim::Claim;
-use super::group::{Dirtied, GroupState};
+use super::group::{Dirtied, GroupState, Maps};
 use super::load::Bitmaps;
 use super::older;
 use super::policy::AllocPolicy;
 use super::presence::Presence;
 use super::read::{Format, damage};
 use super::region;
-use super::shared::{Cell, Shared};
+use super::shared::{self, Shared};
 use super::space::{Alone, Drawn, Privilege, Space};
 use super::summary::Summaries;
+use super::tally::{AllocStatistics, Count, Tally};
+use super::visit::Worker;
 use crate::error::Error;
 use crate::policy::{Placement, Policies};
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, Padded, PerLane, Rank};
+use lanefs_lanes::{LaneArc, LaneCounter, Mutex, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,6 +47,8 @@ pub(crate) struct Request {
     pub privilege: Privilege,
     /// The inode of the file, if the file is large: for [`StreamGoal`](crate::StreamGoal).
     pub stream: Option<Ino>,
+    /// The file, if its first blocks can be placed elsewhere the next time ([`Found::elsewhere`]).
+    pub owner: Option<Ino>,
 }
 
 /// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
@@ -50,6 +56,8 @@ pub(crate) struct Request {
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
+    /// A group in which the owner meets no other callers, if it met some.
+    pub elsewhere: Option<Group>,
 }
 
 impl Found<'_> {
@@ -129,12 +137,13 @@ impl Groups {
         let cells = descriptors
             .into_iter()
             .map(|desc| Mutex::new(Rank::Guard, GroupState::new(desc)))
-            .map(|state| Padded(Cell { presence: Presence::default(), state }));
+            .map(|state| Padded(shared::Cell { presence: Presence::default(), state }));
         let shared = LaneArc::new(Shared {
             format: Format { geometry, checksums, system },
             cells: cells.collect(),
             summaries,
             space: Space::new(blocks, reserved),
+            tally: Tally::default(),
             row,
         });
         Groups {
@@ -151,14 +160,60 @@ impl Groups {
         }
     }
 
-    /// Returns the group in which the lane should place new blocks: `group`, if it belongs to the
-    /// lane's home region or if all lanes share one, else a group of the lane's own.
-    pub(crate) fn near(&self, group: Group) -> Group {
-        let home = region::home(Lane::current(), self.shared.summaries.groups());
-        if self.placement == Placement::Shared || home.contains(&group.0) {
+    /// Returns the groups that belong to a caller alone, if there are enough; to the thread, if the
+    /// caller is unknown.
+    pub(super) fn home_of(&self, caller: Option<Caller>) -> Range<u32> {
+        region::home(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
+    }
+
+    /// Returns a group of the caller's own: `group`, if it is one.
+    pub(super) fn near(&self, group: Group) -> Group {
+        let home = self.home_of(Caller::current());
+        if home.contains(&group.0) {
             return group;
         }
         Group(home.start + group.0 % (home.end - home.start))
+    }
+
+    /// Returns a group of the caller's own, the next one each time.
+    pub(super) fn next_at_home(&self, caller: Option<Caller>) -> Group {
+        let home = self.home_of(caller);
+        let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
+        Group(home.start + placed % (home.end - home.start))
+    }
+
+    /// Returns who is to be noted as working in `group` for `owner`. A caller that is at home there
+    /// leaves it to the others to go away.
+    pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
+        let caller = caller.filter(|_| self.placement == Placement::Lanes)?;
+        Some(Worker { caller, owner, group, met: Cell::new(false) })
+    }
+
+    /// Returns the group to which the owner moves, if its caller met others.
+    pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
+        let home = self.home_of(Some(by.caller));
+        if !by.met.get() || home.contains(&by.group) && home.len() == 1 {
+            return None;
+        }
+        if let Maps::Ready(ready) = &self.shared.state(Group(by.group)).maps {
+            ready.meetings.forget();
+        }
+        let group = self.next_at_home(Some(by.caller));
+        if group.0 == by.group {
+            return None;
+        }
+        self.count(Count::Moves, 1);
+        Some(group)
+    }
+
+    /// Counts `n` events.
+    pub(crate) fn count(&self, count: Count, n: u32) {
+        self.shared.tally.add(count, n);
+    }
+
+    /// Returns the work of the allocators since the mount.
+    pub(crate) fn statistics(&self) -> AllocStatistics {
+        self.shared.tally.read()
     }
 
     /// Waits until no claim is under way; new claims wait until the guard is dropped. The caller

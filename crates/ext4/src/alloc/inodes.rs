@@ -1,32 +1,35 @@
 //! Claims, allocation and freeing of inodes.
 
+use super::caller::Caller;
 use super::choose::{Asks, Attempt, Candidates, Goal, Wait, choose};
 use super::claim::InodeClaim;
 use super::groups::{Changes, Groups};
 use super::read::damage;
 use super::region;
-use super::visit::Visit;
+use super::tally::Count;
+use super::visit::{Visit, Worker};
+use super::work_place::WorkPlace;
 use crate::error::Error;
 use crate::policy::Placement;
 use crate::volume::reader::BlockReader;
-use lanefs_lanes::Lane;
-use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{FileType, Group, Ino};
 
-/// The preferred place of a file's inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Near {
-    /// The group of the directory.
-    Parent,
-    /// The lane's home region, because several lanes create files in the directory.
-    Lane,
+/// A directory in which an inode is created.
+pub(crate) struct Parent<'a> {
+    pub ino: Ino,
+    pub place: &'a WorkPlace,
+    /// Number of its directories.
+    pub directories: u32,
+    /// Whether its directories are the tops of trees that have nothing to do with each other: the
+    /// root, and directories with the flag `T` of chattr(1).
+    pub is_top: bool,
 }
 
 impl Groups {
-    /// Claims an inode number: for a file in the group that `at` selects; for a directory in a
-    /// group of the lane's home region, the next one each time, so that operations in different
-    /// directories use different groups. Sleeps.
+    /// Claims an inode number: for a file in the group where its directory places files; for a
+    /// directory near its parent, in the next group each time. Callers that meet in a group or in
+    /// the parent get groups of their own regions. Sleeps.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
@@ -34,33 +37,60 @@ impl Groups {
         &self,
         read: &dyn BlockReader,
         kind: FileType,
-        parent: Ino,
-        at: Near,
+        parent: &Parent<'_>,
     ) -> Result<InodeClaim<'_>, Error> {
-        let summaries = &self.shared.summaries;
-        let groups = summaries.groups();
-        let home = region::home(Lane::current(), groups);
-        let place = self.shared.format.geometry.inode_place(parent);
-        let near = place.map_or(home.start, |place| place.group.0);
+        self.count(Count::InodeSearches, 1);
+        let caller = Caller::current();
+        let home = self.home_of(caller);
         let spreads = self.placement == Placement::Lanes;
-        let start = if kind == FileType::Directory && spreads {
-            let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
-            home.start + placed % (home.end - home.start)
-        } else if at == Near::Lane {
-            self.near(Group(near)).0
-        } else {
-            near
+        let start = match kind {
+            FileType::Directory if spreads => self.group_of_directory(parent, caller),
+            _ => self.group_of_file(parent, caller),
         };
         let if_busy = if spreads { home.start } else { start + 1 };
         let goal = Goal { group: start, if_busy, if_lacking: start + 1 };
         // A directory needs room for the files that will be created in it.
         let first = if kind == FileType::Directory { Room::ForFiles } else { Room::Any };
         let asks = Asks { at_goal: first, passes: std::iter::once(first), last: Room::Any };
-        let groups = InodeSearch { groups: self, read };
+        let by = match kind {
+            FileType::Directory => None,
+            _ => self.worker(caller, parent.ino, start),
+        };
+        let groups = InodeSearch { groups: self, read, by: by.as_ref() };
         let found = choose(&groups, goal, asks, self.policy.busy_group())?;
+        if let Some(group) = by.and_then(|by| self.escape(&by)) {
+            parent.place.move_to(group);
+        }
         let (group, index) = found.ok_or(Error::NoSpace)?;
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
+    }
+
+    fn group_of_file(&self, parent: &Parent<'_>, caller: Option<Caller>) -> u32 {
+        let place = parent.place.moved().or_else(|| self.own_group(parent.ino));
+        let spreads = self.placement == Placement::Lanes;
+        match place {
+            Some(group) if spreads && parent.place.is_shared(caller) => self.near(group).0,
+            Some(group) => group.0,
+            None => self.home_of(caller).start,
+        }
+    }
+
+    fn group_of_directory(&self, parent: &Parent<'_>, caller: Option<Caller>) -> u32 {
+        let groups = self.shared.summaries.groups();
+        let own = match (parent.place.moved(), parent.place.is_shared(caller)) {
+            (None, false) => self.own_group(parent.ino),
+            _ => None,
+        };
+        match own {
+            _ if parent.is_top && own.is_some() => region::top(parent.directories, groups),
+            Some(group) => region::below(group.0, parent.directories, groups),
+            None => self.next_at_home(caller).0,
+        }
+    }
+
+    fn own_group(&self, ino: Ino) -> Option<Group> {
+        self.shared.format.geometry.inode_place(ino).map(|place| place.group)
     }
 
     /// Apply: allocates the inode of a claim, which is used up.
@@ -122,6 +152,7 @@ enum Room {
 struct InodeSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,
+    by: Option<&'a Worker>,
 }
 
 impl Candidates for InodeSearch<'_> {
@@ -135,7 +166,7 @@ impl Candidates for InodeSearch<'_> {
     }
 
     fn has_any(&self, group: u32) -> bool {
-        self.groups.shared.summaries.open_inodes(group) > 0
+        self.groups.shared.summaries.has_inodes(group)
     }
 
     fn next(&self, _: &Room, from: u32) -> Option<u32> {
@@ -144,11 +175,13 @@ impl Candidates for InodeSearch<'_> {
 
     fn attempt(&self, group: u32, room: &Room, wait: Wait) -> Result<Attempt<(Group, u32)>, Error> {
         let summaries = &self.groups.shared.summaries;
-        let has_room = *room == Room::Any || summaries.open_blocks(group) > 0;
+        let has_room = *room == Room::Any || summaries.has_blocks(group);
         if !has_room || !self.has_any(group) {
             return Ok(Attempt::Lacking);
         }
-        let visit = Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait };
+        self.groups.count(Count::GroupsTried, 1);
+        let visit =
+            Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait, by: self.by };
         Ok(self.groups.policy.claim_inode(&visit)?.map(|index| (Group(group), index)))
     }
 }

@@ -6,7 +6,10 @@
 //! | `group` | one group's state behind its guard: allocated, taken and newly allocated bits |
 //! | `read` | reads and checks the bitmaps' blocks |
 //! | `summary` | hints about the groups, which a chooser reads without their locks |
-//! | `region` | each lane's home region |
+//! | `caller`, `meetings` | for whom a thread works, and whether callers meet in one place |
+//! | `region` | each caller's home region, and the groups of new directories |
+//! | `tally` | counts the work of searches |
+//! | `work_place` | where new things of an inode are placed |
 //! | `presence` | whether a group has its bitmaps in memory, and which operations need them there |
 //! | `shared` | the states and hints of all groups, which claims keep alive |
 //! | `resident` | which groups have their bitmaps in memory, and their eviction |
@@ -33,6 +36,7 @@
 //! their group, and read without a lock. A chooser skips a group whose guard is held.
 
 mod blocks;
+mod caller;
 mod capture;
 mod choose;
 mod claim;
@@ -40,6 +44,7 @@ mod group;
 mod groups;
 mod inodes;
 mod load;
+mod meetings;
 mod older;
 mod policy;
 mod presence;
@@ -51,14 +56,20 @@ mod shared;
 mod space;
 mod stripe;
 mod summary;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod work_place;
 
+pub use caller::work_for;
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
 pub(crate) use groups::{Changes, Found, Groups, Request, Setup};
-pub(crate) use inodes::Near;
+pub(crate) use inodes::Parent;
 pub(crate) use presence::GroupHold;
 pub use space::Privilege;
 pub(crate) use stripe::stripe_of;
+pub use tally::AllocStatistics;
+pub(crate) use tally::Count;
+pub(crate) use work_place::WorkPlace;

@@ -4,6 +4,7 @@ use super::choose::{Attempt, Wait};
 use super::group::Ready;
 use super::policy::{AllocPolicy, Present};
 use super::summary::Summaries;
+use super::tally::Count;
 use super::visit::Visit;
 use crate::error::Error;
 use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Policies, StreamGoal};
@@ -75,9 +76,7 @@ impl AllocPolicy for Older {
     fn next_with_inodes(&self, groups: &Summaries, from: u32) -> Option<u32> {
         match self.group_search {
             GroupSearch::Index => Present.next_with_inodes(groups, from),
-            GroupSearch::Scan => {
-                (from..groups.groups()).find(|group| groups.open_inodes(*group) > 0)
-            }
+            GroupSearch::Scan => (from..groups.groups()).find(|group| groups.has_inodes(*group)),
         }
     }
 
@@ -110,7 +109,10 @@ fn claim_inode_in_two_steps(group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
         };
         let take = |ready: &mut Ready| group.take_inode(ready, found).then_some(found);
         match group.enter(take)? {
-            Attempt::Lacking => from = found + 1,
+            Attempt::Lacking => {
+                group.bitmaps.shared.tally.add(Count::BitsLost, 1);
+                from = found + 1;
+            }
             other => return Ok(other),
         }
     }

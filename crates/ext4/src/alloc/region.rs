@@ -1,28 +1,38 @@
-//! Assigns each lane its home region of groups.
+//! Assigns each caller its home region of groups, and new directories their groups.
 
-use lanefs_lanes::{Lane, MAX_LANES};
+use super::caller::Caller;
+use lanefs_lanes::MAX_LANES;
 use std::ops::Range;
 
-/// Groups whose summaries share cache lines: regions start at multiples of it if there are enough
-/// groups.
-const LINE: u32 = super::summary::GROUPS_A_LINE as u32;
-
-/// Returns the groups in which `lane` places new directories and files, of `groups` in all. Regions
-/// of different lanes overlap only if there are fewer groups than lanes. Lanes are numbered from 0
-/// on, so the first lanes get regions far apart: at halves, quarters, eighths.
-pub(crate) fn home(lane: Lane, groups: u32) -> Range<u32> {
+/// Returns the groups in which `caller` places what it cannot place near other things without
+/// meeting other callers. Regions of different callers overlap only if there are fewer groups than
+/// callers. Lanes are numbered from 0 on, so the first ones get regions far apart: at halves,
+/// quarters, eighths.
+pub(crate) fn home(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();
     let place = match bits {
         0 => 0,
-        bits => (lane.index() as u32).reverse_bits() >> (32 - bits),
+        bits => caller.index().reverse_bits() >> (32 - bits),
     };
-    let border = |place: u32| {
-        let at = (u64::from(place) * u64::from(groups) / lanes as u64) as u32;
-        if groups >= LINE * lanes as u32 && at < groups { at / LINE * LINE } else { at }
-    };
+    let border = |place: u32| (u64::from(place) * u64::from(groups) / lanes as u64) as u32;
     let (start, end) = (border(place), border(place + 1));
     start..end.max(start + 1)
+}
+
+/// Returns the group for a new directory at the top of a tree, if there are `before` already: far
+/// from theirs, and in the middle of a caller's region, whose start that caller uses first.
+pub(crate) fn top(before: u32, groups: u32) -> u32 {
+    let fraction = u64::from(before.reverse_bits());
+    let middle = groups / (2 * MAX_LANES as u32);
+    (((fraction * u64::from(groups)) >> 32) as u32 + middle) % groups
+}
+
+/// Returns the group for a new directory whose parent lies in `parent` and has `before`
+/// directories: the groups after the parent's in turn, so that siblings lie near each other and
+/// in different groups.
+pub(crate) fn below(parent: u32, before: u32, groups: u32) -> u32 {
+    ((u64::from(parent) + 1 + u64::from(before)) % u64::from(groups)) as u32
 }
 
 #[cfg(test)]
@@ -32,7 +42,8 @@ mod tests {
     #[test]
     fn regions_cover_all_groups_and_meet_only_if_groups_are_few() {
         for groups in [1, 3, 8, 63, 64, 100, 1000, 1_000_000] {
-            let mut homes: Vec<Range<u32>> = Lane::all().map(|lane| home(lane, groups)).collect();
+            let mut homes: Vec<Range<u32>> =
+                Caller::all().map(|caller| home(caller, groups)).collect();
             homes.sort_by_key(|home| (home.start, home.end));
             assert!(homes.iter().all(|home| !home.is_empty() && home.end <= groups));
             if groups as usize >= MAX_LANES {
@@ -44,7 +55,18 @@ mod tests {
 
     #[test]
     fn the_first_lanes_are_far_apart() {
-        let starts: Vec<u32> = Lane::all().take(4).map(|lane| home(lane, 6400).start).collect();
+        let starts: Vec<u32> =
+            Caller::all().take(4).map(|caller| home(caller, 6400).start).collect();
         assert_eq!(starts, [0, 3200, 1600, 4800]);
+    }
+
+    #[test]
+    fn directories_at_the_top_are_far_apart_and_those_below_are_neighbours() {
+        let top: Vec<u32> = (0..4).map(|n| top(n, 512)).collect();
+        assert_eq!(top, [4, 260, 132, 388]);
+        let below: Vec<u32> = (0..4).map(|n| below(508, n, 512)).collect();
+        assert_eq!(below, [509, 510, 511, 0]);
+        let all: std::collections::BTreeSet<u32> = (0..64).map(|n| super::top(n, 64)).collect();
+        assert_eq!(all.len(), 64, "a group each");
     }
 }

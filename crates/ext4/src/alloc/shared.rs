@@ -6,6 +6,7 @@ use super::read::Format;
 use super::runs;
 use super::space::Space;
 use super::summary::Summaries;
+use super::tally::Tally;
 use lanefs_lanes::{Mutex, MutexGuard, Padded};
 use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(super) cells: Box<[Padded<Cell>]>,
     pub(super) summaries: Summaries,
     pub(super) space: Space,
+    pub(super) tally: Tally,
     /// Data blocks of a whole row of the underlying RAID, from the superblock; 0 without one.
     pub(super) row: u32,
 }

@@ -1,6 +1,6 @@
 //! Summaries of the groups, which a chooser reads without their guards.
 
-use lanefs_lanes::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use lanefs_lanes::{NumberSet, Padded};
 
 /// Number of groups whose summaries share cache lines.
@@ -10,12 +10,13 @@ pub(crate) const GROUPS_A_LINE: usize = 8;
 const ORDERS: usize = 20;
 
 /// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
-/// lock, so it may be outdated.
+/// lock, so it may be outdated. It has no counts: most claims do not change it, so that callers in
+/// neighbouring groups share the line for reading only.
 #[derive(Debug, Default)]
 struct Summary {
-    /// Number of blocks that are not taken.
-    open_blocks: AtomicU32,
-    open_inodes: AtomicU32,
+    /// Whether it has blocks that are not taken.
+    has_blocks: AtomicBool,
+    has_inodes: AtomicBool,
     /// The order of the longest run plus one, or a larger value; 0 if the group has no run.
     level: AtomicU8,
 }
@@ -43,6 +44,15 @@ pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }
 
+/// Stores `new`; returns whether it differs. Not written otherwise.
+fn changes(flag: &AtomicBool, new: bool) -> bool {
+    let differs = flag.load(Ordering::Relaxed) != new;
+    if differs {
+        flag.store(new, Ordering::Relaxed);
+    }
+    differs
+}
+
 impl Summaries {
     /// Creates the summaries of full groups.
     pub(crate) fn new(groups: u32) -> Summaries {
@@ -65,14 +75,14 @@ impl Summaries {
         &self.lines[group / GROUPS_A_LINE].0[group % GROUPS_A_LINE]
     }
 
-    /// Returns the number of blocks of the group that are not taken; may be outdated.
-    pub(crate) fn open_blocks(&self, group: u32) -> u32 {
-        self.of(group).open_blocks.load(Ordering::Relaxed)
+    /// Returns whether the group has blocks that are not taken; may be outdated.
+    pub(crate) fn has_blocks(&self, group: u32) -> bool {
+        self.of(group).has_blocks.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of inodes of the group that are not taken; may be outdated.
-    pub(crate) fn open_inodes(&self, group: u32) -> u32 {
-        self.of(group).open_inodes.load(Ordering::Relaxed)
+    /// Returns whether the group has inodes that are not taken; may be outdated.
+    pub(crate) fn has_inodes(&self, group: u32) -> bool {
+        self.of(group).has_inodes.load(Ordering::Relaxed)
     }
 
     /// Returns an upper bound for the length of the group's runs.
@@ -93,23 +103,21 @@ impl Summaries {
         self.inodes.next(from)
     }
 
-    /// Sets the number of blocks that are not taken.
+    /// Notes how many blocks are not taken.
     ///
     /// # Locking
     /// The caller of this and of the three functions below holds the group's guard.
     pub(crate) fn set_open_blocks(&self, group: u32, blocks: u32) {
-        self.of(group).open_blocks.store(blocks, Ordering::Relaxed);
+        changes(&self.of(group).has_blocks, blocks > 0);
     }
 
-    /// Sets the number of inodes that are not taken.
+    /// Notes how many inodes are not taken.
     pub(crate) fn set_open_inodes(&self, group: u32, inodes: u32) {
-        let open = &self.of(group).open_inodes;
-        let before = open.load(Ordering::Relaxed);
-        open.store(inodes, Ordering::Relaxed);
-        if inodes == 0 && before > 0 {
-            self.inodes.remove(group);
-        } else if inodes > 0 && before == 0 {
-            self.inodes.insert(group);
+        if changes(&self.of(group).has_inodes, inodes > 0) {
+            match inodes {
+                0 => self.inodes.remove(group),
+                _ => self.inodes.insert(group),
+            }
         }
     }
 

@@ -1,11 +1,14 @@
 //! The visit of a search to one group.
 
+use super::caller::Caller;
 use super::choose::{Attempt, Wait};
 use super::group::{Maps, Ready};
 use super::load::Bitmaps;
+use super::tally::Count;
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
-use lanefs_ondisk::Group;
+use lanefs_ondisk::{Group, Ino};
+use std::cell::Cell;
 
 /// A group that a search tries.
 pub(super) struct Visit<'a> {
@@ -13,6 +16,18 @@ pub(super) struct Visit<'a> {
     pub read: &'a dyn BlockReader,
     pub group: u32,
     pub wait: Wait,
+    /// Who claims; `None` for a claim that is not noted.
+    pub by: Option<&'a Worker>,
+}
+
+/// A caller that claims blocks or inodes for an inode, and whether it met other callers.
+pub(super) struct Worker {
+    pub caller: Caller,
+    /// The directory of a new inode, or the file that gets blocks.
+    pub owner: Ino,
+    /// The group in which the caller hopes to be alone: the goal.
+    pub group: u32,
+    pub met: Cell<bool>,
 }
 
 impl Visit<'_> {
@@ -32,15 +47,28 @@ impl Visit<'_> {
                 Wait::Wait => Some(cell.state.lock()),
                 Wait::Skip => cell.state.try_lock(),
             };
-            let Some(mut state) = guard else { return Ok(Attempt::Busy) };
+            let Some(mut state) = guard else {
+                self.bitmaps.shared.tally.add(Count::GroupsBusy, 1);
+                return Ok(Attempt::Busy);
+            };
             match &mut state.maps {
                 Maps::Ready(ready) => {
+                    self.note(ready);
                     return Ok(claim(ready).map_or(Attempt::Lacking, Attempt::Taken));
                 }
                 Maps::Damaged(_) => return Ok(Attempt::Lacking),
                 Maps::Unread => drop(state),
             }
             _hold = Some(self.bitmaps.load(self.read, Group(self.group))?);
+        }
+    }
+
+    /// Notes who works in the group.
+    fn note(&self, ready: &Ready) {
+        if let Some(by) = self.by.filter(|by| by.group == self.group)
+            && ready.meetings.note(by.caller, by.owner)
+        {
+            by.met.set(true);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Claims blocks for the holes of a file, from its preallocation window or the groups.
 
-use crate::alloc::{Claim, Found, Privilege, Request};
+use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::error::Error;
@@ -64,6 +64,7 @@ impl FileData<'_> {
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
+            objects.groups.count(Count::WindowHits, 1);
             return Ok(claim);
         }
         let growing = map.last().is_none_or(|last| last.end() <= at);
@@ -76,16 +77,22 @@ impl FileData<'_> {
         let goal = self.goal_at(map, at);
         // The claim counts as under way (`drawn`) until its window is listed, since a search for
         // space finds listed windows.
-        let Found { mut claim, drawn } = objects.claim_blocks(&Request {
+        let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),
             ahead: ahead.min(LONGEST.saturating_sub(len)),
             at_least: len.min(2048),
             privilege: by,
             stream: (at + len > STREAM).then_some(inode.ino),
+            owner: Some(inode.ino),
         })?;
+        if let Some(group) = elsewhere {
+            inode.place.move_to(group);
+        }
         if claim.len() > len {
             let front = claim.split_front(len);
+            objects.groups.count(Count::Windows, 1);
+            objects.groups.count(Count::WindowBlocks, claim.len());
             let windows = &objects.mount.totals.windows;
             inode.window.put(Window::new(windows, inode.ino, at + len, claim));
             claim = front;

@@ -154,7 +154,15 @@ impl<'m> FileData<'m> {
             // Claimed with root's privilege: if the tree could not grow, writes into space already
             // allocated would fail.
             let privilege = Privilege::Root;
-            let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
+            let request = Request {
+                goal,
+                want: 1,
+                ahead: 0,
+                at_least: 1,
+                privilege,
+                stream: None,
+                owner: None,
+            };
             node_claims.push(objects.claim_blocks(&request)?.into_claim());
         }
         let mut holds = Vec::new();
@@ -235,13 +243,13 @@ impl<'m> FileData<'m> {
         inode.map.store(map, &objects.mount.totals);
     }
 
-    /// Returns the best place for a file's first block: near its inode, or in the lane's home
-    /// group, so that the files of one directory can grow on many lanes.
+    /// Returns the best place for a file's first block: near its inode, or where its caller meets no
+    /// others.
     fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
-        let place = geometry.inode_place(inode.ino);
-        let group = place.map(|place| objects.groups.near(place.group));
+        let own = || geometry.inode_place(inode.ino).map(|place| place.group);
+        let group = inode.place.moved().or_else(own);
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
     }
 

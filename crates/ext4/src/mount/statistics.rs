@@ -1,5 +1,6 @@
 //! Statistics of a mount.
 
+use crate::alloc::AllocStatistics;
 use crate::fs::Fs;
 use lanefs_lanes::Contention;
 
@@ -10,6 +11,8 @@ pub struct Statistics {
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
+    /// The work of the allocators since the mount.
+    pub alloc: AllocStatistics,
     /// Inodes in memory.
     pub cached_inodes: u64,
     /// Blocks of directories, extent trees and attributes in memory.
@@ -59,6 +62,7 @@ impl Statistics {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
+        all.extend(self.alloc.entries().map(|(name, value)| (name.to_owned(), value)));
         for lock in &self.locks {
             let rank = format!("{:?}", lock.rank).to_lowercase();
             all.push((format!("lock.{rank}.waits"), lock.waits));
@@ -77,6 +81,7 @@ impl Fs {
         Statistics {
             locks: lanefs_lanes::contention(),
             journal: self.journal_statistics(),
+            alloc: self.objects.groups.statistics(),
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,
             cached_tables: tables as u64,

@@ -232,6 +232,7 @@ impl<'d> Directory<'d> {
                 at_least: 1,
                 privilege: Privilege::Root,
                 stream: None,
+                owner: None,
             };
             let claim = self.objects.claim_blocks(&request)?.into_claim();
             let (block, len) = (claim.start(), claim.len());

@@ -1,5 +1,6 @@
 //! Implements the inode in memory: two locks, snapshots for readers, and the hold count.
 
+use crate::alloc::WorkPlace;
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
 use crate::names::DirId;
@@ -53,6 +54,8 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
+    /// Where its first blocks or, for a directory, its new files are placed.
+    pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
@@ -106,6 +109,7 @@ impl Inode {
             target: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
             deltas: LaneDeltas::default(),
+            place: WorkPlace::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),

@@ -151,7 +151,8 @@ impl Objects {
         let group = self.volume.inode_place(ino)?.group;
         let goal = self.volume.geometry.group_first_block(group).unwrap_or_default();
         let privilege = Privilege::Root;
-        let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
+        let request =
+            Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None, owner: None };
         Ok(self.claim_blocks(&request)?.into_claim())
     }
 

@@ -1,6 +1,6 @@
 //! Creates inodes: claims and prepares all parts, then allocates and names them in one handle.
 
-use crate::alloc::{Claim, InodeClaim, Near};
+use crate::alloc::{Claim, InodeClaim, Parent};
 use crate::attr::{NewInode, NewKind};
 use crate::clock::now;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
@@ -163,11 +163,7 @@ impl Fs {
         naming: Naming,
     ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
-        let near = match dir.deltas.is_contended() {
-            true => Near::Lane,
-            false => Near::Parent,
-        };
-        let claim = self.objects.groups.claim_inode(&self.objects, kind, dir.ino, near)?;
+        let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(dir))?;
         let ino = claim.ino();
         let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let (table, before) = {
@@ -347,6 +343,15 @@ impl Fs {
         let bytes = record.get(0x64..0x68).and_then(|bytes| bytes.try_into().ok());
         Ok(Predecessor { generation: bytes.map_or(0, u32::from_le_bytes), lives })
     }
+}
+
+/// Describes a directory to the allocator.
+fn as_parent(dir: &Inode) -> Parent<'_> {
+    // May be out of date if several lanes change names in the directory, which does not matter.
+    let links = dir.snapshot().links;
+    let is_top = dir.ino == Ino::ROOT
+        || InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::TOPDIR);
+    Parent { ino: dir.ino, place: &dir.place, directories: links.saturating_sub(2), is_top }
 }
 
 /// Describes the last inode that had a number.

@@ -325,6 +325,7 @@ impl Options {
             "gid" => id(self.ids.set_group(value))?,
             "idmap" | "X-mount.idmap" => id(self.ids.add_map(value))?,
             "policies" => {
+                refuse_other_policies(value.unwrap_or_default())?;
                 self.policies = value
                     .and_then(|v| v.parse().ok())
                     .ok_or_else(|| bad("before, after, or some policies with + between them"))?;
@@ -406,6 +407,24 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => (text, 0),
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Policies that a mount does not have, with the reason.
+const NOT_MOUNTED: [(&str, &str); 2] = [
+    ("name_cache", "the kernel caches the names of a mount"),
+    ("stripe_wake", "a mounted array always wakes one writer; 'lanefs bench' compares both"),
+];
+
+/// Refuses a list of policies that names one without effect on a mount. `before` alone names none:
+/// it selects those that have an effect.
+fn refuse_other_policies(list: &str) -> Result<(), OptionError> {
+    let names = || list.split('+').map(|word| word.split_once('=').map_or(word, |(name, _)| name));
+    match NOT_MOUNTED.iter().find(|(refused, _)| names().any(|name| name == *refused)) {
+        Some((name, reason)) => {
+            Err(OptionError::Refused { name: format!("policies={name}"), reason })
+        }
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -106,6 +106,9 @@ impl Service for Server {
                 _ => Err(Errno::IO),
             };
         }
+        // The kernel sends pages that it writes back without the process that wrote them.
+        let client = request.header.pid;
+        lanefs_ext4::work_for((client != 0).then_some(client));
         let (opcode, begun) = (request.header.opcode, Instant::now());
         let answer = self.guarded(|| self.dispatch(request, outbox, kernel));
         self.tally.count(opcode, begun.elapsed());

@@ -110,6 +110,7 @@ fn the_longest_run_is_found_when_nothing_long_is_left() {
         at_least,
         privilege: Privilege::Ordinary,
         stream: None,
+        owner: None,
     };
     let best = f.groups.claim(&f.device, &request(30)).unwrap();
     assert_eq!(best.len(), 37);

@@ -189,6 +189,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
             at_least: 1,
             privilege: Privilege::Root,
             stream: None,
+            owner: None,
         };
         let claim = again.claim(&f.device, &request).expect("there is room");
         assert!(!model.blocks.contains(&claim.start().0));

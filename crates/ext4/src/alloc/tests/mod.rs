@@ -109,13 +109,31 @@ impl Fixture {
     }
 
     fn claim_as(&self, goal: u64, want: u32, privilege: Privilege) -> Result<Claim, Error> {
-        let request =
-            Request { goal: Block(goal), want, ahead: 0, at_least: want, privilege, stream: None };
+        let request = Request {
+            goal: Block(goal),
+            want,
+            ahead: 0,
+            at_least: want,
+            privilege,
+            stream: None,
+            owner: None,
+        };
         self.groups.claim(&self.device, &request)
     }
 
     fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim<'_>, Error> {
-        self.groups.claim_inode(&self.device, kind, Ino(parent), Near::Parent)
+        self.claim_inode_in(&WorkPlace::default(), kind, parent)
+    }
+
+    /// Claims an inode in a directory with the number `parent`.
+    fn claim_inode_in(
+        &self,
+        place: &WorkPlace,
+        kind: FileType,
+        parent: u32,
+    ) -> Result<InodeClaim<'_>, Error> {
+        let parent = Parent { ino: Ino(parent), place, directories: 0, is_top: false };
+        self.groups.claim_inode(&self.device, kind, &parent)
     }
 
     /// Captures the groups that `tx` changed and writes them to their places.

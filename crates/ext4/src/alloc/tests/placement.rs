@@ -1,33 +1,117 @@
 //! Tests the places of new blocks and inodes, and the cost of the search.
 
 use super::*;
+use crate::alloc::caller::Caller;
 use lanefs_lanes::Lane;
 use lanefs_ondisk::superblock::RawSuperblock;
 use std::time::Instant;
 
-#[test]
-fn directories_of_different_lanes_go_to_different_groups() {
-    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
-    let places = || {
-        let group = |_| f.claim_inode(FileType::Directory, 2).expect("room").group();
-        ((0..4).map(group).collect::<Vec<Group>>(), Lane::current())
+/// Returns the groups of inodes that clients 1 and 2 create in turn, each in its own directory.
+fn groups_of_two(f: &Fixture, dirs: [u32; 2], rounds: u32) -> Vec<[Group; 2]> {
+    let places = [WorkPlace::default(), WorkPlace::default()];
+    let create = |n: usize| {
+        work_for(Some(n as u32 + 1));
+        f.claim_inode_in(&places[n], FileType::Regular, dirs[n]).expect("room").group()
     };
-    let barrier = lanefs_lanes::sync::unscheduled::Barrier::new(8);
-    let all: Vec<_> = std::thread::scope(|s| {
-        let both = || {
-            let found = places();
-            barrier.wait();
-            found
-        };
-        let threads: Vec<_> = (0..8).map(|_| s.spawn(both)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    for (i, (groups, lane)) in all.iter().enumerate() {
-        assert!(groups.windows(2).all(|two| two[0] != two[1]), "the next goes to the next group");
-        for (others, other) in &all[i + 1..] {
-            assert!(lane == other || groups.iter().all(|group| !others.contains(group)));
+    (0..rounds).map(|_| [create(0), create(1)]).collect()
+}
+
+#[test]
+fn clients_that_meet_in_a_group_part() {
+    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
+    let ino = |index| f.geometry.ino_at(Group(100), index).expect("a group").0;
+    let all = groups_of_two(&f, [ino(3), ino(4)], 100);
+    assert_eq!(all[0], [Group(100); 2], "near their directories at first");
+    let two = all[99];
+    assert!(two[0] != two[1] && all[40..].iter().all(|later| *later == two), "{all:?}");
+    assert!(two.contains(&Group(100)), "one of them may stay");
+    let moved = two.iter().position(|group| *group != Group(100)).expect("the other moved");
+    work_for(Some(moved as u32 + 1));
+    assert!(f.groups.home_of(Caller::current()).contains(&two[moved].0));
+}
+
+#[test]
+fn one_client_stays_near_its_directories_whichever_threads_serve_it() {
+    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
+    let dirs: Vec<(u32, WorkPlace)> = (0..4)
+        .map(|index| f.geometry.ino_at(Group(100), index).expect("a group").0)
+        .map(|ino| (ino, WorkPlace::default()))
+        .collect();
+    let create = |n: usize| {
+        work_for(Some(7));
+        let (ino, place) = &dirs[n % 4];
+        f.claim_inode_in(place, FileType::Regular, *ino).expect("room").group()
+    };
+    // Two threads that live at the same time have different lanes.
+    std::thread::scope(|s| {
+        for n in 0..100 {
+            assert_eq!(create(n), Group(100));
+            let served = s.spawn(move || (create(n + 1), Lane::current()));
+            let (group, lane) = served.join().expect("no panic");
+            assert_eq!((group, lane != Lane::current()), (Group(100), true));
         }
+    });
+}
+
+#[test]
+fn commands_that_come_one_after_another_do_not_part() {
+    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
+    let places = [WorkPlace::default(), WorkPlace::default()];
+    for n in 0..60 {
+        work_for(Some(1000 + n));
+        let ino = f.geometry.ino_at(Group(100), n % 2).expect("a group").0;
+        let claim = f.claim_inode_in(&places[n as usize % 2], FileType::Regular, ino);
+        assert_eq!(claim.expect("room").group(), Group(100));
     }
+}
+
+#[test]
+fn many_clients_of_one_directory_get_groups_of_their_own() {
+    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
+    let (ino, place) = (f.geometry.ino_at(Group(100), 3).expect("a group").0, WorkPlace::default());
+    let create = |client| {
+        work_for(Some(client));
+        f.claim_inode_in(&place, FileType::Regular, ino).expect("room").group()
+    };
+    (0..20).for_each(|n| _ = create(n % 4));
+    let groups: std::collections::BTreeSet<Group> = (0..4).map(create).collect();
+    assert_eq!(groups.len(), 4);
+}
+
+#[test]
+fn files_of_clients_that_meet_get_their_next_first_blocks_elsewhere() {
+    let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
+    let goal = f.geometry.group_first_block(Group(100)).expect("a group");
+    let claim = |client: u32| {
+        work_for(Some(client));
+        let request = Request {
+            goal,
+            want: 8,
+            ahead: 0,
+            at_least: 8,
+            privilege: Privilege::Ordinary,
+            stream: None,
+            owner: Some(Ino(100 + client)),
+        };
+        f.groups.claim_blocks(&f.device, &request, None).expect("room").elsewhere
+    };
+    let moves: Vec<Group> = (0..40).filter_map(|n| claim(n % 2)).collect();
+    assert!(!moves.is_empty() && !moves.contains(&Group(100)), "{moves:?}");
+    work_for(None);
+    assert!((0..40).all(|n| claim_unknown(&f, goal, n).is_none()), "an unknown client meets none");
+}
+
+fn claim_unknown(f: &Fixture, goal: Block, n: u32) -> Option<Group> {
+    let request = Request {
+        goal,
+        want: 8,
+        ahead: 0,
+        at_least: 8,
+        privilege: Privilege::Ordinary,
+        stream: None,
+        owner: Some(Ino(500 + n)),
+    };
+    f.groups.claim_blocks(&f.device, &request, None).expect("room").elsewhere
 }
 
 #[test]
@@ -157,6 +241,7 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
                 at_least,
                 privilege: Privilege::Ordinary,
                 stream: None,
+                owner: None,
             };
             groups.claim(&Nothing, &request).expect("room")
         };
@@ -164,8 +249,9 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
         // short runs only.
         let mut full = Vec::new();
         for group in 0..7 {
-            full.push(claim(group.into(), groups.shared.summaries.open_blocks(group), 1));
-            assert_eq!(groups.shared.summaries.open_blocks(group), 0);
+            let free = groups.shared.state(Group(group)).desc.free_blocks;
+            full.push(claim(group.into(), free, 1));
+            assert!(!groups.shared.summaries.has_blocks(group));
         }
         for group in 7..count - 10 {
             groups.shared.summaries.set_longest(group, 3);

@@ -89,7 +89,7 @@ fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
         let group = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % u64::from(groups);
         let (want, at_least) = sizes[n as usize % sizes.len()];
         let (goal, privilege) = (Block(group * 8192 + 1), Privilege::Ordinary);
-        Request { goal, want, ahead: 0, at_least, privilege, stream: None }
+        Request { goal, want, ahead: 0, at_least, privilege, stream: None, owner: None }
     };
     let mut held = Vec::new();
     let mut most = 0;

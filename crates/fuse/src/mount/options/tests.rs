@@ -74,6 +74,9 @@ fn the_sloppy_way_passes_over_what_is_unknown_alone() {
 
 #[test]
 fn what_would_be_a_false_promise_is_refused() {
+    for list in ["policies=name_cache=global", "policies=before+stripe_wake=all"] {
+        assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
+    }
     for list in ["data=journal", "errors=panic", "remount,ro", "bsdgroups", "rbind"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }

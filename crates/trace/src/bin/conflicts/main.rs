@@ -5,6 +5,7 @@ mod matrix;
 mod operations;
 mod reason;
 mod rounds;
+mod served;
 mod setting;
 mod stage;
 mod table;
@@ -100,7 +101,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     // allocates would look shared.
     LineHeap::forget_what_is_freed();
     lanefs_lanes::fix_hash_keys();
-    let is_known = |only: &&String| operations::OPERATIONS.iter().any(|op| op.name.contains(*only));
+    let is_known = |only: &&String| {
+        operations::OPERATIONS.iter().any(|op| op.name.contains(*only)) || served::is_known(only)
+    };
     if let Some(only) = arguments.only.iter().find(|only| !is_known(only)) {
         return Err(format!("--only {only}: there is no such operation").into());
     }
@@ -112,7 +115,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
         |me| Stage::new(&fs, me),
         |workers| -> Result<_, AnyError> {
             let recorder = Mutex::new(Recorder::new()?);
-            Ok(trace_all(&Session { fs: &fs, workers, recorder }, arguments, &counts))
+            trace_all(&Session { fs: &fs, workers, recorder }, arguments, &counts)
         },
     )?;
     fs.close()?;
@@ -145,7 +148,7 @@ fn trace_all(
     session: &Session<'_, '_>,
     arguments: &Arguments,
     counts: &[usize],
-) -> (Vec<Pair>, Vec<Row>) {
+) -> Result<(Vec<Pair>, Vec<Row>), AnyError> {
     let granule = if arguments.pairs_of_lines { Granule::Pair } else { Granule::Line };
     let settings = match &*arguments.settings {
         [] => Setting::USUAL,
@@ -156,6 +159,16 @@ fn trace_all(
     let only = &arguments.only;
     for &setting in settings {
         println!("\n== {} ==", setting.title());
+        if setting.is_served() {
+            if arguments.rounds > 0 {
+                let Arguments { only, rounds, policies, .. } = arguments;
+                let found =
+                    served::trace(&mut reasons, setting, granule, only, *rounds, *policies)?;
+                report(&found, arguments);
+                pairs.extend(found);
+            }
+            continue;
+        }
         if arguments.rounds > 0 {
             let found =
                 matrix::trace(session, &mut reasons, setting, granule, only, arguments.rounds);
@@ -169,7 +182,7 @@ fn trace_all(
         }
     }
     summarise(&pairs);
-    (pairs, rows)
+    Ok((pairs, rows))
 }
 
 fn print_row(row: &Row, arguments: &Arguments) {

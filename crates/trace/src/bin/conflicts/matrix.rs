@@ -23,7 +23,7 @@ pub struct Pair {
 }
 
 /// The lines that one operation touched, on each of two threads.
-struct Trace {
+pub struct Trace {
     name: &'static str,
     steady: [Footprint; 2],
     whole: [Footprint; 2],
@@ -63,12 +63,34 @@ pub fn trace(
         for round in session.run(operation, 2, rounds) {
             whole.iter_mut().zip(&round).for_each(|(all, one)| all.merge(one));
         }
-        let whole = whole.map(|footprint| footprint.in_granules(granule));
-        let steady = [reasons.steady(&whole[0]), reasons.steady(&whole[1])];
-        traces.push(Trace { name: operation.name, steady, whole });
+        traces.push(Trace::new(operation.name, whole, granule, reasons));
     }
     progress("");
     reasons.look_again();
+    compare(&traces, reasons, setting, granule)
+}
+
+impl Trace {
+    /// Creates the trace of the operation `name` from its lines on two threads.
+    pub fn new(
+        name: &'static str,
+        whole: [Footprint; 2],
+        granule: Granule,
+        reasons: &mut Reasons,
+    ) -> Trace {
+        let whole = whole.map(|footprint| footprint.in_granules(granule));
+        let steady = [reasons.steady(&whole[0]), reasons.steady(&whole[1])];
+        Trace { name, steady, whole }
+    }
+}
+
+/// Compares all pairs of traces.
+pub fn compare(
+    traces: &[Trace],
+    reasons: &mut Reasons,
+    setting: Setting,
+    granule: Granule,
+) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (at, first) in traces.iter().enumerate() {
         for second in &traces[at..] {

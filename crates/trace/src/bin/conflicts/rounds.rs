@@ -23,6 +23,10 @@ pub struct Session<'c, 'fs> {
 impl Session<'_, '_> {
     /// Moves all threads to their directories in `setting`.
     pub fn enter(&self, setting: Setting) {
+        if setting == Setting::Made {
+            let threads = self.workers.threads();
+            self.workers.on(0, move |stage| (0..threads).for_each(|me| stage.make_for(me)));
+        }
         for thread in 0..self.workers.threads() {
             self.workers.on(thread, |stage| stage.enter(setting));
         }

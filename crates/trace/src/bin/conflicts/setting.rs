@@ -9,6 +9,8 @@ use serde::Serialize;
 pub enum Setting {
     /// Each thread has its own directory.
     Directories,
+    /// Each thread has its own directory, and the first thread created all of them.
+    Made,
     /// One directory, in which each thread has its own names. The directory is large and indexed,
     /// and the names of different threads are in different leaves.
     Names,
@@ -16,31 +18,61 @@ pub enum Setting {
     Small,
     /// One file, with operations that commute.
     File,
+    /// The server of a mount: each client works in its own directory.
+    Served,
+    /// The server of a mount: two clients and one file, with operations that commute.
+    #[value(name = "served-file")]
+    ServedFile,
 }
 
 impl Setting {
-    pub const ALL: [Setting; 4] =
-        [Setting::Directories, Setting::Names, Setting::Small, Setting::File];
+    pub const ALL: [Setting; 7] = [
+        Setting::Directories,
+        Setting::Made,
+        Setting::Names,
+        Setting::Small,
+        Setting::File,
+        Setting::Served,
+        Setting::ServedFile,
+    ];
 
     /// The settings that are traced by default.
-    pub const USUAL: &[Setting] = &[Setting::Directories, Setting::Names, Setting::File];
+    pub const USUAL: &[Setting] = &[
+        Setting::Directories,
+        Setting::Made,
+        Setting::Names,
+        Setting::File,
+        Setting::Served,
+        Setting::ServedFile,
+    ];
+
+    /// Returns whether the server of a mount is traced, instead of the library.
+    pub fn is_served(self) -> bool {
+        matches!(self, Setting::Served | Setting::ServedFile)
+    }
 
     /// Returns the name used in the checked-in list.
     pub fn name(self) -> &'static str {
         match self {
             Setting::Directories => "directories",
+            Setting::Made => "made",
             Setting::Names => "names",
             Setting::Small => "small",
             Setting::File => "file",
+            Setting::Served => "served",
+            Setting::ServedFile => "served-file",
         }
     }
 
     pub fn title(self) -> &'static str {
         match self {
             Setting::Directories => "different directories",
+            Setting::Made => "different directories that one thread made",
             Setting::Names => "one directory, different names",
             Setting::Small => "one directory of one block, different names",
             Setting::File => "one file, operations that commute",
+            Setting::Served => "server: clients in different directories",
+            Setting::ServedFile => "server: clients of one file",
         }
     }
 }

@@ -89,9 +89,12 @@ impl<'fs> Stage<'fs> {
         (self.open, self.held) = (None, None);
         (self.home, self.away) = match setting {
             Setting::Directories => (format!("/{me}"), format!("/{me}-away")),
+            Setting::Made => Stage::made_for(me),
             Setting::Names => ("/all".into(), "/all-away".into()),
             Setting::Small => ("/few".into(), "/few-away".into()),
-            Setting::File => ("/one".into(), "/one-away".into()),
+            Setting::File | Setting::Served | Setting::ServedFile => {
+                ("/one".into(), "/one-away".into())
+            }
         };
         self.file = match setting {
             Setting::File => "/one/file".into(),
@@ -115,7 +118,7 @@ impl<'fs> Stage<'fs> {
             self.fs.set_xattr(&self.file, ATTRIBUTE, b"blue").expect("room for an attribute");
             self.fs.symlink("file", &self.link).expect("room for a link");
         }
-        if matches!(setting, Setting::Directories | Setting::Names) {
+        if matches!(setting, Setting::Directories | Setting::Made | Setting::Names) {
             // Directories are created in the lane's groups in turn, so this loads all groups before
             // tracing.
             for n in 0..GROUPS {
@@ -126,6 +129,22 @@ impl<'fs> Stage<'fs> {
         }
         let options = FileOptions::new().read().write();
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
+    }
+
+    /// The directories of thread `me` that another thread creates: siblings, as in an unpacked tree.
+    fn made_for(me: usize) -> (String, String) {
+        (format!("/made/{me}"), format!("/made/{me}-away"))
+    }
+
+    /// Creates the directories of thread `me`.
+    pub fn make_for(&mut self, me: usize) {
+        if !self.fs.exists("/made").expect("a RAM device does not fail") {
+            self.fs.create_dir("/made").expect("room for a directory");
+        }
+        let (home, away) = Stage::made_for(me);
+        for dir in [home, away] {
+            self.fs.create_dir(dir).expect("room for a directory");
+        }
     }
 
     /// Gives a directory several hundred leaves.

@@ -1,0 +1,59 @@
+//! The caller that an operation is done for: a thread of a program that uses the library, or a
+//! client of a mount, which several threads serve in turn.
+
+use lanefs_lanes::{Lane, MAX_LANES};
+use std::cell::Cell;
+
+/// A number below [`MAX_LANES`] that distinguishes callers: the lane of the thread, or the client's
+/// number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caller(u16);
+
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    /// The thread works for itself.
+    Itself,
+    Unknown,
+    Number(u16),
+}
+
+thread_local! { static CLIENT: Cell<Client> = const { Cell::new(Client::Itself) } }
+
+/// Selects the client for which the calling thread works from now on, by its process or thread id;
+/// `None` if it is unknown, as for pages that the kernel writes back. New files are placed by
+/// client. A thread that never calls this works for itself.
+pub fn work_for(client: Option<u32>) {
+    // Ids that follow each other get different numbers.
+    let number = |id| Client::Number((id as usize % MAX_LANES) as u16);
+    CLIENT.with(|current| current.set(client.map_or(Client::Unknown, number)));
+}
+
+impl Caller {
+    /// Returns the caller of the current operation; `None` if it is unknown.
+    pub(crate) fn current() -> Option<Caller> {
+        match CLIENT.with(Cell::get) {
+            Client::Itself => Some(Caller::of_thread()),
+            Client::Unknown => None,
+            Client::Number(number) => Some(Caller(number)),
+        }
+    }
+
+    /// Returns the calling thread as a caller.
+    pub(crate) fn of_thread() -> Caller {
+        Caller::of(Lane::current())
+    }
+
+    fn of(lane: Lane) -> Caller {
+        Caller(lane.index() as u16)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all() -> impl Iterator<Item = Caller> {
+        (0..MAX_LANES as u16).map(Caller)
+    }
+
+    /// Returns the caller's number.
+    pub(crate) fn index(self) -> u32 {
+        self.0.into()
+    }
+}

@@ -1,0 +1,95 @@
+//! Counts the work of the allocators, by lane.
+
+use lanefs_lanes::LaneCounters;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Count {
+    /// Searches for blocks and for inodes.
+    BlockSearches,
+    InodeSearches,
+    /// Groups that searches looked at, and those that they skipped because another thread was
+    /// using them.
+    GroupsTried,
+    GroupsBusy,
+    /// Free inodes that another thread took between search and claim.
+    BitsLost,
+    /// Files and directories that moved to a group of their caller's own.
+    Moves,
+    /// Preallocation windows, their blocks, and claims that a window served.
+    Windows,
+    WindowBlocks,
+    WindowHits,
+}
+
+const COUNTS: usize = Count::WindowHits as usize + 1;
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(LaneCounters<COUNTS>);
+
+/// The work of the allocators since the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllocStatistics {
+    /// Searches for blocks. Blocks from a window need none.
+    pub block_searches: u64,
+    /// Searches for inode numbers.
+    pub inode_searches: u64,
+    /// Groups that these searches looked at.
+    pub groups_tried: u64,
+    /// Groups that they skipped because another thread was using them.
+    pub groups_busy: u64,
+    /// Free inodes that another thread took between the search and the claim; only with the policy
+    /// `inode_claim=two-step`.
+    pub bits_lost: u64,
+    /// Directories and files whose new inodes and blocks were moved to a group of their caller's
+    /// own, because callers met.
+    pub moves: u64,
+    /// Preallocation windows.
+    pub windows: u64,
+    /// Blocks of these windows when they were claimed.
+    pub window_blocks: u64,
+    /// Claims of blocks that a window served.
+    pub window_hits: u64,
+}
+
+impl Tally {
+    /// Adds `n` to a counter of the lane.
+    pub(crate) fn add(&self, count: Count, n: u32) {
+        self.0.add(count as usize, n.into());
+    }
+
+    /// Returns the sums over all lanes.
+    pub(crate) fn read(&self) -> AllocStatistics {
+        let sums = self.0.sums();
+        let of = |count: Count| sums[count as usize].max(0) as u64;
+        AllocStatistics {
+            block_searches: of(Count::BlockSearches),
+            inode_searches: of(Count::InodeSearches),
+            groups_tried: of(Count::GroupsTried),
+            groups_busy: of(Count::GroupsBusy),
+            bits_lost: of(Count::BitsLost),
+            moves: of(Count::Moves),
+            windows: of(Count::Windows),
+            window_blocks: of(Count::WindowBlocks),
+            window_hits: of(Count::WindowHits),
+        }
+    }
+}
+
+impl AllocStatistics {
+    /// Returns all figures by name.
+    pub(crate) fn entries(&self) -> [(&'static str, u64); 9] {
+        [
+            ("alloc.block_searches", self.block_searches),
+            ("alloc.inode_searches", self.inode_searches),
+            ("alloc.groups_tried", self.groups_tried),
+            ("alloc.groups_busy", self.groups_busy),
+            ("alloc.bits_lost", self.bits_lost),
+            ("alloc.moves", self.moves),
+            ("alloc.windows", self.windows),
+            ("alloc.window_blocks", self.window_blocks),
+            ("alloc.window_hits", self.window_hits),
+        ]
+    }
+}
