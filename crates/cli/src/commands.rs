@@ -7,6 +7,7 @@ mod chown;
 mod clone;
 mod cp;
 mod df;
+mod edit;
 mod info;
 mod ln;
 mod ls;
@@ -68,6 +69,7 @@ enum Command {
     Trim(trim::Arguments),
     Clone(clone::Arguments),
     Resize(resize::Arguments),
+    Edit(edit::Arguments),
     Bench(bench::Arguments),
     Stats(stats::Arguments),
     Mount(mount::Arguments),
@@ -100,6 +102,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Trim(arguments) => trim::run(&arguments),
         Command::Clone(arguments) => clone::run(&arguments),
         Command::Resize(arguments) => resize::run(&arguments),
+        Command::Edit(arguments) => edit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

@@ -227,6 +227,67 @@ fn resize_makes_image_and_file_larger() {
 }
 
 #[test]
+fn resize_makes_image_and_file_smaller() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "256M", path]);
+    let data: Vec<u8> = (0..9 << 20).map(|n: u32| (n % 253) as u8).collect();
+    let file = dir.path().join("file");
+    std::fs::write(&file, &data).unwrap();
+    lanefs(&["cp", file.to_str().unwrap(), &format!("{path}:/file")]);
+    assert_eq!(json(&["resize", "--json", path, "-56M"])["bytes"], 200 << 20);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 200 << 20);
+    let (status, said) = code(&["resize", path, "4M"]);
+    assert!(status == Some(1) && said.contains("the smallest size is"), "{said}");
+    let facts = json(&["resize", "--json", path, "auto"]);
+    let bytes = facts["bytes"].as_u64().unwrap();
+    assert!(bytes < 48 << 20, "{bytes}");
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), bytes);
+    if needs("e2fsck") {
+        assert_clean(&image);
+    }
+    let out = dir.path().join("out");
+    lanefs(&["cp", &format!("{path}:/file"), out.to_str().unwrap()]);
+    assert!(std::fs::read(&out).unwrap() == data);
+}
+
+#[test]
+fn edit_makes_all_changes_or_none() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "64M", path]);
+    std::fs::write(dir.path().join("app"), vec![7; 100_000]).unwrap();
+    let app = dir.path().join("app");
+    let script = dir.path().join("script");
+    let text = format!(
+        "# a script\nmkdir -p /srv/etc\nput {} /srv/app\nwrite /srv/etc/motd \"hello\\n\"\n\
+         append /srv/etc/motd more\nchmod 600 /srv/etc/motd\nchown 7:8 /srv/app\n\
+         [\"ln\", \"-s\", \"app\", \"/srv/link\"]\nsetfattr user.k v /srv/app\n",
+        app.display()
+    );
+    std::fs::write(&script, &text).unwrap();
+    let facts = json(&["edit", "--json", path, script.to_str().unwrap()]);
+    assert_eq!(facts["commands"], 8);
+    assert!(facts["new_blocks"].as_u64().unwrap() > 0);
+    assert_eq!(lanefs(&["cat", &format!("{path}:/srv/etc/motd")]), "hello\nmore");
+    let said = lanefs(&["stat", "-c", "%u:%g", &format!("{path}:/srv/app")]);
+    assert_eq!(said.trim(), "7:8");
+    if needs("e2fsck") {
+        assert_clean(&image);
+    }
+    let before = std::fs::read(&image).unwrap();
+    let (status, said) =
+        code(&["edit", path, "-c", "mkdir /a", "-c", "rm /srv/app", "-c", "rm /none"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("line 3: ") && said.contains("no such file"), "{said}");
+    assert!(std::fs::read(&image).unwrap() == before, "a failed script changes nothing");
+    let (_, said) = code(&["edit", path, "-c", "fly"]);
+    assert!(said.contains("line 1: unknown command 'fly'"), "{said}");
+}
+
+#[test]
 fn an_image_in_use_is_refused() {
     if !can_mount() {
         return;

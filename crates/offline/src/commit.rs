@@ -65,6 +65,15 @@ impl Image {
         Ok(())
     }
 
+    /// Commits the changes to the end of the file system: the write of the superblock decides.
+    pub(crate) fn commit_smaller(&mut self) -> Result<(), Error> {
+        self.encode()?;
+        let log = self.log()?.ok_or(lanefs_ext4::Error::Stale)?;
+        self.commit_to_log(log, Announced::After)?;
+        self.is_written();
+        Ok(())
+    }
+
     /// Encodes all changes except the superblock into blocks.
     pub(crate) fn encode(&mut self) -> Result<(), Error> {
         self.encode_bitmaps()?;
@@ -79,6 +88,7 @@ impl Image {
         self.described = self.descriptors.clone();
         self.blocks.clear();
         self.bitmaps.clear();
+        self.inode_bitmaps.clear();
     }
 
     /// Returns the log of the file system as it is on the device.
@@ -91,6 +101,15 @@ impl Image {
 
     fn encode_bitmaps(&mut self) -> Result<(), Error> {
         let (geometry, checksums) = (self.geometry(), self.checksums());
+        for (group, bitmap) in std::mem::take(&mut self.inode_bitmaps) {
+            let mut bytes = vec![0; self.block_bytes()];
+            let desc = self.descriptors.get_mut(group.0 as usize);
+            let desc = desc.ok_or(lanefs_ext4::Error::Stale)?;
+            desc.flags -= GroupFlags::INODE_UNINIT;
+            desc.free_inodes = bitmap.count_clear();
+            bitmap.encode_inodes_into(&mut bytes, desc, &geometry, checksums);
+            self.blocks.insert(desc.inode_bitmap, bytes);
+        }
         for (group, bitmap) in std::mem::take(&mut self.bitmaps) {
             let mut bytes = vec![0; self.block_bytes()];
             let desc = self.descriptors.get_mut(group.0 as usize);
@@ -173,8 +192,10 @@ impl Image {
             self.write_primary(&before)?;
         }
         let committed = Single::commit(self.device.clone(), block_size, log, images)?;
-        if announced == Announced::After {
-            self.write_primary(&in_log)?;
+        match announced {
+            Announced::After => self.write_primary(&in_log)?,
+            Announced::Before if !in_log.agrees_with(&self.found) => self.write_half(&in_log)?,
+            Announced::Before => {}
         }
         committed.checkpoint()?;
         self.write_primary(&self.superblock)
@@ -200,6 +221,26 @@ impl Image {
     /// Writes the superblock in place, durably.
     pub(crate) fn write_primary(&self, superblock: &Superblock) -> Result<(), Error> {
         self.device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+        Ok(self.device.flush()?)
+    }
+
+    /// Writes one of the two sectors of the superblock, so that the write of the whole cannot leave
+    /// a feature without its field: a torn superblock is accepted if its fields are possible, and
+    /// the log has the new one.
+    fn write_half(&self, next: &Superblock) -> Result<(), Error> {
+        let half = SUPERBLOCK_SIZE / 2;
+        if self.device.alignment() as usize > half {
+            return Ok(());
+        }
+        let mut before = self.found.clone();
+        set_recovery(&mut before, Recovery::Needed);
+        let (before, after) = (before.encode(), next.encode());
+        let ((old_first, _), (first, second)) = (before.split_at(half), after.split_at(half));
+        let (at, bytes) = match Superblock::decode_torn(&[old_first, second].concat()) {
+            Ok(_) => (half, second),
+            Err(_) => (0, first),
+        };
+        self.device.write_at(SUPERBLOCK_OFFSET + at as u64, bytes)?;
         Ok(self.device.flush()?)
     }
 

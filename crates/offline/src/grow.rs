@@ -13,6 +13,7 @@ use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
 
@@ -35,7 +36,7 @@ impl Image {
                 "the device has {device} blocks, and {blocks} were asked for"
             )));
         }
-        let superblock = self.larger(blocks)?;
+        let superblock = self.resized(blocks)?;
         let new = superblock.geometry();
         if new.block_count() <= old.block_count() {
             return Ok(old.block_count());
@@ -57,8 +58,8 @@ impl Image {
         Ok(new.block_count())
     }
 
-    /// Returns the superblock of the larger file system, without free counts.
-    fn larger(&self, blocks: u64) -> Result<Superblock, Error> {
+    /// Returns the superblock of the file system with another size, without free counts.
+    pub(crate) fn resized(&self, blocks: u64) -> Result<Superblock, Error> {
         let (old, raw) = (self.geometry(), self.superblock.raw());
         if old.features().compat.contains(Compat::SPARSE_SUPER2) {
             return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));
@@ -74,7 +75,8 @@ impl Image {
             + 2
             + u64::from(old.itable_blocks())
             + MIN_LAST_GROUP;
-        if last.0 >= old.group_count() && in_last < least {
+        let is_new = blocks != old.block_count() && last.0 > 0;
+        if is_new && in_last < least {
             return self.with_blocks(raw, next.geometry().block_count() - in_last);
         }
         Ok(next)
@@ -93,20 +95,31 @@ impl Image {
         raw.s_blocks_count_lo.set(blocks as u32);
         raw.s_blocks_count_hi.set((blocks >> 32) as u32);
         raw.s_inodes_count.set(inodes);
+        // The counts are set at the commit; until then they must be possible.
+        let free = self.superblock.free_blocks().min(blocks);
+        raw.s_free_blocks_count_lo.set(free as u32);
+        raw.s_free_blocks_count_hi.set((free >> 32) as u32);
+        raw.s_free_inodes_count.set(self.superblock.free_inodes().min(inodes));
         let reserved = u128::from(self.superblock.reserved_blocks()) * u128::from(blocks)
             / u128::from(old.block_count().max(1));
         raw.s_r_blocks_count_lo.set(reserved as u32);
         raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
         let desc_blocks = groups.div_ceil(old.descs_per_block().into());
         let more = desc_blocks.saturating_sub(old.desc_blocks().into());
+        let fewer = u64::from(old.desc_blocks()).saturating_sub(desc_blocks);
         if more > 0 {
             self.make_room_for_descriptors(&mut raw, more)?;
+        } else if fewer > 0 && old.features().compat.contains(Compat::RESIZE_INODE) {
+            // As many as one block of pointers can name.
+            let most = old.block_size().bytes() as u64 / 4;
+            let reserved = (u64::from(old.reserved_gdt_blocks()) + fewer).min(most);
+            raw.s_reserved_gdt_blocks.set(reserved as u16);
         }
         let heads_before = self.superblock.raw().s_overhead_clusters.get();
         let next = Superblock::from_raw(raw.clone())?;
         if heads_before != 0 {
-            let added = overhead(&next.geometry()).saturating_sub(overhead(&old));
-            let overhead = u64::from(heads_before) + added;
+            let others = u64::from(heads_before).saturating_sub(overhead(&old));
+            let overhead = overhead(&next.geometry()) + others;
             raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
         }
         Ok(Superblock::from_raw(raw)?)
@@ -176,7 +189,7 @@ impl Image {
     }
 
     /// Makes the resize inode reserve the remaining descriptor blocks, in the new groups too.
-    fn set_resize_inode(&mut self, old: &Geometry) -> Result<(), Error> {
+    pub(crate) fn set_resize_inode(&mut self, old: &Geometry) -> Result<(), Error> {
         let new = self.geometry();
         if !new.features().compat.contains(Compat::RESIZE_INODE) {
             return Ok(());
@@ -186,9 +199,7 @@ impl Image {
             return Ok(());
         }
         let mut inode = self.inode(Ino::RESIZE)?;
-        let at = DOUBLE_INDIRECT * 4;
-        let word = inode.block.get(at..at + 4).and_then(|word| word.try_into().ok());
-        let pointers = Block(u32::from_le_bytes(word.unwrap_or_default()).into());
+        let pointers = pointers_of(&inode);
         if !new.contains(pointers) {
             return Err(Error::refused("the resize inode is damaged: check it with e2fsck -f"));
         }
@@ -199,6 +210,26 @@ impl Image {
         }
         inode.sectors = resize_block_count(&new) * (new.block_size().bytes() as u64 / 512);
         self.put_inode(Ino::RESIZE, &inode)
+    }
+
+    /// Moves the block of pointers of the resize inode, if it lies at or beyond `end`.
+    pub(crate) fn move_resize_pointers(&mut self, end: u64) -> Result<(), Error> {
+        let has = self.superblock.features().compat.contains(Compat::RESIZE_INODE);
+        let mut inode = self.inode(Ino::RESIZE)?;
+        let old = pointers_of(&inode);
+        if !has || old.0 < end {
+            return Ok(());
+        }
+        for (new, _) in self.claim(Block(0), 1)? {
+            let bytes = self.block(old)?;
+            self.blocks.insert(new, bytes);
+            let word = inode.block.get_mut(DOUBLE_INDIRECT * 4..DOUBLE_INDIRECT * 4 + 4);
+            let word = word.ok_or(lanefs_ext4::Error::Stale)?;
+            word.copy_from_slice(&(new.0 as u32).to_le_bytes());
+        }
+        self.release(old, 1)?;
+        self.put_inode(Ino::RESIZE, &inode)?;
+        self.commit()
     }
 
     /// Clears the blocks that contain the new groups' superblocks, since a superblock does not fill
@@ -214,7 +245,7 @@ impl Image {
 
     /// Writes the copies of the descriptors, before the transaction. They are valid for the smaller
     /// file system too, whose groups they all contain.
-    fn copy_descriptors(&mut self) -> Result<(), Error> {
+    pub(crate) fn copy_descriptors(&mut self) -> Result<(), Error> {
         self.encode()?;
         let geometry = self.geometry();
         let bits = geometry.block_size().bits();
@@ -229,6 +260,13 @@ impl Image {
         }
         Ok(())
     }
+}
+
+/// The double indirect block of the resize inode.
+fn pointers_of(inode: &Inode) -> Block {
+    let at = DOUBLE_INDIRECT * 4;
+    let word = inode.block.get(at..at + 4).and_then(|word| word.try_into().ok());
+    Block(u32::from_le_bytes(word.unwrap_or_default()).into())
 }
 
 /// Returns the number of blocks that hold no files: superblocks, descriptors, bitmaps, tables.

@@ -28,6 +28,10 @@ pub struct Image {
     pub(crate) descriptors: Vec<GroupDesc>,
     /// Block bitmaps to be written.
     pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
+    /// Inode bitmaps to be written.
+    pub(crate) inode_bitmaps: BTreeMap<Group, Bitmap>,
+    /// Blocks from here on are not claimed.
+    pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
 }
@@ -45,6 +49,8 @@ impl Image {
             described: descriptors.clone(),
             descriptors,
             bitmaps: BTreeMap::new(),
+            inode_bitmaps: BTreeMap::new(),
+            limit: None,
             blocks: BTreeMap::new(),
         })
     }
@@ -108,6 +114,23 @@ impl Image {
         let bytes = self.block(block)?;
         let record = bytes.get(range).unwrap_or_default();
         Ok(Inode::decode(record, ino, &self.geometry(), self.checksums())?)
+    }
+
+    /// Returns the bytes of an inode in its table.
+    pub(crate) fn record(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        let (block, range) = self.place_of(ino)?;
+        let bytes = self.block(block)?;
+        Ok(bytes.get(range).ok_or(lanefs_ext4::Error::Stale)?.to_vec())
+    }
+
+    /// Changes the bytes of an inode in its table.
+    pub(crate) fn put_record(&mut self, ino: Ino, record: Vec<u8>) -> Result<(), Error> {
+        let (block, range) = self.place_of(ino)?;
+        let mut bytes = self.block(block)?;
+        let place = bytes.get_mut(range).filter(|place| place.len() == record.len());
+        place.ok_or(lanefs_ext4::Error::Stale)?.copy_from_slice(&record);
+        self.blocks.insert(block, bytes);
+        Ok(())
     }
 
     /// Changes an inode. The bytes after its fields, which hold attributes, do not change.

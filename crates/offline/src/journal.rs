@@ -15,16 +15,13 @@
 use crate::commit::seconds;
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_ext4::extent::{self, Limits, plan_replace};
 use lanefs_ext4::{log, mkfs};
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::extent::{Extent, State as ExtentState};
-use lanefs_ondisk::features::{Compat, RoCompat};
-use lanefs_ondisk::group_desc::GroupFlags;
-use lanefs_ondisk::inode::{Inode, InodeFlags};
+use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
-use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino, Time};
+use lanefs_ondisk::{Block, Corruption, Group, Ino, Time};
 
 /// The kind of the copy of the journal's block field in the superblock: `EXT3_JNL_BACKUP_BLOCKS`.
 const BACKUP_BLOCKS: u8 = 1;
@@ -85,6 +82,7 @@ impl Image {
             let what = format!("a journal has {MIN_BLOCKS} blocks to half of all; not {blocks}");
             return Err(Error::refused(what));
         }
+        let mut orphan_file = None;
         if let Some(now) = self.journal_len()? {
             if now == blocks {
                 return Ok(());
@@ -93,15 +91,26 @@ impl Image {
             if free < u64::from(blocks) + 2 {
                 return Err(Error::refused(format!("there is no room for {blocks} blocks")));
             }
+            orphan_file = self.remove_orphan_file()?;
             self.remove_journal_alone()?;
         } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
             return Err(Error::refused(format!("there is no room for {blocks} blocks")));
         }
-        self.add_journal(blocks)
+        self.add_journal(blocks)?;
+        self.add_orphan_file(orphan_file)
+    }
+
+    /// Makes the journal anew, of the same length, before the limit of claims.
+    pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
+        let Some(blocks) = self.journal_len()? else { return Ok(()) };
+        let orphan_file = self.remove_orphan_file()?;
+        self.remove_journal_alone()?;
+        self.add_journal(blocks)?;
+        self.add_orphan_file(orphan_file)
     }
 
     /// The journal's length in blocks, if there is one.
-    fn journal_len(&self) -> Result<Option<u32>, Error> {
+    pub(crate) fn journal_len(&self) -> Result<Option<u32>, Error> {
         let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
             return Ok(None);
         };
@@ -113,7 +122,7 @@ impl Image {
         let middle = Block(geometry.block_count() / 2);
         let runs = self.claim(middle, blocks)?;
         self.write_empty_log(&runs, blocks)?;
-        let inode = self.journal_inode(&runs, blocks)?;
+        let inode = self.file_inode(Ino::JOURNAL, &runs, blocks)?;
         let size = inode.size;
         let root = inode.block;
         self.put_inode(Ino::JOURNAL, &inode)?;
@@ -154,79 +163,6 @@ impl Image {
         }
         Ok(self.device.flush()?)
     }
-
-    fn journal_inode(&mut self, runs: &[(Block, u32)], blocks: u32) -> Result<Inode, Error> {
-        let geometry = self.geometry();
-        let mut extents = Vec::new();
-        let mut at = 0;
-        for (start, len) in runs {
-            let (mut start, mut len) = (start.0, *len);
-            while len > 0 {
-                let part = len.min(ExtentState::Written.max_len());
-                let block = Block(start);
-                let from = FileBlock(at);
-                extents.push(Extent { start: from, len: part, block, state: ExtentState::Written });
-                (start, len, at) = (start + u64::from(part), len - part, at + part);
-            }
-        }
-        let time = Time { secs: seconds() as i64, nanos: 0 };
-        let blank = Inode::zeroed(self.superblock.extra_isize());
-        let mut inode = Inode {
-            mode: 0o100_600,
-            links: 1,
-            size: u64::from(blocks) << geometry.block_size().bits(),
-            flags: InodeFlags::EXTENTS,
-            atime: time,
-            ctime: time,
-            mtime: time,
-            crtime: blank.crtime.map(|_| time),
-            ..blank
-        };
-        let nodes = self.build_tree(Ino::JOURNAL, &mut inode, &extents)?;
-        let sectors = geometry.block_size().bytes() as u64 / 512;
-        inode.sectors = (u64::from(blocks) + nodes) * sectors;
-        Ok(inode)
-    }
-
-    /// Sets the extents of an inode; returns the number of blocks of its tree.
-    fn build_tree(
-        &mut self,
-        ino: Ino,
-        inode: &mut Inode,
-        extents: &[Extent],
-    ) -> Result<u64, Error> {
-        let geometry = self.geometry();
-        let space = geometry.first_data_block().0..geometry.block_count();
-        let limits = Limits::new(ino, geometry.block_size(), space);
-        let seed = self.checksums().seed().map(|seed| seed.of_inode(ino, inode.generation));
-        let mut nodes = 0;
-        inode.block = extent::empty_root();
-        for extent in extents {
-            let range = extent.start.0..extent.end();
-            let reader = self.nodes(ino, seed);
-            let plan = plan_replace(&inode.block, &reader, &limits, range, &[*extent])?;
-            let places = match plan.nodes_needed() {
-                0 => Vec::new(),
-                needed => {
-                    let runs = self.claim(extent.block, needed as u32)?;
-                    runs.iter()
-                        .flat_map(|(start, len)| (0..u64::from(*len)).map(|n| Block(start.0 + n)))
-                        .collect()
-                }
-            };
-            nodes += places.len() as u64;
-            let placed = plan.place(&places);
-            inode.block = placed.root;
-            for (block, bytes) in placed.writes {
-                let mut bytes = bytes.to_vec();
-                if let Some(seed) = seed {
-                    lanefs_ondisk::extent::seal(&mut bytes, seed);
-                }
-                self.blocks.insert(block, bytes);
-            }
-        }
-        Ok(nodes)
-    }
 }
 
 /// Uses a journal for one change.
@@ -248,41 +184,8 @@ impl Image {
 impl Image {
     /// Removes the journal, and the orphan file, which is useless without it.
     pub(crate) fn remove_journal(&mut self) -> Result<(), Error> {
-        if self.superblock.orphan_file().is_some() {
-            self.remove_orphan_file()?;
-        }
+        self.remove_orphan_file()?;
         self.remove_journal_alone()
-    }
-
-    /// Frees the orphan file in one transaction. The file has no entries, since the image is clean.
-    fn remove_orphan_file(&mut self) -> Result<(), Error> {
-        let Some(ino) = self.superblock.orphan_file() else { return Ok(()) };
-        let inode = self.inode(ino)?;
-        self.release_all(ino, &inode)?;
-        let geometry = self.geometry();
-        let place = geometry.inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
-        let mut desc = *self.descriptor(place.group)?;
-        if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            let mut bytes = self.block(desc.inode_bitmap)?;
-            let mut bitmap =
-                Bitmap::decode_inodes(&bytes, place.group, &desc, &geometry, self.checksums())?;
-            let cleared = bitmap.clear(place.index, 1);
-            cleared.map_err(|cause| Corruption::Bitmap { group: place.group, cause })?;
-            desc.free_inodes += 1;
-            bitmap.encode_inodes_into(&mut bytes, &mut desc, &geometry, self.checksums());
-            self.blocks.insert(desc.inode_bitmap, bytes);
-        }
-        self.set_descriptor(place.group, desc);
-        let mut blank = Inode::zeroed(self.superblock.extra_isize());
-        blank.dtime = u32::try_from(seconds()).unwrap_or(u32::MAX);
-        self.put_inode(ino, &blank)?;
-        self.edit(|raw| {
-            raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
-            let present = RoCompat::ORPHAN_PRESENT.bits();
-            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
-            raw.s_orphan_file_inum.set(0);
-        })?;
-        self.commit()
     }
 
     fn remove_journal_alone(&mut self) -> Result<(), Error> {

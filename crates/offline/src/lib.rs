@@ -9,17 +9,25 @@
 
 mod clone;
 mod commit;
+mod draft;
 mod error;
 mod grow;
 mod image;
+mod inodes;
 mod journal;
+mod move_blocks;
+mod move_inodes;
 mod open;
+mod orphan_file;
 mod recover;
+mod shrink;
 mod space;
+mod tree;
 mod trim;
 mod tune;
 
 pub use clone::{Copied, copy_device, copy_file};
+pub use draft::{Draft, Published};
 pub use error::Error;
 pub use image::Image;
 pub use recover::{Condition, Recovered, look, recover};

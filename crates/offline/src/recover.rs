@@ -25,6 +25,9 @@ pub struct Condition {
     pub transactions: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
+    /// The log holds a transaction that the superblock does not ask for: a change that was being
+    /// prepared. It is dropped.
+    pub has_stale_log: bool,
     /// Number of deleted files to be freed and truncations to be finished.
     pub orphans: u64,
     /// A journal was being added or removed: its inode is in use, but the superblock names no
@@ -39,7 +42,11 @@ pub struct Condition {
 impl Condition {
     /// Returns whether a recovery has something to do.
     pub fn needs_recovery(&self) -> bool {
-        self.torn_superblock || self.needs_replay || self.orphans > 0 || self.half_journal
+        self.torn_superblock
+            || self.needs_replay
+            || self.has_stale_log
+            || self.orphans > 0
+            || self.half_journal
     }
 
     /// Returns whether a recovery is not sufficient.
@@ -74,11 +81,16 @@ pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
     if superblock.journal().is_none() {
         condition.half_journal = Image::load(device.clone())?.has_half_journal()?;
     }
-    if !condition.needs_replay && !condition.torn_superblock && !may_have_orphans {
-        return Ok(condition);
+    if !condition.needs_replay && !condition.torn_superblock {
+        condition.has_stale_log = has_transactions(device, &superblock)?;
+        if !may_have_orphans {
+            return Ok(condition);
+        }
     }
     let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
-    if let Some(JournalPlace::Inode(ino)) = superblock.journal() {
+    if let Some(JournalPlace::Inode(ino)) =
+        superblock.journal().filter(|_| !condition.has_stale_log)
+    {
         let log = log::find(&**device, &superblock, ino)?;
         let found = log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
         condition.transactions = found.transactions;
@@ -118,6 +130,11 @@ fn of_superblock(superblock: &Superblock) -> Condition {
         is_unclean: superblock.journal().is_none() && !state.contains(State::VALID),
         ..Condition::default()
     }
+}
+
+fn has_transactions(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<bool, Error> {
+    let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return Ok(false) };
+    Ok(log::find(&**device, superblock, ino)?.superblock.start().is_some())
 }
 
 fn has_orphan_entries(superblock: &Superblock) -> bool {

@@ -58,6 +58,9 @@ impl Image {
             return Ok(None);
         }
         let bits = geometry.clusters_in_group(group).unwrap_or(0);
+        let first = geometry.group_first_block(group).unwrap_or_default().0;
+        let limit = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(first));
+        let bits = limit.min(bits.into()) as u32;
         let bitmap = self.block_bitmap(group)?;
         let found = match self.described_bitmap(group)? {
             Some(mut both) => {
@@ -67,7 +70,10 @@ impl Image {
             None => bitmap.next_clear_run(0..bits, least),
         };
         let Some(run) = found else { return Ok(None) };
-        let len = (run.end - run.start).min(most);
+        let len = (run.end.min(bits) - run.start).min(most);
+        if len < least {
+            return Ok(None);
+        }
         let start = geometry.block_at(group, run.start).ok_or(lanefs_ext4::Error::Stale)?;
         self.set_bits(group, run.start, len)?;
         Ok(Some((start, len)))

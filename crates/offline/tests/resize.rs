@@ -116,3 +116,74 @@ fn what_does_not_fit_on_the_device_is_refused() {
     let same_size = Image::open(Arc::new(opened.expect("the image"))).expect("a file system");
     drop(same_size);
 }
+
+fn shrink(device: Arc<dyn Device>, blocks: u64) -> Result<u64, Error> {
+    Image::open(device)?.shrink(blocks)
+}
+
+/// Options of mke2fs, megabytes before and after, megabytes of the tree.
+const SHRUNK: [(&str, u64, u64, u64); 7] = [
+    ("-b 1024 -J size=1 -N 2000", 60, 41, 8),
+    ("-b 1024 -J size=1 -g 1024 -N 4000", 60, 30, 8),
+    ("-b 4096 -J size=4", 400, 90, 8),
+    ("-b 4096 -O ^has_journal", 400, 90, 8),
+    ("-b 1024 -J size=1 -O ^flex_bg -N 4000", 60, 30, 8),
+    ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,^64bit -I 128", 60, 30, 8),
+    ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,uninit_bg -N 4000", 60, 30, 8),
+];
+
+#[test]
+fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
+    for (options, before, after, megabytes) in SHRUNK {
+        let Some(image) = filled(options, &format!("{before}M"), megabytes) else { return };
+        let context = format!("{options} from {before} to {after}");
+        let listing = seen(image.device());
+        let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
+        let blocks = shrink(image.device(), (after << 20) / block_size)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(blocks << 10 <= after << 20, "{context}: {blocks}");
+        image.assert_clean(&context);
+        same(&listing, &seen(image.device()), &context);
+        let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
+        file.set_len(blocks * block_size).expect("a shorter file");
+        image.assert_clean(&format!("{context}, cut"));
+        if let Some(mount) = image.kernel_mount("") {
+            std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+            mount.unmount();
+            image.assert_clean(&format!("{context}, used by the kernel"));
+        }
+        let least = Image::open(image.device()).expect("the image").smallest().expect("a size");
+        let blocks = shrink(image.device(), least).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert_eq!(blocks, least, "{context}");
+        image.assert_clean(&format!("{context}, smallest"));
+        println!("{context}: smallest {}", blocks * block_size);
+    }
+}
+
+fn cut_smaller((options, before, after, _): (&str, u64, u64, u64), megabytes: u64) {
+    let Some(image) = filled(options, &format!("{before}M"), megabytes) else { return };
+    let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
+    let blocks = (after << 20) / block_size;
+    let change = |device| shrink(device, blocks).map(|_| ());
+    let checked = at_every_cut(in_memory(&image), &change, &|image| {
+        let found: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
+        assert!(found <= blocks, "{found}");
+    });
+    println!("{options}: {checked:?}");
+}
+
+#[test]
+fn shrinking_can_be_cut_at_every_write() {
+    cut_smaller(("-b 1024 -J size=1 -g 2048 -N 1200", 24, 9, 0), 2);
+}
+
+#[test]
+#[ignore = "long: thousands of states"]
+fn shrinking_can_be_cut_at_every_write_with_other_layouts() {
+    for shape in [
+        ("-b 1024 -J size=1 -g 1024 -O ^flex_bg -N 4000", 30, 14, 0),
+        ("-b 1024 -J size=1 -g 2048 -O ^metadata_csum,^metadata_csum_seed -N 4000", 30, 14, 0),
+    ] {
+        cut_smaller(shape, 2);
+    }
+}

@@ -201,3 +201,15 @@ fn adding_a_journal_can_be_cut_at_every_write() {
     });
     println!("{checked:?}");
 }
+
+#[test]
+fn resizing_a_journal_can_be_cut_at_every_write() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let resize = journal(JournalChange::Add(Some(1300)));
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &resize), &|image| {
+        assert_eq!(dumpe2fs(image)["Total journal blocks"], "1300");
+    });
+    println!("{checked:?}");
+    tune(image.device(), &resize).expect("the journal");
+    assert!(dumpe2fs(&image)["Filesystem features"].contains("orphan_file"));
+}

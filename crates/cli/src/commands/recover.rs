@@ -128,6 +128,7 @@ fn condition(condition: &Condition) -> Value {
         "transactions": condition.transactions,
         "blocks": condition.blocks,
         "orphans": condition.orphans,
+        "has_stale_log": condition.has_stale_log,
         "half_journal": condition.half_journal,
         "has_errors": condition.has_errors,
         "is_unclean": condition.is_unclean,
@@ -142,6 +143,9 @@ fn words(condition: &Condition) -> String {
     if condition.needs_replay {
         let (transactions, blocks) = (condition.transactions, condition.blocks);
         words.push(format!("{transactions} transactions, {blocks} blocks"));
+    }
+    if condition.has_stale_log {
+        words.push("a change that was being prepared".to_owned());
     }
     if condition.orphans > 0 {
         words.push(format!("{} orphans", condition.orphans));

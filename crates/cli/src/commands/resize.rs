@@ -16,18 +16,21 @@ use std::sync::Arc;
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-An image file grows with its file system; of a block device, an array or a partition the file system
-can take what there is. The image must not be in use; after a crash it is recovered first. If the
-command is interrupted, run it again.
+An image file grows and shrinks with its file system; of a block device, an array or a partition the
+file system can take what there is. The image must not be in use; after a crash it is recovered
+first. If the command is interrupted, run it again.
 
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB
   lanefs resize disk.img +5G                   # by 5 GiB
+  lanefs resize disk.img auto                  # as small as it can be
   lanefs resize /dev/sdx1                      # to the whole device")]
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// The size in bytes (suffixes K, M, G, T), or +SIZE; the whole file or device if it is missing
+    /// The size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto: the smallest; the whole file or
+    /// device if it is missing
+    #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
     /// Print JSON
     #[arg(long)]
@@ -44,14 +47,18 @@ pub struct Arguments {
 enum Target {
     To(u64),
     By(u64),
+    Less(u64),
+    Smallest,
 }
 
 impl FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Target, String> {
-        match text.strip_prefix('+') {
-            Some(more) => parse_size(more).map(Target::By),
-            None => parse_size(text).map(Target::To),
+        match (text, text.strip_prefix('+'), text.strip_prefix('-')) {
+            ("auto", ..) => Ok(Target::Smallest),
+            (_, Some(more), _) => parse_size(more).map(Target::By),
+            (.., Some(less)) => parse_size(less).map(Target::Less),
+            (text, ..) => parse_size(text).map(Target::To),
         }
     }
 }
@@ -83,12 +90,14 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
         None => source.device().len(),
         Some(Target::To(bytes)) => bytes,
         Some(Target::By(bytes)) => before.saturating_add(bytes),
+        Some(Target::Less(bytes)) => before.saturating_sub(bytes),
+        Some(Target::Smallest) => 0,
     };
     let is_whole_file = source.array().is_none() && part.offset == 0 && path.is_file();
     let (source, mut opened) = match is_whole_file && wanted > source.device().len() {
         true => {
             drop(opened);
-            lengthen(arguments, wanted)?;
+            set_len(arguments, wanted)?;
             close(arguments, source)?;
             let source = open_source(path, Access::ReadWrite, part)?;
             let opened = open(arguments, source.device())?;
@@ -98,12 +107,19 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     };
     let block_size = opened.geometry().block_size();
     let blocks = wanted >> block_size.bits();
-    if blocks < opened.geometry().block_count() {
-        return Err(Failure::new(path.display(), "it cannot be made smaller by this version"));
-    }
-    opened.grow(blocks).map_err(|error| Failure::new(path.display(), error))?;
+    let now = opened.geometry().block_count();
+    let resized = match arguments.size {
+        Some(Target::Smallest) => opened.smallest().and_then(|blocks| opened.shrink(blocks)),
+        _ if blocks < now => opened.shrink(blocks),
+        _ => opened.grow(blocks),
+    };
+    resized.map_err(|error| Failure::new(path.display(), error))?;
     let after = bytes_of(&opened);
     drop(opened);
+    if is_whole_file && after < before {
+        // While it is locked; the bytes behind belong to nothing.
+        set_len(arguments, after)?;
+    }
     close(arguments, source)?;
     Ok(Resized { before, after })
 }
@@ -120,15 +136,15 @@ fn open(arguments: &Arguments, device: Arc<dyn Device>) -> Result<Image, Failure
     })
 }
 
-/// Extends the image file by a hole, while it is locked.
-fn lengthen(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
+/// Makes the image file longer, by a hole, or shorter, while it is locked.
+fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let file = std::fs::File::options().write(true).open(path);
-    let longer = file.and_then(|file| {
+    let changed = file.and_then(|file| {
         file.set_len(bytes)?;
         file.sync_all()
     });
-    longer.map_err(|error| Failure::host(path.display(), &error))
+    changed.map_err(|error| Failure::host(path.display(), &error))
 }
 
 fn close(arguments: &Arguments, source: Source) -> Result<(), Failure> {

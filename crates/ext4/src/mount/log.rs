@@ -6,7 +6,8 @@ use super::primary::{Primary, Wholeness};
 use crate::error::Error;
 use crate::policy::{Access, Recovery};
 use lanefs_device::{Device, OverlayDevice};
-use lanefs_journal::{Log, recovery};
+use lanefs_journal::Log;
+use lanefs_journal::recovery::{self, Replay};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::features::{Incompat, Support};
@@ -55,7 +56,18 @@ pub(super) fn open(
     if skips || (access == Access::ReadOnly && !needs) {
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
+    if !needs {
+        wipe(&*device, &superblock, &mut log)?;
+        return Ok(Opened { device, log: Some(log), superblock, access });
+    }
     let replay = find_log::plan(&*device, &superblock, &log)?;
+    // A file system is made smaller by the write of its superblock, in one sector with the flag
+    // that asks for the replay. The older half of a torn one has neither.
+    let asks = superblock.features().incompat.contains(Incompat::RECOVER);
+    if is_torn && !asks && shrinks(&replay, &superblock) {
+        wipe(&*device, &superblock, &mut log)?;
+        return Ok(Opened { device, log: Some(log), superblock, access });
+    }
     let superblock = match find_log::superblock_in(&replay, &superblock)? {
         Some(next) => {
             superblock.check_next(&next)?;
@@ -76,6 +88,29 @@ pub(super) fn open(
         recovery::mark_empty(&*device, map, size, head, recovered.sequence)?;
     }
     Ok(Opened { device: target, log: Some(log), superblock, access })
+}
+
+/// Whether the log contains the superblock of a smaller file system.
+fn shrinks(replay: &Replay<'_>, superblock: &Superblock) -> bool {
+    let next = find_log::superblock_in(replay, superblock).ok().flatten();
+    next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
+}
+
+/// Empties a log whose superblock does not ask for a replay, as the kernel does: its transaction
+/// was prepared and never counted.
+fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
+    if log.superblock.start().is_none() || device.is_read_only() {
+        return Ok(());
+    }
+    let end = match find_log::plan(device, superblock, log) {
+        Ok(replay) => replay.end(),
+        // Its contents do not count.
+        Err(_) => log.superblock.sequence(),
+    };
+    let size = superblock.geometry().block_size();
+    let Log { map, superblock: head, .. } = log;
+    // One number is left out: blocks of a transaction that was not committed may be there.
+    Ok(recovery::mark_empty(device, map, size, head, end.next())?)
 }
 
 /// Returns the requested access, or less if this file system or device does not permit it.

@@ -89,6 +89,11 @@ impl Replay<'_> {
         plan.contents(reader, block)
     }
 
+    /// The transaction after the last one of the log.
+    pub fn end(&self) -> Sequence {
+        self.found.sequence
+    }
+
     /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
     /// nothing. Flushes `target`. The log does not change until [`mark_empty`].
     ///

@@ -1,0 +1,124 @@
+//! `lanefs edit`
+
+mod script;
+
+use crate::cli::{Failure, ImageArguments, Report, complain, no_file_system, open_source};
+use lanefs::FileSystem;
+use lanefs::device::{Access, OpenOptions};
+use lanefs_offline::{Draft, Published};
+use script::Line;
+use serde_json::json;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Makes many changes in an image that become durable together: all, or none
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A script has a command on each line: words, in double quotes where they contain spaces, or a JSON
+list of words. Lines that begin with # are comments.
+
+  put FILE PATH            copies a file of the host (- is no file here)
+  get PATH FILE            copies a file to the host, as the script left it
+  write PATH TEXT          replaces a file by text; append PATH TEXT adds to it
+  mkdir [-p] PATH          makes a directory
+  rm [-r] [-f] PATH        removes a file or tree
+  mv FROM TO               renames
+  ln [-s] TARGET PATH      links
+  chmod MODE PATH          octal
+  chown UID:GID PATH       numbers
+  truncate PATH SIZE       changes a size
+  setfattr NAME VALUE PATH sets an extended attribute
+
+If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4 GiB).
+Then new data is written to free blocks, and the rest goes through the journal as one transaction.
+If that does not fit into the journal, nothing is changed either.
+
+Examples:
+  lanefs edit disk.img script
+  printf 'put motd /etc/motd\\nchmod 600 /etc/shadow\\n' | lanefs edit disk.img
+  lanefs edit disk.img -c 'mkdir -p /srv' -c 'put app /srv/app'")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// The script; standard input if it is missing
+    script: Option<PathBuf>,
+    /// A command of the script, in place of a file
+    #[arg(short, long, value_name = "COMMAND", conflicts_with = "script")]
+    command: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs edit`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("edit");
+    if let Some((lines, published)) = report.given(edit(arguments))
+        && arguments.json
+    {
+        let facts = json!({
+            "commands": lines,
+            "new_blocks": published.new_blocks,
+            "logged_blocks": published.logged_blocks,
+        });
+        report.printed(writeln!(std::io::stdout().lock(), "{facts:#}"));
+    }
+    report.exit()
+}
+
+fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
+    let texts: Vec<String> = match (&arguments.script, arguments.command.is_empty()) {
+        (_, false) => arguments.command.clone(),
+        (Some(path), true) => {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+            text.lines().map(str::to_owned).collect()
+        }
+        (None, true) => std::io::stdin()
+            .lock()
+            .lines()
+            .collect::<Result<_, _>>()
+            .map_err(|error| Failure::host("standard input", &error))?,
+    };
+    let mut lines = Vec::new();
+    for (number, text) in (1..).zip(&texts) {
+        let line = Line::parse(text);
+        let line = line.map_err(|why| Failure::new(format_args!("line {number}"), why))?;
+        lines.extend(line.map(|line| line.numbered(number)));
+    }
+    Ok(lines)
+}
+
+fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
+    // Before the image is locked: the script may come from a slow pipe.
+    let lines = read_script(arguments)?;
+    let image = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let source = open_source(image, Access::ReadWrite, part)?;
+    source.notes().iter().for_each(|note| {
+        complain(format_args!("lanefs: {}: {note}", image.display()));
+    });
+    let device = source.device();
+    let failed = |error: lanefs_offline::Error| match no_file_system(&*device) {
+        Some(why) => Failure::new(image.display(), why),
+        None => Failure::new(image.display(), error),
+    };
+    let draft = Draft::open(device.clone()).map_err(failed)?;
+    let within = |error: lanefs::Error| Failure::within(image.display(), &error);
+    let fs =
+        FileSystem::open_device(draft.device(), &lanefs::OpenOptions::new()).map_err(within)?;
+    for line in &lines {
+        line.run(&fs).map_err(|error| match error {
+            script::Error::Image(error) => line.failure(within(error)),
+            script::Error::Host(path, error) => line.failure(Failure::host(path, &error)),
+        })?;
+    }
+    fs.close().map_err(within)?;
+    let published = draft.publish().map_err(failed)?;
+    drop(device);
+    source.close().map_err(within)?;
+    Ok((lines.len(), published))
+}

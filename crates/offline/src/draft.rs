@@ -1,0 +1,146 @@
+//! Many changes that become durable together.
+//!
+//! The changes are made on a copy-on-write view of the device in memory, by a mount of that view.
+//! [`Draft::publish`] then writes what differs: blocks that were free go to their places, where they
+//! belong to nothing; all others are one transaction of the image's own log. After a crash all
+//! changes are there or none.
+
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::log;
+use lanefs_journal::LogMap;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::superblock::JournalPlace;
+use lanefs_ondisk::{Block, Group};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most memory that changes may take, in bytes.
+const OVERLAY_CAP: u64 = 4 << 30;
+
+/// Changes that nobody sees yet.
+pub struct Draft {
+    image: Image,
+    changes: Arc<OverlayDevice>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Blocks that were free before.
+    pub new_blocks: u64,
+    /// Blocks that were in use, which went through the log.
+    pub logged_blocks: u64,
+}
+
+impl Draft {
+    /// Begins changes of the file system on `device`, which is recovered first.
+    ///
+    /// # Errors
+    /// [`Error::Journal`] without a journal; those of [`Image::open`].
+    pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
+        let image = Image::open(device.clone())?;
+        if image.superblock().journal().is_none() {
+            let what = "changes that count together need a journal: add one first (lanefs tune -j)";
+            return Err(Error::Journal { what: what.into() });
+        }
+        Ok(Draft { image, changes: Arc::new(OverlayDevice::new(device, OVERLAY_CAP)) })
+    }
+
+    /// The device to mount: what is written there is kept in memory.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.changes.clone()
+    }
+
+    /// Writes all changes, durably. The mount of [`Draft::device`] must be closed.
+    ///
+    /// # Errors
+    /// [`Error::Journal`] if the changed blocks that were in use do not fit into the log: nothing in
+    /// use was written then. [`Error::NeedsCheck`] if the mount was not closed.
+    pub fn publish(self) -> Result<Published, Error> {
+        let Draft { mut image, changes } = self;
+        let view: Arc<dyn Device> = changes.clone();
+        if crate::recover::look(&view)?.needs_recovery() {
+            return Err(Error::NeedsCheck { what: "the changes were not closed" });
+        }
+        let after = Image::load(view)?;
+        let before = Image::load(image.device.clone())?;
+        let log = log_of(&image)?;
+        let mut published = Published::default();
+        let geometry = image.geometry();
+        let size = image.block_bytes();
+        let bits = geometry.block_size().bits();
+        let mut new = Vec::new();
+        let mut known = BTreeMap::new();
+        for (at, bytes) in changes.changes() {
+            for (n, bytes) in (0u64..).zip(bytes.chunks(size)) {
+                let block = Block((at >> bits) + n);
+                // The boot block of a file system with blocks of 1 KiB belongs to no group.
+                let is_whole = bytes.len() == size && geometry.contains(block);
+                if !is_whole || log.contains(block) || before.block(block)? == bytes {
+                    continue;
+                }
+                match before.is_free(block, &mut known)? {
+                    true => new.push((block, bytes.to_vec())),
+                    false => {
+                        image.blocks.insert(block, bytes.to_vec());
+                    }
+                }
+            }
+        }
+        published.new_blocks = new.len() as u64;
+        published.logged_blocks = image.blocks.len() as u64;
+        image.check_log_room()?;
+        for (block, bytes) in new {
+            image.device.write_at(block.0 << bits, &bytes)?;
+        }
+        image.superblock = after.superblock;
+        image.described = after.descriptors.clone();
+        image.descriptors = after.descriptors;
+        if published != Published::default() {
+            image.commit()?;
+        }
+        Ok(published)
+    }
+}
+
+fn log_of(image: &Image) -> Result<LogMap, Error> {
+    match image.superblock().journal() {
+        Some(JournalPlace::Inode(ino)) => {
+            Ok(log::find(&*image.device, image.superblock(), ino)?.map)
+        }
+        _ => Err(lanefs_ext4::Error::Stale.into()),
+    }
+}
+
+impl Image {
+    /// Whether a block is free; `known` keeps the bitmaps.
+    fn is_free(&self, block: Block, known: &mut BTreeMap<Group, Bitmap>) -> Result<bool, Error> {
+        let Some((group, bit)) = self.geometry().group_of(block) else { return Ok(false) };
+        if let Some(bitmap) = known.get(&group) {
+            return Ok(!bitmap.get(bit));
+        }
+        let bitmap = self.block_bitmap(group)?;
+        let is_free = !bitmap.get(bit);
+        known.insert(group, bitmap);
+        Ok(is_free)
+    }
+
+    /// An error if the changed blocks do not fit into the log.
+    fn check_log_room(&self) -> Result<(), Error> {
+        let room = self.journal_len()?.unwrap_or(0);
+        // Backups of the superblock, descriptors of the log, the commit block.
+        let most = u64::from(room).saturating_sub(u64::from(room) / 32 + 32);
+        let needed = self.blocks.len() as u64;
+        match needed > most {
+            true => Err(Error::Journal {
+                what: format!(
+                    "{needed} blocks in use change, and the journal has room for {most}: make it \
+                     longer (lanefs tune -J size=...), or make the changes in several steps"
+                ),
+            }),
+            false => Ok(()),
+        }
+    }
+}

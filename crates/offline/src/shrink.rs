@@ -1,0 +1,197 @@
+//! Makes a file system smaller: moves what lies beyond the new end, then cuts.
+//!
+//! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
+//! write of the superblock: it has the new size and asks for the replay of a transaction with
+//! everything else that depends on the size. Until then a log that is complete counts for nothing,
+//! since a mount that read the old size first would go on with it.
+
+use crate::error::Error;
+use crate::image::Image;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Group, Ino};
+
+/// Blocks left free for the nodes of extent trees that a move adds, besides a share.
+const SPARE: u64 = 64;
+/// The share of the moved blocks left free for such nodes.
+const SPARE_SHARE: u64 = 64;
+
+impl Image {
+    /// Makes the file system smaller, to `blocks` blocks. Returns the number of blocks that it has
+    /// then, which is less if the last group would be too short.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] before anything is written, with the smallest size that is possible.
+    /// Other errors may leave a file system of the old size in which files have moved.
+    pub fn shrink(&mut self, blocks: u64) -> Result<u64, Error> {
+        self.check_can_shrink()?;
+        let target = self.resized(blocks)?;
+        let new = target.geometry();
+        if new.block_count() >= self.geometry().block_count() {
+            return Ok(self.geometry().block_count());
+        }
+        if !self.fits_within(&new)? {
+            let least = self.smallest()?;
+            let bits = new.block_size().bits();
+            return Err(Error::refused(format!(
+                "{} blocks are too few: the smallest size is {least} blocks, {} bytes",
+                new.block_count(),
+                least << bits
+            )));
+        }
+        self.limit = Some(new.block_count());
+        let done = self.shrink_within(&new);
+        self.limit = None;
+        done
+    }
+
+    /// Returns the fewest blocks to which the file system can be made smaller now.
+    ///
+    /// # Errors
+    /// [`Error::Ext4`] if a bitmap is damaged.
+    pub fn smallest(&self) -> Result<u64, Error> {
+        let old = self.geometry();
+        let per_group = u64::from(old.blocks_per_group());
+        let fits = |blocks: u64| match self.resized(blocks) {
+            Ok(target) if target.geometry().block_count() == blocks => {
+                self.fits_within(&target.geometry())
+            }
+            _ => Ok(false),
+        };
+        let first = old.first_data_block().0;
+        for groups in 1..=u64::from(old.group_count()) {
+            let end = (first + groups * per_group).min(old.block_count());
+            if !fits(end)? {
+                continue;
+            }
+            // Within the last group more blocks never hurt.
+            let (mut no, mut yes) = (end - (end - first - 1) % per_group - 1, end);
+            while yes - no > 1 {
+                let middle = no + (yes - no) / 2;
+                if fits(middle)? { yes = middle } else { no = middle }
+            }
+            return Ok(yes);
+        }
+        Ok(old.block_count())
+    }
+
+    fn shrink_within(&mut self, new: &Geometry) -> Result<u64, Error> {
+        if self.superblock.journal().is_none() {
+            let blocks = new.block_count();
+            return self.with_journal(|image| {
+                image.shrink_with_journal(&image.resized(blocks)?.geometry())
+            });
+        }
+        self.shrink_with_journal(new)
+    }
+
+    fn shrink_with_journal(&mut self, new: &Geometry) -> Result<u64, Error> {
+        let end = new.block_count();
+        self.move_journal(end)?;
+        self.move_blocks(end)?;
+        self.move_inodes(Group(new.group_count()))?;
+        self.move_resize_pointers(end)?;
+        self.cut(end)?;
+        Ok(end)
+    }
+
+    /// Makes the journal anew before `end`, if a part of it lies beyond.
+    fn move_journal(&mut self, end: u64) -> Result<(), Error> {
+        let inode = self.inode(Ino::JOURNAL)?;
+        let (map, nodes) = self.map(Ino::JOURNAL, &inode)?;
+        let within = map.iter().all(|extent| extent.block.0 + u64::from(extent.len) <= end);
+        match within && nodes.iter().all(|node| node.0 < end) {
+            true => Ok(()),
+            false => self.make_journal_anew(),
+        }
+    }
+
+    /// Everything beyond the end is free, but for the metadata of the groups that go.
+    fn cut(&mut self, end: u64) -> Result<(), Error> {
+        let target = self.resized(end)?;
+        let (old, new) = (self.geometry(), target.geometry());
+        for group in (new.group_count()..old.group_count()).map(Group) {
+            let desc = *self.descriptor(group)?;
+            for (start, len) in desc.metadata(&old) {
+                let len = len.min(end.saturating_sub(start.0));
+                self.release(start, len)?;
+            }
+        }
+        for group in (0..new.group_count()).map(Group).filter(|g| old.group_has_super(*g)) {
+            let (before, after) = (old.group_overhead(group), new.group_overhead(group));
+            if before > after {
+                let first = old.group_first_block(group).unwrap_or_default();
+                self.release(Block(first.0 + u64::from(after)), (before - after).into())?;
+            }
+        }
+        self.bitmaps.retain(|group, _| group.0 < new.group_count());
+        let last = Group(new.group_count() - 1);
+        let now = self.block_bitmap(last)?;
+        let bits = new.blocks_in_group(last).unwrap_or(0);
+        let mut bitmap = Bitmap::new(bits);
+        (0..bits).filter(|bit| now.get(*bit)).for_each(|bit| bitmap.fill(bit..bit + 1));
+        self.bitmaps.insert(last, bitmap);
+        self.superblock = target;
+        self.descriptors.truncate(new.group_count() as usize);
+        self.set_resize_inode(&old)?;
+        self.copy_descriptors()?;
+        self.commit_smaller()
+    }
+
+    /// Whether everything in use fits before the end of `new`.
+    fn fits_within(&self, new: &Geometry) -> Result<bool, Error> {
+        let (old, end) = (self.geometry(), new.block_count());
+        let last = Group(new.group_count() - 1);
+        let in_last = u64::from(new.blocks_in_group(last).unwrap_or(0));
+        if in_last < u64::from(new.group_overhead(last)) {
+            return Ok(false);
+        }
+        for group in (0..new.group_count()).map(Group) {
+            let metadata = self.descriptor(group)?.metadata(&old);
+            if metadata.iter().any(|(start, len)| start.0 + len > end) {
+                return Ok(false);
+            }
+        }
+        let (mut free, mut beyond) = (0, 0);
+        for group in (0..old.group_count()).map(Group) {
+            let bitmap = self.block_bitmap(group)?;
+            let first = old.group_first_block(group).unwrap_or_default().0;
+            let kept = end.saturating_sub(first).min(bitmap.bits().into()) as u32;
+            let clear: u32 = bitmap.clear_runs(0..kept).map(|run| run.end - run.start).sum();
+            free += u64::from(clear);
+            let rest = bitmap.clear_runs(kept..bitmap.bits()).map(|run| run.end - run.start);
+            beyond += u64::from(bitmap.bits() - kept - rest.sum::<u32>());
+        }
+        for group in (new.group_count()..old.group_count()).map(Group) {
+            let heads = u64::from(old.group_overhead(group));
+            let metadata = self.descriptor(group)?.metadata(&old);
+            let own = metadata
+                .iter()
+                .map(|(start, len)| (start.0 + len).saturating_sub(start.0.max(end)).min(*len));
+            beyond = beyond.saturating_sub(heads + own.sum::<u64>());
+        }
+        if self.superblock.journal().is_none() {
+            beyond += u64::from(lanefs_ext4::mkfs::journal_blocks(old.block_count()).max(1024)) + 2;
+        }
+        let kept = self.descriptors.iter().take(new.group_count() as usize);
+        let free_inodes: u64 = kept.map(|desc| u64::from(desc.free_inodes)).sum();
+        let gone = self.descriptors.iter().skip(new.group_count() as usize);
+        let per_group = old.inodes_per_group();
+        let inodes: u64 = gone.map(|desc| u64::from(per_group - desc.free_inodes)).sum();
+        let spare = if beyond == 0 { 0 } else { SPARE + beyond / SPARE_SHARE };
+        Ok(beyond + spare <= free && inodes <= free_inodes)
+    }
+
+    /// What cannot be made smaller here.
+    fn check_can_shrink(&self) -> Result<(), Error> {
+        let features = self.superblock.features();
+        if features.incompat.contains(Incompat::META_BG) {
+            return Err(Error::refused("a file system with meta_bg cannot be made smaller here"));
+        }
+        if features.compat.contains(Compat::SPARSE_SUPER2) {
+            return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Changes that count together: cut at every write, all of them are there or none.
+
+mod states;
+
+use lanefs_device::Device;
+use lanefs_ext4::{Atime, Mount, MountOptions};
+use lanefs_offline::{Draft, Error, Published};
+use lanefs_suites::fill::{Scale, change};
+use lanefs_suites::library::Library;
+use lanefs_suites::op::Tree;
+use states::{between, filled, in_memory, seen};
+use std::sync::Arc;
+
+const OPTIONS: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
+
+/// Makes all changes of the images suite in a draft.
+fn edit(device: Arc<dyn Device>) -> Result<Published, Error> {
+    let draft = Draft::open(device)?;
+    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    let mount = Mount::open(draft.device(), options).expect("Lanefs mounts the draft");
+    let mut library = Library::new(mount.fs());
+    let mut scale = Scale::of_image(2, 1024);
+    scale.depth = 6;
+    for op in change(scale) {
+        // In another run some of them fail, since they are done.
+        let _ = library.apply(&op);
+    }
+    drop(library);
+    mount.close().expect("Lanefs unmounts the draft");
+    draft.publish()
+}
+
+#[test]
+fn a_draft_cut_at_every_write_is_there_as_a_whole_or_not_at_all() {
+    let Some(image) = filled(OPTIONS, "14M", 2) else { return };
+    let base = in_memory(&image);
+    let before = seen(base.clone());
+    let whole = in_memory(&image);
+    let published = edit(whole.clone()).expect("the changes");
+    assert!(published.new_blocks > 0 && published.logged_blocks > 0, "{published:?}");
+    let mut after = seen(whole);
+    assert!(!before.differences(&after).is_empty());
+    // Times are those of the run.
+    let without = |listing: &mut lanefs_suites::listing::Listing| {
+        for entry in listing.entries.values_mut() {
+            (entry.atime, entry.mtime, entry.ctime) = (None, None, None);
+        }
+    };
+    without(&mut after);
+    let mut before = before;
+    without(&mut before);
+    let recording = |device| edit_once(device, &after);
+    let checked = between(base, &recording, [&before, &after], &|_| {});
+    println!("{published:?} {checked:?}");
+}
+
+/// Makes the changes unless they are there.
+fn edit_once(
+    device: Arc<dyn Device>,
+    after: &lanefs_suites::listing::Listing,
+) -> Result<(), Error> {
+    lanefs_offline::recover(&device)?;
+    match after.differences(&seen(device.clone())).is_empty() {
+        true => Ok(()),
+        false => edit(device).map(|_| ()),
+    }
+}
+
+#[test]
+fn changes_without_a_journal_are_refused() {
+    let Some(image) = filled("-b 1024 -O ^has_journal", "14M", 1) else { return };
+    let refused = edit(in_memory(&image)).expect_err("a refusal").to_string();
+    assert!(refused.contains("lanefs tune -j"), "{refused}");
+}
