@@ -10,7 +10,7 @@ use lanefs::device::RamDevice;
 use lanefs_ext4::mkfs::Contents;
 use lanefs_ext4::{Mount, MountOptions, Policies};
 use lanefs_fuse::abi::{ROOT_ID, fattr, opcode};
-use lanefs_fuse::{Answer, Channel, Outbox, Request, Server, Service, Wishes};
+use lanefs_fuse::{Answer, Channel, Ids, Outbox, Request, Server, Service, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use lanefs_trace::{Footprint, Granule, Recorder, Workers};
@@ -91,7 +91,7 @@ const OPERATIONS: &[Served] = &[
         |c| {
             let mut body = [0; 88];
             body[..4].copy_from_slice(&fattr::MODE.to_ne_bytes());
-            body[68..72].copy_from_slice(&(0o100_600 | c.round as u32 % 2).to_ne_bytes());
+            body[68..72].copy_from_slice(&(0o100_600 | (c.round as u32 % 2)).to_ne_bytes());
             c.ask(opcode::SETATTR, c.file, &[&body]);
         },
     ),
@@ -276,7 +276,7 @@ pub fn trace(
     lanefs::FileSystem::format(&*device, &options)?;
     let commit_interval = Duration::from_secs(3600);
     let options = MountOptions { commit_interval, policies, ..MountOptions::default() };
-    let server = Server::new(Mount::open(device, options)?, Wishes::default());
+    let server = Server::new(Mount::open(device, options)?, Wishes::default(), Ids::default())?;
     let nowhere = Channel::new(std::fs::File::options().write(true).open("/dev/null")?.into());
     let recorder = Mutex::new(Recorder::new()?);
     let traces = Workers::with(
