@@ -16,7 +16,7 @@ pub use contents::no_file_system;
 pub use help::long_help;
 pub use images::{ImageArguments, Images, Intent, change_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
-pub use names::{UserNames, parse_ids};
+pub use names::{UserNames, parse_id, parse_ids};
 pub use operand::{ImagePath, Operand};
 pub use owner::OwnerChange;
 pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_source};
