@@ -2,7 +2,8 @@
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
-use crate::pipeline::{Feeder, HostFile};
+use crate::host_file::HostFile;
+use crate::pipeline::Feeder;
 use crate::tree::{NodeId, Over, Tree};
 use lanefs_ondisk::{FileType, Time};
 use rustix::fs::{AtFlags, CWD, SeekFrom, Stat};

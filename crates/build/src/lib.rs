@@ -14,6 +14,7 @@ mod convert;
 mod entry;
 mod error;
 mod host;
+mod host_file;
 mod owners;
 mod pipeline;
 mod source;

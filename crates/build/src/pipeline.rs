@@ -5,15 +5,13 @@
 //! number of threads or on their speed.
 
 use crate::error::{Cause, Error, Result};
+use crate::host_file::HostFile;
 use crate::tree::NodeId;
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::{Filling, MkfsError};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of a batch.
@@ -48,40 +46,6 @@ struct Piece {
 struct HostPiece {
     file: Arc<HostFile>,
     len: usize,
-}
-
-/// A file of the host that is opened when its first bytes are read.
-pub(crate) struct HostFile {
-    pub(crate) path: PathBuf,
-    open: Mutex<Option<Arc<File>>>,
-}
-
-impl HostFile {
-    pub(crate) fn new(path: PathBuf, open: Option<File>) -> HostFile {
-        HostFile { path, open: Mutex::new(open.map(Arc::new)) }
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let failed = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                Error::new(self.path.display(), Cause::Unreadable)
-            }
-            std::io::ErrorKind::UnexpectedEof => Error::new(self.path.display(), Cause::Changed),
-            _ => Error::new(self.path.display(), error),
-        };
-        let file = {
-            let mut open = lock(&self.open);
-            match &*open {
-                Some(file) => file.clone(),
-                None => {
-                    let file = Arc::new(File::open(&self.path).map_err(failed)?);
-                    *open = Some(file.clone());
-                    file
-                }
-            }
-        };
-        file.read_exact_at(buf, offset).map_err(failed)
-    }
 }
 
 /// Blocks of data that are claimed together.

@@ -120,6 +120,36 @@ fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn with_sync_and_dirsync_changes_survive_the_killing_of_the_server() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["sync", "dirsync", "sync,no_writeback"] {
+        let image = Image::new("64M");
+        let mut mounted = Mounted::in_foreground(&image, &[options]);
+        // There is no pause, since the server would commit in one.
+        shell(&mounted.path, "mkdir dir made gone; mv made dir/moved; rmdir gone; touch file");
+        let mut file = File::options().write(true).open(mounted.path.join("file")).unwrap();
+        file.write_all(b"new").unwrap();
+        mounted.server().kill().unwrap();
+        mounted.server().wait().unwrap();
+        drop((file, mounted));
+        let again = Mounted::new(&image, &[]);
+        assert_eq!(
+            shell(&again.path, "find . | sort"),
+            ".\n./dir\n./dir/moved\n./file\n./lost+found\n"
+        );
+        let text = fs::read_to_string(again.path.join("file")).unwrap();
+        // The file was still open: its data is durable only with `sync`.
+        let expected = if options == "dirsync" { "" } else { "new" };
+        assert_eq!(text, expected, "{options}");
+        again.umount();
+        image.assert_clean();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn what_was_synced_survives_the_killing_of_the_server() {
     if !can_mount() {
         return;

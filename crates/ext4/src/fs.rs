@@ -4,7 +4,7 @@ use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
-use crate::policy::{Atime, Overwrite};
+use crate::policy::{Atime, Overwrite, Synchronous};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin};
 use lanefs_ondisk::Ino;
@@ -17,6 +17,7 @@ pub struct Fs {
     /// Held while a directory changes its parent, for the loop check.
     pub(crate) topology: Mutex<()>,
     pub(crate) atime: Atime,
+    pub(crate) synchronous: Synchronous,
     pub(crate) overwrite: Overwrite,
     pub(crate) cache_bytes: u64,
 }

@@ -50,5 +50,5 @@ pub use ops::rename::Ends;
 pub use plan::{dir, extent, xattr};
 pub use policy::{
     Access, Atime, BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, OnError, Overwrite,
-    Placement, Policies, Purpose, Recovery, StreamGoal, UnknownPolicy,
+    Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,
 };

@@ -33,6 +33,18 @@ pub struct Policies {
     pub name_cache: NameCachePolicy,
 }
 
+/// Which changes are durable when the call returns, without an fsync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// Those of files with the flag of chattr +S, and of directories with +S or +D.
+    #[default]
+    Marked,
+    /// Also those of names in all directories, as with mount(8)'s `dirsync`.
+    Names,
+    /// As if all files and directories had the flag of chattr +S, as with mount(8)'s `sync`.
+    All,
+}
+
 /// The purpose of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Purpose {

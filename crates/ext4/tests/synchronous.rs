@@ -1,13 +1,14 @@
-//! Checks chattr +S and +D: changes are durable when the call returns. After each operation the
-//! power is cut, and all unflushed data is lost.
+//! Checks chattr +S and +D, and the mount options `sync` and `dirsync`: changes are durable when the
+//! call returns. After each operation the power is cut, and all unflushed data is lost.
 
 mod image;
 
+use Synchronous::{All, Marked, Names};
 use image::{Image, directory, file};
 use lanefs_device::{Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{
     Access, Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege,
-    Rename, SetAttr, SetXattr,
+    Rename, SetAttr, SetXattr, Synchronous,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +22,17 @@ struct Scene {
 }
 
 impl Scene {
-    /// Creates the directory `d` and the file `d/f` of 3 blocks, with these flags on both.
-    fn new(flags: u32) -> Scene {
+    /// Creates the directory `d` and the file `d/f` of 3 blocks, with these flags on both, on a
+    /// mount with this option.
+    fn new(flags: u32, synchronous: Synchronous) -> Scene {
         let image = Image::made(&["-b", "4096"], "16M");
         let ram = Arc::new(RamDevice::from_file(image.path()).unwrap());
         let device = Arc::new(RecordingDevice::new(ram).unwrap());
-        let options =
-            MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+        let options = MountOptions {
+            commit_interval: Duration::from_secs(3600),
+            synchronous,
+            ..MountOptions::default()
+        };
         let mount = Mount::open(device.clone(), options).unwrap();
         let fs = mount.fs();
         let dir = fs.create(&fs.root().unwrap(), b"d", &directory()).unwrap();
@@ -116,8 +121,8 @@ const NAMES: &[Work] = &[
 const ROOT: Privilege = Privilege::Root;
 
 /// Returns the names of those `work` items that were durable when they returned.
-fn durable(flags: u32, work: &[Work]) -> Vec<&'static str> {
-    let scene = Scene::new(flags);
+fn durable(flags: u32, synchronous: Synchronous, work: &[Work]) -> Vec<&'static str> {
+    let scene = Scene::new(flags, synchronous);
     let mut durable = Vec::new();
     for (name, work) in work {
         let before = seen(scene.mount.fs());
@@ -137,21 +142,30 @@ fn all(work: &[Work]) -> Vec<&'static str> {
 
 #[test]
 fn what_is_written_to_a_synchronous_file_is_durable_when_the_call_returns() {
-    assert_eq!(durable(SYNC, DATA), all(DATA));
-    assert_eq!(durable(0, DATA), Vec::<&str>::new(), "without the flag");
+    assert_eq!(durable(SYNC, Marked, DATA), all(DATA));
+    assert_eq!(durable(0, Marked, DATA), Vec::<&str>::new(), "without the flag");
 }
 
 #[test]
 fn names_in_a_synchronous_directory_are_durable_when_the_call_returns() {
-    assert_eq!(durable(DIRSYNC, NAMES), all(NAMES));
-    assert_eq!(durable(SYNC, NAMES), all(NAMES));
-    assert_eq!(durable(0, NAMES), Vec::<&str>::new(), "without the flag");
+    assert_eq!(durable(DIRSYNC, Marked, NAMES), all(NAMES));
+    assert_eq!(durable(SYNC, Marked, NAMES), all(NAMES));
+    assert_eq!(durable(0, Marked, NAMES), Vec::<&str>::new(), "without the flag");
+}
+
+#[test]
+fn a_synchronous_mount_treats_all_files_as_marked_ones() {
+    assert_eq!(durable(0, All, DATA), all(DATA));
+    assert_eq!(durable(0, All, NAMES), all(NAMES));
+    assert_eq!(durable(0, Names, NAMES), all(NAMES));
+    assert_eq!(durable(0, Names, DATA), Vec::<&str>::new(), "data with dirsync");
 }
 
 #[test]
 fn attributes_of_a_synchronous_file_are_durable_when_the_call_returns() {
-    for flags in [SYNC, 0] {
-        let scene = Scene::new(flags);
+    for (flags, option) in [(SYNC, Marked), (0, All), (0, Names), (0, Marked)] {
+        let scene = Scene::new(flags, option);
+        let is_synchronous = flags == SYNC || option == All;
         let (fs, file) = (scene.mount.fs(), scene.file());
         let stored = || {
             let recording = scene.device.recording();
@@ -164,9 +178,9 @@ fn attributes_of_a_synchronous_file_are_durable_when_the_call_returns() {
             fs.get_xattr(&file, b"user.a").ok()
         };
         fs.set_xattr(&file, b"user.a", b"1", SetXattr::Any).unwrap();
-        assert_eq!(stored().is_some(), flags == SYNC, "set");
+        assert_eq!(stored().is_some(), is_synchronous, "set");
         fs.sync().unwrap();
         fs.remove_xattr(&file, b"user.a").unwrap();
-        assert_eq!(stored().is_none(), flags == SYNC, "removed");
+        assert_eq!(stored().is_none(), is_synchronous, "removed");
     }
 }

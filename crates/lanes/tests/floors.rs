@@ -155,6 +155,18 @@ const HOUSES: &[House] = &[
     },
     House { name: "cli", floors: &[&["cli"], &["copy"], &["commands"], &["lib"]] },
     House {
+        name: "build",
+        floors: &[
+            &["error", "entry", "owners"],
+            &["host_file", "tar", "tree", "unpack"],
+            &["container", "pipeline", "table"],
+            &["apply", "convert", "host"],
+            &["source"],
+            &["builder"],
+            &["lib"],
+        ],
+    },
+    House {
         name: "bench",
         floors: &[
             &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],

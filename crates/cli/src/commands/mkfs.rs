@@ -14,7 +14,7 @@ use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Report as Made, mkfs};
 use std::fs::File;
 use std::process::ExitCode;
-use target::{fit_to_rows, grow, open, refuse_overwriting, tell, whole_of};
+use target::{fit_to_rows, grow, open, refuse_overwriting, tell, tell_as_json, whole_of};
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -31,7 +31,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let is_new = !arguments.image.exists() && Source::array_name(&arguments.image).is_none();
     match make(arguments) {
         Ok(made) => {
-            if !arguments.quiet {
+            if arguments.json {
+                let counts = serde_json::json!({});
+                report.printed(tell_as_json(&arguments.image, &made, counts));
+            } else if !arguments.quiet {
                 report.printed(tell(&arguments.image, &made));
                 tell_of_owner(arguments);
             }

@@ -104,6 +104,7 @@ impl Mount {
             objects,
             topology: Mutex::new(Rank::Topology, ()),
             atime: options.atime,
+            synchronous: options.synchronous,
             overwrite: options.policies.overwrite,
             cache_bytes: options.cache_bytes,
         });

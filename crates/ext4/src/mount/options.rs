@@ -1,7 +1,7 @@
 //! The options of a mount.
 
 use crate::object::name_cache::{Names, NoNames};
-use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery};
+use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery, Synchronous};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub struct MountOptions {
     pub atime: Atime,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
+    /// Which changes are durable when the call returns.
+    pub synchronous: Synchronous,
     /// The reaction to a damaged structure found while running.
     pub on_error: OnError,
     /// Stripe in blocks to which large allocations are aligned; 0 uses that of the superblock or
@@ -40,6 +42,7 @@ impl Default for MountOptions {
             purpose: Purpose::Use,
             atime: Atime::Relatime,
             commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
+            synchronous: Synchronous::default(),
             on_error: OnError::ReadOnly,
             stripe: 0,
             policies: Policies::default(),

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::policy::Access;
+use crate::policy::{Access, Synchronous};
 use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
 
@@ -30,24 +30,26 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// Makes a change of an inode durable if its flag of chattr +S requires that; `mode` selects
-    /// whether the data and size or also the attributes changed.
+    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that; `mode`
+    /// selects whether the data and size or also the attributes changed.
     ///
     /// # Errors
     /// After an error the change was made, but it is unknown whether it will survive a crash.
     pub(crate) fn obey_sync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
-        match flags::is_synchronous(&inode.rights()) {
+        match self.synchronous == Synchronous::All || flags::is_synchronous(&inode.rights()) {
             true => self.fsync(inode, mode),
             false => Ok(()),
         }
     }
 
-    /// Makes a change of names in `dirs` durable if one of them has the flag of chattr +D or +S.
+    /// Makes a change of names in `dirs` durable if one of them has the flag of chattr +D or +S, or
+    /// if the mount requires that.
     ///
     /// # Errors
     /// As [`Fs::obey_sync`].
     pub(crate) fn obey_dirsync(&self, dirs: &[&InodeRef]) -> Result<(), Error> {
-        match dirs.iter().any(|dir| flags::has_synchronous_names(&dir.rights())) {
+        let is_marked = |dir: &&InodeRef| flags::has_synchronous_names(&dir.rights());
+        match self.synchronous != Synchronous::Marked || dirs.iter().any(is_marked) {
             true => self.sync(),
             false => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use crate::ids::{Conflict, IdOptions, Ids, OptionValue};
 use crate::protocol::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
-use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
+use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery, Synchronous};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -36,10 +36,8 @@ pub struct Options {
     pub no_execute: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
-    /// Each write is durable when it returns.
-    pub synchronous: bool,
-    /// Each change of a directory is durable when it returns.
-    pub synchronous_directories: bool,
+    /// Which changes are durable when the call returns.
+    pub synchronous: Synchronous,
     /// The kernel features that are wanted.
     pub wishes: Wishes,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
@@ -100,8 +98,7 @@ impl Default for Options {
             no_set_user_id: false,
             no_execute: false,
             no_symlinks: false,
-            synchronous: false,
-            synchronous_directories: false,
+            synchronous: Synchronous::default(),
             wishes: Wishes::default(),
             stripe: 0,
             policies: Policies::default(),
@@ -134,7 +131,6 @@ const IGNORED: &[&str] = &[
     "nomand",
     "remount_noop",
     // Behaviour that Lanefs always has.
-    "async",
     "acl",
     "user_xattr",
     "barrier",
@@ -298,8 +294,11 @@ impl Options {
             "noexec" => self.no_execute = true,
             "symfollow" => self.no_symlinks = false,
             "nosymfollow" => self.no_symlinks = true,
-            "sync" => self.synchronous = true,
-            "dirsync" => self.synchronous_directories = true,
+            "sync" => self.synchronous = Synchronous::All,
+            // It adds nothing to `sync`.
+            "dirsync" if self.synchronous == Synchronous::All => {}
+            "dirsync" => self.synchronous = Synchronous::Names,
+            "async" => self.synchronous = Synchronous::Marked,
             // The name that passthrough_ll of libfuse and virtiofsd use.
             "writeback" => self.wishes.caching = Caching::Writeback,
             "no_writeback" => self.wishes.caching = Caching::Writethrough,
@@ -378,6 +377,7 @@ impl Options {
         let mut options = MountOptions {
             atime: self.atime,
             stripe: self.stripe,
+            synchronous: self.synchronous,
             policies: self.policies,
             ..MountOptions::default()
         };

@@ -2,6 +2,7 @@
 
 use super::options::Options;
 use crate::protocol::Checks;
+use lanefs_ext4::Synchronous;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -284,8 +285,8 @@ fn mount_flags(options: &Options) -> MountFlags {
     flags.set(MountFlags::NOSUID, options.no_set_user_id);
     flags.set(MountFlags::NOEXEC, options.no_execute);
     flags.set(MountFlags::NOSYMFOLLOW, options.no_symlinks);
-    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
-    flags.set(MountFlags::DIRSYNC, options.synchronous_directories);
+    flags.set(MountFlags::SYNCHRONOUS, options.synchronous == Synchronous::All);
+    flags.set(MountFlags::DIRSYNC, options.synchronous == Synchronous::Names);
     flags
 }
 
@@ -339,8 +340,8 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
         // A helper that does not know this option refuses: better than a mount that follows
         // symbolic links.
         (options.no_symlinks, ",nosymfollow"),
-        (options.synchronous, ",sync"),
-        (options.synchronous_directories, ",dirsync"),
+        (options.synchronous == Synchronous::All, ",sync"),
+        (options.synchronous == Synchronous::Names, ",dirsync"),
     ];
     for (_, flag) in flags.iter().filter(|(on, _)| *on) {
         list.extend_from_slice(flag.as_bytes());

@@ -11,7 +11,7 @@
 //! terminates for any reason, the session ends: otherwise its queue might have no entry.
 
 use super::processors::{Processors, bind};
-use super::queues::{Queue, RESERVE, Seen, Waiting};
+use super::queues::{Queue, Seen, Waiting, reserve};
 use super::shared::{Ended, Last, Shared};
 use super::wake;
 use crate::protocol::abi::opcode;
@@ -51,12 +51,13 @@ pub struct Rings {
 pub fn make() -> io::Result<(Rings, usize)> {
     let processors = Processors::here()?;
     let most = (ALL / processors.online.len().max(1)).clamp(FEWEST_MOST, MOST);
+    let reserve = reserve(processors.online.len());
     let mut made = Rings::default();
     for number in &processors.online {
-        for _ in 0..RESERVE {
+        for _ in 0..reserve {
             made.rings.push((made.queues.len(), Ring::new(&[*number])?));
         }
-        made.queues.push(Padded(Queue::new(*number, RESERVE, most)));
+        made.queues.push(Padded(Queue::new(*number, reserve, most)));
     }
     if made.queues.is_empty() {
         return Err(io::Error::other("no processor is online"));

@@ -4,8 +4,10 @@ use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The threads that should wait for requests. A request that finds no waiting thread stays in the
 /// kernel's queue until a thread replies to another one, even if a thread is started for it. So
-/// there are threads in reserve.
-pub const RESERVE: usize = 8;
+/// there are threads in reserve, fewer on machines with many processors: each ring is a descriptor.
+pub fn reserve(processors: usize) -> usize {
+    (512 / processors.max(1)).clamp(2, 8)
+}
 
 /// Whether a thread that has a request must start others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub struct Queue {
     free: AtomicUsize,
     threads: AtomicUsize,
     most: usize,
+    reserve: usize,
     /// Changes with each request.
     served: AtomicU64,
 }
@@ -38,14 +41,15 @@ pub struct Seen {
 }
 
 impl Queue {
-    /// Creates the state of a queue with `threads` threads, which are being started, and at most
-    /// `most`.
+    /// Creates the state of a queue with `threads` threads, which are being started and are its
+    /// reserve, and at most `most`.
     pub fn new(number: u16, threads: usize, most: usize) -> Queue {
         Queue {
             number,
             free: AtomicUsize::new(threads),
             threads: AtomicUsize::new(threads),
             most,
+            reserve: threads,
             served: AtomicU64::new(0),
         }
     }
@@ -56,7 +60,7 @@ impl Queue {
         self.served.store(served, Ordering::Relaxed);
         match self.free.fetch_sub(1, Ordering::AcqRel) {
             0 | 1 => Waiting::None,
-            2..=RESERVE => Waiting::Few,
+            free if free <= self.reserve => Waiting::Few,
             _ => Waiting::Enough,
         }
     }
@@ -117,7 +121,8 @@ mod tests {
 
     #[test]
     fn threads_are_kept_in_reserve() {
-        let queue = Queue::new(0, RESERVE, 64);
+        assert_eq!([0, 2, 100, 1000].map(reserve), [8, 8, 5, 2]);
+        let queue = Queue::new(0, 8, 64);
         let started = (0..40).filter(|_| queue.takes() == Waiting::Few && queue.add_thread());
         assert_eq!(started.count(), 40);
         (0..40).for_each(|_| queue.waits());

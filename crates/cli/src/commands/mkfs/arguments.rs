@@ -92,7 +92,7 @@ pub struct Arguments {
     /// Print errors only
     #[arg(short, long)]
     pub(super) quiet: bool,
-    /// Print what was made with --from as JSON
+    /// Print what was made as JSON
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]

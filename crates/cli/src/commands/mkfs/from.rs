@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, Wanted, options};
 use super::fill::From;
-use super::target::{fit_to_rows, open, refuse_overwriting, tell};
+use super::target::{fit_to_rows, open, refuse_overwriting, tell, tell_as_json};
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -11,6 +11,7 @@ use lanefs_build::{
 };
 use lanefs_device::{Access, Device, OpenOptions};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions};
+use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +63,12 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     };
     place.fit(&built)?;
     if arguments.json {
-        report.printed(as_json(&arguments.image, &built));
+        let counts = json!({
+            "files": built.files,
+            "directories": built.directories,
+            "data_bytes": built.data * u64::from(built.report.block_size),
+        });
+        report.printed(tell_as_json(&arguments.image, &built.report, counts));
     } else if !arguments.quiet {
         report.printed(tell(&arguments.image, &built.report));
         report.printed(count(&built));
@@ -223,25 +229,6 @@ impl<'a> Place<'a> {
         let cut = file.and_then(|file| file.set_len(len));
         cut.map_err(|error| Failure::host(self.path.display(), &error))
     }
-}
-
-fn as_json(image: &Path, built: &Built) -> std::io::Result<()> {
-    use std::io::Write;
-    let report = &built.report;
-    let value = serde_json::json!({
-        "image": image.to_string_lossy(),
-        "uuid": uuid::Uuid::from_bytes(report.uuid).to_string(),
-        "bytes": built.bytes(),
-        "block_size": report.block_size,
-        "blocks": report.blocks,
-        "free_blocks": report.free_blocks,
-        "inodes": report.inodes,
-        "journal_blocks": report.journal_blocks,
-        "files": built.files,
-        "directories": built.directories,
-        "data_bytes": built.data * u64::from(report.block_size),
-    });
-    writeln!(std::io::stdout(), "{value:#}")
 }
 
 fn count(built: &Built) -> std::io::Result<()> {

@@ -67,3 +67,26 @@ pub(super) fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
         uuid::Uuid::from_bytes(made.uuid),
     )
 }
+
+/// Prints what was made, and `counts` of what it was filled with.
+pub(super) fn tell_as_json(
+    image: &Path,
+    made: &Made,
+    counts: serde_json::Value,
+) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut value = serde_json::json!({
+        "image": image.to_string_lossy(),
+        "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
+        "bytes": made.blocks * u64::from(made.block_size),
+        "block_size": made.block_size,
+        "blocks": made.blocks,
+        "free_blocks": made.free_blocks,
+        "inodes": made.inodes,
+        "journal_blocks": made.journal_blocks,
+    });
+    if let (Some(all), serde_json::Value::Object(counts)) = (value.as_object_mut(), counts) {
+        all.extend(counts);
+    }
+    writeln!(std::io::stdout(), "{value:#}")
+}

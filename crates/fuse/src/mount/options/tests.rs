@@ -30,7 +30,8 @@ fn options_are_honoured() {
     assert_eq!(options.wishes, wishes);
     assert!(options.read_only && options.no_recovery && options.allow_other);
     assert!(options.no_devices && options.no_set_user_id && options.no_execute);
-    assert!(options.synchronous && options.synchronous_directories);
+    assert_eq!(options.for_ext4().synchronous, Synchronous::All);
+    assert_eq!(parsed("sync,async,dirsync").unwrap().for_ext4().synchronous, Synchronous::Names);
     assert_eq!(options.atime, Atime::Noatime);
     assert_eq!(options.commit, Some(Duration::from_secs(30)));
     assert_eq!((options.offset, options.size_limit), (1 << 20, Some(4096)));

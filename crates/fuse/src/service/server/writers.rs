@@ -1,12 +1,13 @@
 //! Tracks the files that are open for writing: only for these can the kernel have dirty data.
 
-use lanefs_lanes::{Mutex, Rank};
+use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The number of shards, each with its own lock: opens of different files rarely contend.
-const SHARDS: usize = 64;
+/// The number of shards, a power of two, each with its own lock on its own cache lines: opens of
+/// different files rarely share one.
+const SHARDS: usize = 512;
 
 /// A file that is open for writing.
 #[derive(Debug, Default, Clone, Copy)]
@@ -20,18 +21,21 @@ struct Written {
 /// The files that are open for writing. *Locking*: a shard's lock is a leaf, held only to access
 /// its map.
 pub struct Writers {
-    shards: Vec<Mutex<HashMap<Ino, Written>>>,
+    shards: Vec<Padded<Mutex<HashMap<Ino, Written>>>>,
 }
 
 impl Writers {
     /// Creates an empty set.
     pub fn new() -> Writers {
-        let shard = |_| Mutex::new(Rank::Bucket, HashMap::new());
+        let shard = |_| Padded(Mutex::new(Rank::Bucket, HashMap::new()));
         Writers { shards: (0..SHARDS).map(shard).collect() }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Written>> {
-        &self.shards[ino.0 as usize % SHARDS]
+        // Multiplied, since files of different directories often have the same number in their
+        // groups. The constant is 2^32 divided by the golden ratio.
+        let hash = ino.0.wrapping_mul(0x9e37_79b9) >> (32 - SHARDS.trailing_zeros());
+        &self.shards[hash as usize]
     }
 
     /// Adds a handle open for writing of `ino`.

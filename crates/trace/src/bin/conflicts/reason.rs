@@ -27,7 +27,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_journal::journal", "round_in", Apart::Refill),
     ("lanefs_lanes::epoch", "pay", Apart::Refill),
     ("lanefs_ext4", "look_at_caches", Apart::Refill),
-    ("lanefs_ext4", "stamp_change", Apart::Tick),
+    ("lanefs_ext4", "stamp_overwrite", Apart::Tick),
     ("lanefs_ext4", "touch_atime", Apart::Tick),
 ];
 

@@ -10,7 +10,7 @@ use lanefs::device::RamDevice;
 use lanefs_ext4::mkfs::Contents;
 use lanefs_ext4::{Mount, MountOptions, Policies};
 use lanefs_fuse::abi::{ROOT_ID, fattr, opcode};
-use lanefs_fuse::{Answer, Channel, Ids, Outbox, Request, Server, Service, Wishes};
+use lanefs_fuse::{Answer, Channel, Errno, Ids, Outbox, Request, Server, Service, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use lanefs_trace::{Footprint, Granule, Recorder, Workers};
@@ -138,8 +138,13 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Serves a request and encodes the reply, whose first number it returns.
+    /// Serves a request that cannot fail. Returns the first number of the reply.
     fn ask(&mut self, opcode: u32, node: u64, body: &[&[u8]]) -> u64 {
+        self.try_ask(opcode, node, body).expect("a request that cannot fail")
+    }
+
+    /// Serves a request and encodes the reply.
+    fn try_ask(&mut self, opcode: u32, node: u64, body: &[&[u8]]) -> Result<u64, Errno> {
         let len = 40 + body.iter().map(|part| part.len()).sum::<usize>();
         let bytes = &mut self.request;
         bytes.clear();
@@ -152,14 +157,13 @@ impl<'s> Client<'s> {
         }
         body.iter().for_each(|part| bytes.extend_from_slice(part));
         let request = Request::new(bytes).expect("a header");
-        let answer = self.server.serve(request, &mut self.outbox, self.kernel);
-        match answer.expect("a request that cannot fail") {
+        match self.server.serve(request, &mut self.outbox, self.kernel)? {
             Answer::Reply => {
                 let reply = self.outbox.finish(7, None).get(16..24);
                 let number = reply.and_then(|bytes| bytes.try_into().ok());
-                number.map_or(0, u64::from_ne_bytes)
+                Ok(number.map_or(0, u64::from_ne_bytes))
             }
-            Answer::Silence => 0,
+            Answer::Silence => Ok(0),
         }
     }
 
@@ -254,10 +258,19 @@ impl<'s> Client<'s> {
         (self.home, self.file)
     }
 
-    /// Selects names that did not exist before.
+    /// Removes what the last round left, and selects names that did not exist before.
     fn next_round(&mut self) {
+        self.forget();
+        for (dir, name) in [(self.home, 0), (self.home, 1), (self.away, 1)] {
+            let name = self.names[name].clone();
+            if dir != 0 && !name.is_empty() {
+                for opcode in [opcode::UNLINK, opcode::RMDIR] {
+                    // Most operations leave no such name.
+                    let _ = self.try_ask(opcode, dir, &[name.as_bytes(), b"\0"]);
+                }
+            }
+        }
         self.round += 1;
-        self.node = 0;
         self.names = ["", "-other"].map(|suffix| format!("{}-{}{suffix}", self.me, self.round));
     }
 }
@@ -276,7 +289,8 @@ pub fn trace(
     lanefs::FileSystem::format(&*device, &options)?;
     let commit_interval = Duration::from_secs(3600);
     let options = MountOptions { commit_interval, policies, ..MountOptions::default() };
-    let server = Server::new(Mount::open(device, options)?, Wishes::default(), Ids::default())?;
+    let mount = Mount::open(device, options)?;
+    let server = Server::new(mount, Wishes::default(), Ids::default())?;
     let nowhere = Channel::new(std::fs::File::options().write(true).open("/dev/null")?.into());
     let recorder = Mutex::new(Recorder::new()?);
     let traces = Workers::with(
