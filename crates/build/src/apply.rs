@@ -7,13 +7,13 @@ use crate::tar::{Body, Item, Reader};
 use crate::tree::{Over, Tree, parts};
 use std::io::Read;
 
-/// What the names `.wh.NAME` mean.
+/// What an entry with a name `.wh.NAME` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Whiteouts {
-    /// Files, as to tar(1).
+    /// An ordinary file of this name, as in tar(1).
     #[default]
     Files,
-    /// Removals from the sources before, as in the layers of a container image.
+    /// NAME is removed from the sources before this one, as in the layers of a container image.
     Removals,
 }
 
@@ -66,7 +66,8 @@ fn entry<R: Read>(
     {
         match hidden {
             b".wh..opq" => tree.clear_lower(dir),
-            // Other names of aufs have no meaning for a tree.
+            // Other names that begin with `.wh..wh.` have a meaning for aufs only: they are left
+            // out.
             _ if hidden.starts_with(b".wh.") => {}
             _ => tree.remove_lower(dir, hidden),
         }

@@ -41,7 +41,7 @@ pub struct Builder<'p> {
     progress: Option<Box<Tell<'p>>>,
 }
 
-/// Is told how many more bytes have moved.
+/// Called with the number of bytes moved since the last call.
 type Tell<'p> = dyn Fn(u64) + Sync + 'p;
 
 /// Whether the same sources give the same bytes.
@@ -50,8 +50,8 @@ pub enum Bytes {
     /// UUID, hash seed and time of creation are new each time, as far as they are not given.
     #[default]
     New,
-    /// They follow from the sources, and so does every byte. Times of access, change and creation
-    /// are those of the last modification.
+    /// UUID, hash seed and time of creation are computed from the sources, so the same sources give
+    /// the same bytes. Times of access, change and creation are those of the last modification.
     Same,
 }
 
@@ -98,8 +98,8 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Sets the options of the file system. A time in them bounds all times of files if
-    /// [`Bytes::Same`] is wanted.
+    /// Sets the options of the file system. With [`Bytes::Same`], a time in the options is also the
+    /// upper limit for the times of all files.
     pub fn options(mut self, options: MkfsOptions) -> Self {
         self.options = options;
         self
@@ -111,7 +111,8 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Adds a source. Later ones win.
+    /// Adds a source. If several sources have an entry of the same name, that of the last source is
+    /// used.
     pub fn source(mut self, source: Source) -> Self {
         self.sources.push(source);
         self

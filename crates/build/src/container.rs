@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes of a manifest or configuration.
+/// The largest accepted manifest or configuration, in bytes.
 const MOST_JSON: u64 = 16 << 20;
 
 /// A layer that can be read.

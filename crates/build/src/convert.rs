@@ -8,12 +8,12 @@ use lanefs_ext4::mkfs::{NewContent, NewFile, NewTree, ROOT};
 use lanefs_ondisk::Time;
 use sha2::{Digest, Sha256};
 
-/// What becomes of times.
+/// How the times of files are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// They are kept.
+    /// All times are kept.
     Kept,
-    /// Only those of the last modification are kept, up to a time in seconds.
+    /// Only the time of the last modification is kept, or this time in seconds if that is earlier.
     Clamped(Option<u64>),
 }
 
@@ -129,7 +129,7 @@ impl Order {
         self.indices.get(id.index()).copied().flatten()
     }
 
-    /// Adds a file, unless it has a number by another name.
+    /// Adds a file, unless it already has a number because of another name.
     fn add(&mut self, id: NodeId, parent: usize, name: &[u8]) {
         if let Some(place @ None) = self.indices.get_mut(id.index()) {
             *place = Some(self.nodes.len());
@@ -163,7 +163,7 @@ struct Converter {
     times: Times,
     now: u64,
     digest: Sha256,
-    /// Files, directories, bytes.
+    /// The numbers of files, of directories and of bytes.
     converted: (u64, u64, u64),
     newest: u64,
 }
@@ -214,10 +214,10 @@ impl Converter {
         file
     }
 
-    /// Counts a file, and adds all that is known of it to the digest.
+    /// Counts a file, and adds all its properties to the digest.
     fn count(&mut self, file: &NewFile) {
         if self.times != Times::Kept {
-            // The data has its own digest; where it lies follows from the rest.
+            // The data has its own digest. Its position on the device is determined by the rest.
             let mut told = file.clone();
             if let NewContent::Regular { extents, .. } = &mut told.content {
                 extents.clear();

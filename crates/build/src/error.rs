@@ -24,7 +24,7 @@ impl Error {
         Error { place: place.to_string(), cause: cause.into() }
     }
 
-    /// Adds the source in which the place is.
+    /// Puts the name of the source before the place.
     pub(crate) fn within(self, source: &dyn Display) -> Error {
         match self.place.is_empty() {
             true => Error { place: source.to_string(), ..self },

@@ -29,7 +29,7 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
 struct Walk<'w, 'p, 'd> {
     tree: &'w mut Tree,
     feeder: &'w mut Feeder<'p, 'd>,
-    /// Files with further names, by device and inode.
+    /// Files that have several names, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
 }
 
@@ -162,7 +162,7 @@ fn lstat(path: &Path) -> Result<Stat> {
         .map_err(|error| wrong(path, error.into()))
 }
 
-/// Returns the attributes of a file, with the owner that the rules say.
+/// Returns the attributes of a file, with the owner that the rules give it.
 fn owned(tree: &Tree, path: &Path, stat: &Stat) -> Result<Meta> {
     let here = |error: Error| Error { place: path.display().to_string(), ..error };
     tree.owned(meta(path, stat)?).map_err(here)
@@ -185,7 +185,7 @@ fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
                 value.truncate(len);
                 meta.set_attribute(&name, value);
             }
-            // Attributes that this user may not read are not there for it.
+            // Attributes that this user may not read are left out.
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
             Err(error) => return Err(wrong(path, error.into())),
         }

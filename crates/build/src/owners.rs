@@ -13,12 +13,12 @@ pub struct IdMap {
     pub count: u32,
 }
 
-/// Whose files are made.
+/// The owners that files get.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
     /// The owner and group of all files.
     pub all: Option<(u32, u32)>,
-    /// Maps of users; an id in none of them is an error. Empty: ids stay.
+    /// Maps of users; an id in none of them is an error. If there are no maps, ids are not changed.
     pub users: Vec<IdMap>,
     /// Maps of groups.
     pub groups: Vec<IdMap>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Bytes of a batch.
 const BATCH: usize = 1 << 20;
 
-/// The data of a file, as far as it has blocks.
+/// The data of a file that is in blocks on the device.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
@@ -71,7 +71,7 @@ struct Shared<'d> {
     /// The batch that may claim.
     turn: u64,
     failed: Option<Error>,
-    /// Batches wait no more: one of them failed.
+    /// Batches stop waiting for their turn, because one of them failed.
     stopped: bool,
 }
 
@@ -101,7 +101,7 @@ impl<'d> Pipeline<'d> {
         Pipeline { shared, turned, device, block, digest, progress }
     }
 
-    /// Runs `feed` while `threads` others take what it feeds.
+    /// Runs `feed` while `threads` other threads write the batches that it produces.
     pub(crate) fn run<T>(
         &self,
         threads: usize,
@@ -150,7 +150,7 @@ impl<'d> Pipeline<'d> {
         (shared.filling, shared.files)
     }
 
-    /// Gives back the blocks of files that are not part of the tree any more. Nothing may be on its
+    /// Gives back the blocks of files that are not part of the tree any more. No batch may be under
     /// way.
     pub(crate) fn release(&self, files: &[NodeId]) {
         let mut shared = lock(&self.shared);
@@ -177,7 +177,7 @@ impl<'d> Pipeline<'d> {
         Some(batch.bytes)
     }
 
-    /// Reads what comes from files of the host.
+    /// Reads those parts of a batch that come from files of the host.
     fn fill(&self, batch: &mut Batch) -> Result<()> {
         let mut start = 0;
         for piece in &batch.pieces {
@@ -190,7 +190,7 @@ impl<'d> Pipeline<'d> {
                 from.file.read(u64::from(piece.at) * self.block as u64, place)?;
             }
             start += piece.blocks as usize * self.block;
-            // Also zeroes the rest of a last block.
+            // Also zeroes the rest of a file's last block.
             if batch.bytes.len() < start {
                 batch.bytes.resize(start, 0);
             }
@@ -261,7 +261,7 @@ impl<'d> Pipeline<'d> {
     ) -> std::result::Result<(), lanefs_device::DeviceError> {
         let mut rest = writes;
         while let Some(&(start, ..)) = rest.first() {
-            // Neighbours on the device in one write.
+            // Blocks that are adjacent on the device are written together.
             let mut end = start;
             let together = rest.iter().take_while(|&&(place, _, blocks)| {
                 let joins = place == end;

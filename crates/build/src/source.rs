@@ -44,8 +44,9 @@ impl Source {
         Source(Kind::Container(path.into(), reference))
     }
 
-    /// Finds out what a name of the command line means: "dir:", "tar:", "oci:" or "docker:" and a
-    /// path say it; otherwise the file is looked at. "-" is a tar on standard input.
+    /// Returns the source that a name on the command line stands for. A prefix "dir:", "tar:",
+    /// "oci:" or "docker:" before a path gives the kind; without a prefix it is found out from the
+    /// file. "-" is a tar on standard input.
     ///
     /// # Errors
     /// If there is no such file, or it cannot be read.
@@ -101,7 +102,7 @@ impl Source {
                 pipeline.run(threads, |feeder| host::directory(&path, tree, feeder))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
-                // Not locked: another thread reads it.
+                // Standard input is not locked here: another thread reads it.
                 stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Tar(path) => {
@@ -168,7 +169,7 @@ fn add_layer(
     Ok(())
 }
 
-/// Ends a layer: files that it removed give back their blocks.
+/// Ends a layer: frees the blocks of the files that it removed.
 fn finish(tree: &mut Tree, pipeline: &Pipeline<'_>) {
     pipeline.release(&tree.take_removed());
     tree.next_layer();

@@ -1,4 +1,5 @@
-//! Reads tar archives as a stream: ustar, GNU and pax, with everything that they can say.
+//! Reads tar archives as a stream: ustar, GNU and pax, with all attributes that these formats can
+//! store.
 //!
 //! Sources of the formats: POSIX.1-2017 *pax*, "Interchange Format"; the manuals of GNU tar ("Basic
 //! Tar Format", "Sparse Formats") and of libarchive, tar(5).

@@ -72,7 +72,7 @@ impl Tree {
         self.layer += 1;
     }
 
-    /// Gives the attributes of an entry the owner that the rules say.
+    /// Replaces the owner in the attributes of an entry as the rules say.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
@@ -331,9 +331,9 @@ enum Missing {
 /// What a new file may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Files and empty directories, as tar(1).
+    /// Files and empty directories, as in tar(1).
     Files,
-    /// Everything, as a layer.
+    /// Everything, as in a layer of a container image.
     Everything,
 }
 

@@ -43,7 +43,7 @@ fn ten_builds_on_any_number_of_threads_from_shuffled_sources_are_one() {
         digests.insert(shell(dir.path(), "sha256sum <a.img"));
     }
     assert_eq!(digests.len(), 1, "{digests:?}");
-    // One changed byte changes the identity too.
+    // One changed byte changes the UUID too.
     shell(
         dir.path(),
         "printf X | dd of=copy/a/9 conv=notrunc status=none
@@ -65,7 +65,7 @@ fn a_fitted_image_holds_its_files_and_little_else() {
     let image = dir.path().join("a.img");
     let built = build(&image, Builder::new().source(source()));
     assert_eq!(built.report.free_blocks, 0);
-    // A smaller image does not hold them.
+    // A smaller image has no room for the files.
     let device = RamDevice::create(built.data * 4096).unwrap();
     let error = Builder::new().source(source()).build(&device).unwrap_err();
     assert!(error.to_string().contains("--size auto"), "{error}");

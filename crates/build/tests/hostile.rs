@@ -73,7 +73,7 @@ fn raw_outcome(dir: &Path, bytes: Vec<u8>) -> Result<Built, String> {
     built
 }
 
-/// Asserts that an archive is refused with a message that ends so.
+/// Asserts that an archive is refused with a message that ends with this text.
 fn refused(dir: &Path, parts: &[Vec<u8>], message: &str) {
     let error = outcome(dir, parts).expect_err(message);
     assert_eq!(error, format!("stream: {message}"));
@@ -128,7 +128,7 @@ fn of_two_entries_with_one_name_the_later_counts() {
     assert_eq!(built.files, 2);
     let cat = |name: &str| shell(dir.path(), &format!("debugfs -R 'cat {name}' a.img 2>/dev/null"));
     assert_eq!((cat("f").as_str(), cat("other").as_str()), ("new", "old"));
-    // The blocks of what was replaced serve again.
+    // The blocks of a replaced file are used again.
     let big = vec![7u8; 4 << 20];
     let one = outcome(dir.path(), &[file("f", &big)]).unwrap();
     let two = outcome(dir.path(), &[file("f", &big), file("f", &big)]).unwrap();
@@ -237,7 +237,8 @@ fn no_damage_of_an_archive_damages_an_image() {
             for _ in 0..random.usize(1..4) {
                 let at = random.usize(..bytes.len());
                 bytes[at] = random.u8(..);
-                // Half of the headers are sealed again, so that the fields are looked at.
+                // Half of the headers get a correct checksum again, so that their fields are
+                // parsed.
                 let start = at / 512 * 512;
                 if random.bool() && bytes[start + 257..].starts_with(b"ustar") {
                     seal(&mut bytes[start..start + 512]);

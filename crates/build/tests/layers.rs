@@ -6,7 +6,7 @@ use image::{assert_same, build_from, can_mount, scratch, shell, survey_image, tr
 use lanefs_build::{Builder, Source};
 use std::path::Path;
 
-/// Makes three layers, and the tree that they are together.
+/// Makes three layers, and the tree that results from all three.
 fn layers(dir: &Path) {
     shell(
         dir,
@@ -89,7 +89,7 @@ fn a_blob_that_is_not_what_its_digest_says_is_refused() {
     layers(dir.path());
     layout(dir.path());
     docker(dir.path());
-    // Still sound archives, but not those that were announced.
+    // The blobs are still valid archives, but their digests are not those in the manifest.
     shell(
         dir.path(),
         "f=$(ls -S oci/blobs/sha256/* | head -1); cp l3.tar $f

@@ -79,9 +79,9 @@ impl Host<'_> {
     /// Returns the loop device that conflicts with `access` to the bytes `part` of a file.
     ///
     /// Before a write, no other user may have these bytes in a cache, even for reading. Before a
-    /// read, no user may change them, so only a writable loop device is a conflict. It is one even
-    /// without a visible mount: the mount may be invisible from here, and a half-finished change
-    /// would be reported as damage.
+    /// read, no user may change them, so only a writable loop device is a conflict. A writable loop
+    /// device is a conflict even if no mount of it is visible: the mount may be invisible from
+    /// here, and a half-finished change would be reported as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,

@@ -473,7 +473,7 @@ fn commit_meanwhile(world: &World) -> JoinHandle<()> {
     spawn(move || fs.sync().unwrap())
 }
 
-/// Loads other files, so that objects that may be evicted are.
+/// Loads other files, so that the objects that may be evicted are really evicted.
 fn look_at_others(world: &World) {
     let root = world.fs.root().unwrap();
     for name in ["0", "1"] {

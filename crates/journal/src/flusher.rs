@@ -26,7 +26,7 @@ pub struct FlushMark(pub u64);
 
 pub(crate) struct Flusher {
     device: Arc<dyn Device>,
-    /// The newest mark of each lane's writes.
+    /// For each lane, the newest [`FlushMark`] of its writes.
     marks: PerLane<AtomicU64>,
     /// [rank Journal]
     state: Mutex<State>,

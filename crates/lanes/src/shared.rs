@@ -1,4 +1,5 @@
-//! The operation lock: shared by readers without a shared line, exclusive for changes.
+//! The operation lock: readers share it, usually without writing to a common cache line; changes
+//! hold it exclusively.
 //!
 //! A lock that several lanes read is *biased*: a reader writes the lock's address into its own
 //! lane's row, and nothing else. A writer takes the inner lock, clears the bias and waits until no

@@ -65,7 +65,8 @@ impl Image {
         Ok(())
     }
 
-    /// Commits the changes to the end of the file system: the write of the superblock decides.
+    /// Commits changes that make the file system smaller: they are valid once the superblock is
+    /// written.
     pub(crate) fn commit_smaller(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = self.log()?.ok_or(lanefs_ext4::Error::Stale)?;
@@ -224,9 +225,9 @@ impl Image {
         Ok(self.device.flush()?)
     }
 
-    /// Writes one of the two sectors of the superblock, so that the write of the whole cannot leave
-    /// a feature without its field: a torn superblock is accepted if its fields are possible, and
-    /// the log has the new one.
+    /// Writes one of the two sectors of the superblock first. So a crash during the write of the
+    /// whole superblock cannot leave a feature without the field that it needs. A torn superblock
+    /// is accepted if its fields have valid values, because the log has the new superblock.
     fn write_half(&self, next: &Superblock) -> Result<(), Error> {
         let half = SUPERBLOCK_SIZE / 2;
         if self.device.alignment() as usize > half {

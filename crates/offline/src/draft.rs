@@ -1,9 +1,9 @@
 //! Many changes that become durable together.
 //!
 //! The changes are made on a copy-on-write view of the device in memory, by a mount of that view.
-//! [`Draft::publish`] then writes what differs: blocks that were free go to their places, where they
-//! belong to nothing; all others are one transaction of the image's own log. After a crash all
-//! changes are there or none.
+//! [`Draft::publish`] then writes what differs: blocks that were free go to their places, where
+//! nothing refers to them yet; all others are written as one transaction of the image's own log.
+//! After a crash all changes are there or none.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The most memory that changes may take, in bytes.
 const OVERLAY_CAP: u64 = 4 << 30;
 
-/// Changes that nobody sees yet.
+/// Changes that are in memory only, until they are published.
 pub struct Draft {
     image: Image,
     changes: Arc<OverlayDevice>,

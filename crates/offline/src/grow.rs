@@ -95,7 +95,7 @@ impl Image {
         raw.s_blocks_count_lo.set(blocks as u32);
         raw.s_blocks_count_hi.set((blocks >> 32) as u32);
         raw.s_inodes_count.set(inodes);
-        // The counts are set at the commit; until then they must be possible.
+        // The counts are set at the commit; until then they must be values that a check accepts.
         let free = self.superblock.free_blocks().min(blocks);
         raw.s_free_blocks_count_lo.set(free as u32);
         raw.s_free_blocks_count_hi.set((free >> 32) as u32);

@@ -1,7 +1,8 @@
 //! Moves blocks of files that lie beyond an end to free ones before it.
 //!
-//! The copy is made in free blocks, which belong to nothing; the transaction that maps them frees
-//! the old ones. Each transaction leaves a consistent file system, so the whole may stop after any.
+//! The copy is made in free blocks, to which nothing refers; the transaction that maps the copy
+//! frees the old blocks. Each transaction leaves a consistent file system, so the move may stop
+//! after any of them.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -15,7 +16,8 @@ use std::collections::BTreeMap;
 const PIECE: u64 = 256;
 
 impl Image {
-    /// Moves everything that files have at or beyond block `end`. The journal lies before it.
+    /// Moves all blocks of files that lie at or beyond block `end`. The journal must lie before
+    /// `end`.
     pub(crate) fn move_blocks(&mut self, end: u64) -> Result<(), Error> {
         let used = self.used_inodes()?;
         self.move_attributes(&used, end)?;
@@ -97,7 +99,8 @@ impl Image {
         }
     }
 
-    /// Copies what an extent has at or beyond `end`, frees it there, and pushes the new extents.
+    /// Copies the blocks of an extent at or beyond `end`, frees the old ones, and pushes the new
+    /// extents.
     fn move_extent(
         &mut self,
         ino: Ino,
@@ -141,7 +144,8 @@ impl Image {
         Ok(())
     }
 
-    /// Blocks of the orphan file contain their own place in the checksum.
+    /// Copies blocks of the orphan file. The checksum of such a block includes its place on the
+    /// device, so it is computed anew.
     fn copy_orphan_blocks(
         &mut self,
         ino: Ino,
@@ -162,7 +166,7 @@ impl Image {
         Ok(())
     }
 
-    /// Commits if half of the log would be needed: the rest is for one more file.
+    /// Commits if the changes need half of the log: the other half is for one more file.
     pub(crate) fn commit_if_large(&mut self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0) / 2;
         let pending = self.blocks.len() + self.bitmaps.len() * 2 + self.inode_bitmaps.len() * 2;

@@ -65,7 +65,7 @@ impl Image {
         }
     }
 
-    /// Returns where the inodes behind `last` are named.
+    /// Returns the directory entries that name the inodes after `last`.
     fn names_of(&self, used: &[Ino], last: u32) -> Result<BTreeMap<Ino, Vec<NamedAt>>, Error> {
         let mut names: BTreeMap<Ino, Vec<NamedAt>> = BTreeMap::new();
         for &dir in used {
@@ -102,7 +102,8 @@ impl Image {
             return None;
         }
         let kind = htree::shape(&self.dir_format(), bytes)?;
-        // In another block than the first, a root's form is a coincidence.
+        // Only the first block is a root. If another block has the form of a root, that is a
+        // coincidence.
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
     }
 
@@ -134,7 +135,8 @@ impl Image {
         }
     }
 
-    /// Copies the inode to another number, and seals what belongs to it for that number.
+    /// Copies the inode to another number, and computes the checksums of its blocks for that
+    /// number.
     fn move_inode(&mut self, old: Ino, new: Ino) -> Result<(), Error> {
         let inode = self.inode(old)?;
         let seed = self.checksums().seed().map(|seed| seed.of_inode(new, inode.generation));

@@ -30,7 +30,7 @@ impl Image {
         Ok(u32::try_from(blocks).ok())
     }
 
-    /// Adds an orphan file of so many blocks, if any.
+    /// Adds an orphan file of `blocks` blocks; does nothing for `None`.
     pub(crate) fn add_orphan_file(&mut self, blocks: Option<u32>) -> Result<(), Error> {
         let Some(blocks) = blocks else { return Ok(()) };
         let groups = self.groups_below_limit();

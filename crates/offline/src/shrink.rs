@@ -2,8 +2,9 @@
 //!
 //! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
 //! write of the superblock: it has the new size and asks for the replay of a transaction with
-//! everything else that depends on the size. Until then a log that is complete counts for nothing,
-//! since a mount that read the old size first would go on with it.
+//! everything else that depends on the size. Until that write even a complete transaction in the
+//! log is ignored: otherwise a mount could read the old size first, and continue with it after the
+//! replay.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -12,9 +13,10 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// Blocks left free for the nodes of extent trees that a move adds, besides a share.
+/// A move adds nodes to extent trees. This many blocks are left free for them, and in addition one
+/// for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
-/// The share of the moved blocks left free for such nodes.
+/// The number of moved blocks for which one block is left free.
 const SPARE_SHARE: u64 = 64;
 
 impl Image {
@@ -107,7 +109,7 @@ impl Image {
         }
     }
 
-    /// Everything beyond the end is free, but for the metadata of the groups that go.
+    /// Removes the groups beyond the end. Everything there is free already, except their metadata.
     fn cut(&mut self, end: u64) -> Result<(), Error> {
         let target = self.resized(end)?;
         let (old, new) = (self.geometry(), target.geometry());

@@ -1,4 +1,5 @@
-//! Changes that count together: cut at every write, all of them are there or none.
+//! Changes that become durable together: after a crash at any write, either all of them are there
+//! or none.
 
 mod states;
 
@@ -22,7 +23,7 @@ fn edit(device: Arc<dyn Device>) -> Result<Published, Error> {
     let mut scale = Scale::of_image(2, 1024);
     scale.depth = 6;
     for op in change(scale) {
-        // In another run some of them fail, since they are done.
+        // If the script runs again, some commands fail, since they were done already.
         let _ = library.apply(&op);
     }
     drop(library);

@@ -119,7 +119,7 @@ pub enum Value<'a> {
     },
 }
 
-/// Rounds up a length like those of entries and values.
+/// Rounds a length up to a multiple of 4, as entries and values are padded.
 fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }

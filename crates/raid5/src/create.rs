@@ -131,7 +131,8 @@ fn superblocks(
     plan: &Plan,
 ) -> Vec<Superblock> {
     // With a log, unknown parity cannot be distinguished from interrupted writes. So the last
-    // member starts as one to be rebuilt, which makes parity right as well.
+    // member is marked as not yet rebuilt: the rebuild makes its contents agree with the others, so
+    // all parity is right after that.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;

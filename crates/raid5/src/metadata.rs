@@ -143,9 +143,9 @@ impl Metadata {
     }
 
     /// Returns whether a device with this superblock, which is not used now, has all data of the
-    /// array: its superblock is that of the last change, the array was clean then, and there was no
-    /// write since. A change is written before the first write and counts two events, so equal
-    /// event counts and times prove this.
+    /// array: its superblock was written with the last change of the array's metadata, the array
+    /// was clean at that time, and there was no write since. A change is written before the first
+    /// write and counts two events, so equal event counts and times prove this.
     ///
     /// # Locking
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.

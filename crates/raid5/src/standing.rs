@@ -48,7 +48,7 @@ impl std::fmt::Debug for Member {
 /// The space of a member's partial parity log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogArea {
-    /// Byte on the member's device.
+    /// Where the log begins on the member's device, in bytes.
     pub offset: u64,
     /// Bytes.
     pub len: u64,

@@ -15,7 +15,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Adds the records of a header; later ones win. An empty value takes a record away.
+    /// Adds the records of a header. A record replaces an earlier one with the same key; an empty
+    /// value removes it.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -112,7 +113,7 @@ fn decimal(key: &[u8], value: &[u8]) -> Result<u64, Cause> {
     text.parse().map_err(|_| malformed(key))
 }
 
-/// Parses seconds with a fraction, as "-1.5". Digits after the ninth are dropped, downwards.
+/// Parses seconds with a fraction, as "-1.5". Digits after the ninth are ignored.
 fn parse_time(value: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(value).ok()?;
     let (negative, digits) = match text.strip_prefix('-') {

@@ -34,7 +34,7 @@ pub(crate) enum Body {
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,
-    /// The parts of the present file that are not read yet.
+    /// The parts of the current file that are not read yet.
     map: Map,
     next_piece: usize,
     /// Bytes of data and padding that are not read yet.
@@ -99,7 +99,7 @@ impl<R: Read> Reader<R> {
         &self.input
     }
 
-    /// Passes over the data of the present entry with `seek`.
+    /// Skips the data of the current entry by `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
         let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
         seek(&mut self.input, rest);
@@ -116,7 +116,7 @@ impl<R: Read> Reader<R> {
             let behind = || format!("after {}", self.name);
             match read_block(&mut self.input, &mut bytes) {
                 Ok(true) => {}
-                // Without a mark of the end: other programs accept that too.
+                // The archive has no end mark; other programs accept that too.
                 Ok(false) => return Ok(None),
                 Err(cause) => return Err(Error::new(behind(), cause)),
             }
@@ -224,7 +224,7 @@ impl<R: Read> Reader<R> {
         Ok(self.map.size)
     }
 
-    /// Notes how many bytes follow.
+    /// Records how many bytes follow.
     fn expect(&mut self, stored: u64) {
         self.left = stored;
         self.padding = (BLOCK as u64 - stored % BLOCK as u64) % BLOCK as u64;
@@ -239,7 +239,7 @@ impl<R: Read> Reader<R> {
         piece
     }
 
-    /// Reads data of the present piece.
+    /// Reads data of the current piece.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<()> {
         let read = self.input.read_exact(buf);
         read.map_err(|error| Error::new(&self.name, ended(error)))?;

@@ -67,9 +67,9 @@ fn push(map: &mut Map, piece: (u64, u64)) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Returns the map of an entry with pax records, if it is a sparse file. `stored` are the bytes in
-/// the archive; format 1.0 has the map there, before the data, and the number that is left is
-/// returned.
+/// Returns the map of an entry with pax records, if it is a sparse file. `stored` is the number of
+/// bytes in the archive. In format 1.0 they begin with the map, so the number of bytes after the
+/// map is returned too.
 pub(crate) fn of_records(
     records: &Records,
     stored: u64,
@@ -102,7 +102,7 @@ fn in_text(text: &[u8]) -> Result<Vec<(u64, u64)>, Cause> {
 }
 
 /// Reads lines of decimal numbers at the start of the data: the number of pieces, then offsets and
-/// lengths. Whole blocks are taken.
+/// lengths. Reads whole blocks.
 fn in_data(input: &mut dyn Read, stored: u64) -> Result<(Vec<(u64, u64)>, u64), Cause> {
     let mut taken = 0u64;
     let mut block = [0u8; BLOCK];
@@ -144,7 +144,7 @@ fn in_data(input: &mut dyn Read, stored: u64) -> Result<(Vec<(u64, u64)>, u64), 
     Ok((pieces, taken))
 }
 
-/// Converts an error of reading: the end of the archive in the middle of an entry is its fault.
+/// Converts a read error: if the input ends in the middle of an entry, the archive is truncated.
 pub(super) fn ended(error: std::io::Error) -> Cause {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Cause::Truncated,

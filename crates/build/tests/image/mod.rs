@@ -1,4 +1,4 @@
-//! Images that real programs look at.
+//! Images that e2fsck, debugfs and the kernel check.
 #![allow(dead_code)] // each test program uses a part
 
 use lanefs_build::{Builder, Built, MkfsOptions, Room, Source, Spare};
@@ -80,7 +80,7 @@ pub fn assert_clean(image: &Path) {
 }
 
 /// Describes a tree: names, modes, owners, times, types, links, devices, targets, attributes and
-/// contents. `lost+found` is left out, and what only the type of file system decides.
+/// contents. `lost+found` is left out, and so is what depends only on the type of the file system.
 pub fn survey(dir: &Path) -> String {
     let files = shell(
         dir,
@@ -132,7 +132,7 @@ pub fn assert_same(found: &str, expected: &str) {
     assert_eq!(found.lines().count(), expected.lines().count());
 }
 
-/// Fills a directory with one of everything that a user may have.
+/// Fills a directory with one file of each kind that an ordinary user may make.
 pub fn fill(dir: &Path) {
     shell(
         dir,

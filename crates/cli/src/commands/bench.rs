@@ -117,8 +117,8 @@ fn command() -> String {
 /// The option with which this program calls itself in a private mount namespace.
 const PRIVATE_MOUNTS: &str = "--private-mounts";
 
-/// Returns the path of this program if it already has a private mount namespace. Otherwise replaces the
-/// process by the same command in one.
+/// Returns the path of this program if it already has a private mount namespace. Otherwise the
+/// process executes the same command again, in a new private mount namespace.
 fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::host("the path of this program", &error))?;

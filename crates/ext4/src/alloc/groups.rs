@@ -52,7 +52,8 @@ pub(crate) struct Request {
 }
 
 /// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
-/// is also under way while a part of it is stored where other threads may take it back.
+/// also counts as under way while some of its blocks are kept for later in a place from which other
+/// threads may free them.
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,

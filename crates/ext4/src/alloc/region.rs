@@ -20,8 +20,9 @@ pub(crate) fn home(caller: Caller, groups: u32) -> Range<u32> {
     start..end.max(start + 1)
 }
 
-/// Returns the group for a new directory at the top of a tree, if there are `before` already: far
-/// from theirs, and in the middle of a caller's region, whose start that caller uses first.
+/// Returns the group for a new directory at the top of a tree, if there are `before` such
+/// directories already. The group is far from the groups of the others. It is in the middle of a
+/// caller's region, because that caller uses the start of the region first.
 pub(crate) fn top(before: u32, groups: u32) -> u32 {
     let fraction = u64::from(before.reverse_bits());
     let middle = groups / (2 * MAX_LANES as u32);

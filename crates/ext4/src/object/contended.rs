@@ -21,7 +21,7 @@ use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
 /// The number of times that another lane than the last one must change a name before the directory
-/// counts as contended. A directory that several threads fill once stays below it.
+/// counts as contended. A directory that several threads fill only once stays below this number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count in one delta. A check of the link limit may miss

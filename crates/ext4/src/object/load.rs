@@ -94,7 +94,7 @@ impl Objects {
         Ok(Arc::new(Inode::new(parts)))
     }
 
-    /// Returns block `index` of a group's inode table, which may not be loaded.
+    /// Returns block `index` of a group's inode table; the block need not be loaded yet.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<TableRef, Error> {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }

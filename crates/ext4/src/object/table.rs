@@ -143,8 +143,8 @@ impl Tables {
         }
     }
 
-    /// Returns a hold on block `index` of the table of `group`, which is at `block` and may not be
-    /// loaded.
+    /// Returns a hold on block `index` of the table of `group`, which is at `block` and need not be
+    /// loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::new));
         let make = || {

@@ -2,8 +2,8 @@
 
 use super::ranges::Ranges;
 
-/// The id that the kernel takes as none: it shows the overflow id (65534) for it, gives nobody the
-/// rights of its owner, and refuses changes.
+/// The id that means "no id" to the kernel. A file with this owner is shown with the overflow id
+/// (65534), no process has its owner's rights, and the kernel refuses changes of the file.
 pub(crate) const UNMAPPED: u32 = u32::MAX;
 
 /// How the ids of users, or of groups, are mapped.
@@ -12,7 +12,8 @@ pub(crate) enum Map {
     /// Host and image use the same ids.
     #[default]
     Same,
-    /// The host sees this id for every id of the image. Its own ids are stored as they are.
+    /// The host sees this id for every id of the image. The owner of a new file is stored
+    /// unchanged.
     ShownAs(u32),
     /// Ids of the ranges are mapped one to one; all others are unmapped.
     Ranges(Ranges),
@@ -63,8 +64,8 @@ impl Map {
         }
     }
 
-    /// Returns whether the caller `shown` owns files as far as the host sees, though the image may
-    /// have stored them under other ids.
+    /// Returns whether new files of the caller `shown` will be shown to the host with that caller's
+    /// id, whatever id is stored.
     pub(crate) fn is_shown_as(&self, shown: u32) -> bool {
         match self {
             Map::ShownAs(id) => *id == shown,

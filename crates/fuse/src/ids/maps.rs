@@ -4,8 +4,9 @@ use super::map::{Map, Refusal};
 use lanefs_ondisk::acl::{Acl, AclEntry, Tag};
 use std::fmt;
 
-/// Stands for an unmapped id in an access control list. The kernel refuses a list with the id that
-/// it takes as none. No process has this one, and it cannot be mapped.
+/// Replaces an unmapped id in an access control list. The kernel's own "no id" cannot be used
+/// there: the kernel refuses a list that contains it. No process has this id, and it cannot be
+/// mapped.
 pub(super) const UNMAPPED_IN_LIST: u32 = u32::MAX - 1;
 
 /// Set-user-ID and set-group-ID.
@@ -67,8 +68,9 @@ impl Ids {
         self.groups.chosen(gid)
     }
 
-    /// Returns the permissions of a new file that the caller with these host ids asks for. Where
-    /// all files are shown with one owner, another user's program would run as that owner.
+    /// Returns the permissions of a new file that the caller with these host ids asks for. If all
+    /// files are shown with one owner, the set-user-ID and set-group-ID bits are cleared for other
+    /// callers: their programs would run as that owner.
     pub fn new_permissions(&self, uid: u32, gid: u32, asked: u16) -> u16 {
         let mut cleared = 0;
         if !self.users.is_shown_as(uid) {
@@ -155,7 +157,7 @@ fn mapped(list: &[u8], map: impl Fn(Tag) -> Option<Tag>) -> Option<Vec<u8>> {
     Some(Acl::new(entries?).ok()?.to_system())
 }
 
-/// Tells which map is in force, for people.
+/// Describes the maps, for people to read.
 impl fmt::Display for Ids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.are_same() {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The ids that can be mapped are below this one. The last is the kernel's mark of no id, and the
-/// one before stands for an unmapped id in an access control list.
+/// The ids that can be mapped are below this one. The largest 32-bit number means "no id" to the
+/// kernel, and the one before it replaces an unmapped id in an access control list.
 const END: u32 = u32::MAX - 1;
 
 /// `count` ids of the host from `shown` on, which are the ids from `stored` on in the image.
@@ -69,7 +69,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Returns the id as far after `to` as `id` is after `from`.
+/// Returns the id that has the same distance from `to` as `id` has from `from`.
 fn moved(id: u32, from: u32, to: u32, count: u32) -> Option<u32> {
     let after = id.checked_sub(from).filter(|&after| after < count)?;
     to.checked_add(after)
@@ -165,7 +165,7 @@ mod tests {
         prop::collection::vec(range, 0..6).prop_map(|list| {
             let mut ranges = Ranges::default();
             for (shown, stored, count) in list {
-                // What is refused is left out.
+                // Ranges that are refused are left out.
                 let _ = Range::new(shown, stored, count).and_then(|range| ranges.add(range));
             }
             ranges

@@ -3,9 +3,9 @@
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
 //! replied last, so with one client the same thread serves all. A thread that waits for the device
-//! holds up no other request as long as another thread of its queue waits for requests. So a thread
-//! that finds fewer waiting than the reserve starts another, before it serves its request; and the
-//! watch does if a queue stands still.
+//! delays no other request as long as another thread of its queue waits for requests. So if fewer
+//! threads wait than the reserve should have, a thread starts another before it serves its request.
+//! The watch thread also starts threads, for a queue that makes no progress.
 //!
 //! Threads are never taken away: the kernel has no way to take an entry out of a queue. If a thread
 //! terminates for any reason, the session ends: otherwise its queue might have no entry.
@@ -27,20 +27,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// The threads of all queues together, if each queue gets more than [`FEWEST_MOST`].
+/// The largest number of threads of all queues together; but each queue may have [`FEWEST_MOST`].
 const ALL: usize = 1024;
 /// The most requests of one processor that may be under way; further ones wait in the kernel's
 /// queue.
 const MOST: usize = 64;
 const FEWEST_MOST: usize = 16;
-/// The time after which an idle ring returns the memory of bulk data.
+/// The time after which an idle ring frees its memory for bulk data.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// The queues of a session, and their first rings.
 #[derive(Default)]
 pub struct Rings {
     pub queues: Vec<Padded<Queue>>,
-    /// Each with the place of its queue in `queues`.
+    /// Each ring, with the index of its queue in `queues`.
     pub rings: Vec<(usize, Ring)>,
 }
 

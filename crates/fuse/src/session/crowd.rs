@@ -1,4 +1,4 @@
-//! Decides how many threads read: by whose requests they get.
+//! Decides how many threads read requests: it depends on how many clients send them.
 
 /// The increase of the score for a request of another client than the last one; a request of the
 /// same client decreases it by 1.
@@ -14,7 +14,7 @@ const AGAIN: u8 = 8;
 /// What a reader concludes from a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// As many readers as there are.
+    /// The present number of readers is right.
     AsMany,
     /// Several clients send requests: one more.
     OneMore,

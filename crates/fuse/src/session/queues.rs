@@ -14,7 +14,7 @@ pub fn reserve(processors: usize) -> usize {
 pub enum Waiting {
     /// Enough threads wait for the next request.
     Enough,
-    /// There are fewer than the reserve.
+    /// Fewer threads wait than the reserve should have.
     Few,
     /// No other thread waits.
     None,
@@ -70,7 +70,8 @@ impl Queue {
         self.free.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts one more thread, which the caller starts; returns false if there are the most.
+    /// Counts one more thread, which the caller starts; returns false if there are as many as
+    /// allowed.
     pub fn add_thread(&self) -> bool {
         let more = |threads| (threads < self.most).then_some(threads + 1);
         let added = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();
@@ -87,7 +88,7 @@ impl Queue {
     }
 
     /// Returns whether requests came since the last look, and how many threads to start: if no
-    /// thread waited at two looks and none got a request between, as many as there are.
+    /// thread waited at two looks and none got a request between them, as many as run already.
     pub fn look(&self, seen: &mut Seen) -> (bool, usize) {
         let now = Seen {
             served: self.served.load(Ordering::Relaxed),

@@ -95,8 +95,8 @@ pub enum Join {
 }
 
 impl Readers {
-    /// Creates the state of `enough` readers, which are not started yet, and of which there may be
-    /// `most`.
+    /// Creates the state of `enough` readers, which are not started yet. Later there may be up to
+    /// `most` readers.
     pub fn new(enough: usize, most: usize) -> Readers {
         let most = most.max(enough);
         let parked = Vec::with_capacity(most + WAITING);
@@ -121,14 +121,14 @@ impl Readers {
         }
     }
 
-    /// Adds room for the readers that [`Readers::enlarge`] may add.
+    /// Adds entries for `later` more readers, which [`Readers::enlarge`] may need.
     #[must_use]
     pub fn with_room(mut self, later: usize) -> Readers {
         self.posts.extend((0..later).map(|_| Padded::default()));
         self
     }
 
-    /// Replaces the number of readers and the most, before [`Readers::watch`] starts any.
+    /// Replaces the number of readers and their maximum, before [`Readers::watch`] starts any.
     pub fn enlarge(&self, enough: usize, most: usize) {
         let mut spares = self.spares.lock();
         spares.to_start = enough;
@@ -199,7 +199,7 @@ impl Readers {
         serving
     }
 
-    /// Wakes the watch if it sleeps. The caller has recorded a request.
+    /// Wakes the watch thread if it sleeps. The caller has recorded a request.
     pub fn tell_watch(&self) {
         // Pairs with the fence in `watch`: either the watch sees this request, or this thread sees
         // that the watch sleeps.
@@ -248,7 +248,7 @@ impl Readers {
         self.stand_back(me, self.spares.lock())
     }
 
-    /// Parks thread `me`, unless no other reads.
+    /// Parks thread `me`, unless no other thread reads.
     fn stand_back(&self, me: usize, mut spares: MutexGuard<'_, Spares>) -> Join {
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
             // Other threads have left meanwhile.
@@ -313,8 +313,8 @@ impl Readers {
     /// Runs the watch: starts threads as needed, and wakes or starts one for each thread that
     /// serves one request for too long. `start` gets the number of a thread, and returns false if
     /// the host cannot start another. `look_at_rings` looks at the queues of rings in the same way,
-    /// and returns whether requests came. Returns true when the session ends, false at once if too few
-    /// threads can be started.
+    /// and returns whether requests came. Returns true when the session has ended; returns false
+    /// without waiting if too few threads can be started.
     pub fn watch(
         &self,
         mut start: impl FnMut(usize) -> bool,
@@ -373,7 +373,7 @@ impl Readers {
             if start(seen.len()) {
                 seen.push(0);
             } else {
-                // The host cannot run more threads than there are.
+                // The host cannot start more threads: those that run must be enough.
                 spares.allowed = 0;
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }

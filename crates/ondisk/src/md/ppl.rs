@@ -2,8 +2,8 @@
 //!
 //! A header (one block) lists up to 148 writes whose parity this member has. Their partial parities
 //! follow it in the same order: each is the XOR of the data that the write does not change. After a
-//! crash, the parity is the XOR of this and the data on the written members, whatever part of the
-//! write they received.
+//! crash, the parity of a row is the XOR of its partial parity and the data on the members that the
+//! write changes, whatever part of the write they received.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filling")]
 pub struct From {
-    /// Fill with these, later ones win: directories, tars (plain, gzip, zstd, xz; - is standard
-    /// input), container images (OCI layout, docker save). A prefix dir:, tar:, oci: or docker: says
-    /// which; oci:PATH:NAME chooses an image
+    /// Fill with these; a later one replaces entries of earlier ones: directories, tars (plain,
+    /// gzip, zstd, xz; - is standard input), container images (OCI layout, docker save). A prefix
+    /// dir:, tar:, oci: or docker: says which; oci:PATH:NAME chooses an image
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,
     /// Fill with the contents of this directory; as --from dir:DIR
@@ -22,7 +22,7 @@ pub struct From {
     /// Map COUNT users from FROM on in the sources to TO on in the image; others are an error
     #[arg(long, value_name = "FROM:TO:COUNT")]
     pub(super) map_users: Vec<IdMap>,
-    /// Map groups, as --map-users
+    /// Map groups, like --map-users
     #[arg(long, value_name = "FROM:TO:COUNT")]
     pub(super) map_groups: Vec<IdMap>,
     /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources

@@ -129,7 +129,7 @@ struct Place<'a> {
     array: Option<Image>,
     /// The file did not exist.
     is_new: bool,
-    /// The file has nothing else behind the file system, so its length may change.
+    /// The file has nothing after the file system, so its length may change.
     is_ours: bool,
     /// The size follows from the files.
     is_fitted: bool,
@@ -138,7 +138,8 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Creates or empties an image file. What seems to hold data is left as it is.
+    /// Creates or empties an image file. Without `--force`, refuses a file or device that seems to
+    /// hold data.
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
         let offset = arguments.offset.bytes();
@@ -213,7 +214,7 @@ impl<'a> Place<'a> {
     /// Removes an incomplete image that did not exist before.
     fn discard(&self) {
         if self.is_new {
-            // The message has the name of the file.
+            // The message names the file.
             let _ = std::fs::remove_file(self.path);
         }
     }

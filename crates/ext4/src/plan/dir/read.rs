@@ -89,8 +89,8 @@ fn read_dots(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Reads the entries of a linear directory; each pass reads all blocks for the next entries in
-/// order.
+/// Reads the entries of a linear directory in the order of their hashes. Each pass reads all
+/// blocks, to find the entries that come next in that order.
 fn read_linear(
     cx: &DirContext,
     blocks: &dyn DirBlocks,

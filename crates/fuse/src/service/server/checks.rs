@@ -88,7 +88,8 @@ impl Server {
         matches!(allowed, Err(Error::PermissionDenied)).then_some((rights.uid, rights.gid))
     }
 
-    /// Serves ACCESS: access(2) and chdir(2). While the kernel checks, it does not ask.
+    /// Serves ACCESS: access(2) and chdir(2). If the kernel checks permissions itself, the reply is
+    /// ENOSYS: it then sends no more of these requests.
     pub(super) fn access(&self, request: &mut Request<'_>) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let mask = request.take::<abi::AccessIn>()?.mask;
@@ -96,7 +97,8 @@ impl Server {
         Ok(self.vfs.check(&who, &inode, Want::from_bits_truncate(mask as u16))?)
     }
 
-    /// Serves OPENDIR. While the kernel checks, it need not ask.
+    /// Serves OPENDIR. If the kernel checks permissions itself, the reply is ENOSYS: it then sends
+    /// no more of these requests.
     pub(super) fn opendir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let inode = self.inode(request.header.nodeid)?;
