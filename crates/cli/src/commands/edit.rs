@@ -18,7 +18,7 @@ use std::process::ExitCode;
 A script has a command on each line: words, in double quotes where they contain spaces, or a JSON
 list of words. Lines that begin with # are comments.
 
-  put FILE PATH            copies a file of the host (- is no file here)
+  put FILE PATH            copies a file of the host (- does not mean standard input)
   get PATH FILE            copies a file to the host, as the script left it
   write PATH TEXT          replaces a file by text; append PATH TEXT adds to it
   mkdir [-p] PATH          makes a directory

@@ -22,8 +22,8 @@ const FAILED: u8 = 8;
 A clean image is not written. The numbers and times of mounts stay as they are. If the recovery is
 interrupted, run it again.
 
-Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 something is left (with -n: to be
-recovered; else: errors that only a check can mend), 8 failure, 2 wrong usage.
+Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 work is left (with -n: recovery;
+otherwise: errors that only e2fsck can correct), 8 failure, 2 wrong usage.
 
 Examples:
   lanefs recover disk.img

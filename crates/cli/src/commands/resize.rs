@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-An image file grows and shrinks with its file system; of a block device, an array or a partition the
-file system can take what there is. The image must not be in use; after a crash it is recovered
+An image file grows and shrinks with its file system. On a block device, an array or a partition the
+file system can grow to the end of it. The image must not be in use; after a crash it is recovered
 first. If the command is interrupted, run it again.
 
 Examples:

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 /// Returns the free blocks of an image to the host: by holes in a file, by a discard on a device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use; after a crash it is recovered first. Nothing is written: an
-interrupted trim has given back a part.
+The image must not be in use; after a crash it is recovered first. Nothing is written. An
+interrupted trim has returned some of the free blocks.
 
 Examples:
   lanefs trim disk.img
