@@ -171,7 +171,7 @@ mod tests {
         ] {
             assert_eq!(apart(function), Some(Apart::Refill), "{function}");
         }
-        assert_eq!(apart("<lanefs_ext4::fs::Fs>::stamp_change"), Some(Apart::Tick));
+        assert_eq!(apart("<lanefs_ext4::fs::Fs>::stamp_overwrite"), Some(Apart::Tick));
         for function in [
             "<lanefs_conflicts::rounds::Session>::run::{closure#0}",
             "<lanefs_ext4::alloc::Groups>::refill_nothing",
