@@ -137,7 +137,7 @@ impl<S: Service> Shared<'_, S> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         rings: Vec<(usize, Ring)>,
-        mut carried: Carried,
+        carried: Carried,
     ) -> Ended {
         let pauses = thread::Builder::new().name("fuse-pause".into());
         // If this thread cannot start, changes are still committed at the commit interval.
@@ -147,11 +147,14 @@ impl<S: Service> Shared<'_, S> {
             }
         });
         let mut threads = Vec::new();
+        // Before any thread serves a request, which may be for this.
+        self.server.carried(&carried);
         if !rings.is_empty() {
             match self.start_rings(scope, rings) {
                 Ok(true) => {}
                 Ok(false) => {
-                    carried = Carried::ByRead(ByRead::Refused("by the kernel".into()));
+                    let refused = Carried::ByRead(ByRead::Refused("by the kernel".into()));
+                    self.server.carried(&refused);
                     self.readers.enlarge(FEWEST_THREADS, most_readers());
                 }
                 Err(error) => {
@@ -160,7 +163,6 @@ impl<S: Service> Shared<'_, S> {
                 }
             }
         }
-        self.server.carried(&carried);
         let start = |n| {
             let reader = thread::Builder::new().name(format!("fuse-{n}"));
             let reader = reader.spawn_scoped(scope, move || self.work(n));

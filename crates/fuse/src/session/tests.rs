@@ -6,19 +6,28 @@ use crate::protocol::abi::{Attr, AttrOut, StatfsOut, opcode};
 use crate::protocol::{Request, Wishes};
 use crate::service::Answer;
 use crate::transport::Ring;
+use lanefs_lanes::sync::atomic::Ordering;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
 /// A service that replies to statfs(2), which the kernel never caches, or panics.
+#[derive(Default)]
 struct Tiny {
     panics: bool,
+    knows_transport: AtomicBool,
 }
 
 impl Service for Tiny {
     fn wishes(&self) -> Wishes {
         Wishes { transport: Transport::Ring, ..Wishes::default() }
+    }
+
+    fn carried(&self, _: &Carried) {
+        // A request that does not wait for this is served meanwhile.
+        thread::sleep(Duration::from_millis(100));
+        self.knows_transport.store(true, Ordering::Relaxed);
     }
 
     fn serve(
@@ -28,6 +37,7 @@ impl Service for Tiny {
         _: &Channel,
     ) -> Result<Answer, Errno> {
         outbox.clear();
+        assert!(self.knows_transport.load(Ordering::Relaxed), "a request came first");
         match request.header.opcode {
             opcode::GETATTR => {
                 let attr = Attr { ino: 1, mode: 0o040755, nlink: 2, ..Attr::default() };
@@ -91,7 +101,7 @@ fn rings_that_the_kernel_refuses_give_way_to_reading() {
     // A queue that no machine has, first as the only one, then together with a valid queue.
     for queues in [vec![vec![u16::MAX]], vec![vec![0], vec![u16::MAX]]] {
         let (dir, device, point) = attach();
-        let mut session = Session::start(device, Tiny { panics: false }).unwrap();
+        let mut session = Session::start(device, Tiny::default()).unwrap();
         assert!(matches!(session.carried(), Carried::ByRing(_)), "{}", session.carried());
         session.rings.rings = queues.iter().map(|own| (0, Ring::new(own).unwrap())).collect();
         let server = thread::spawn(move || session.run().1);
@@ -108,11 +118,26 @@ fn a_ring_that_no_thread_serves_any_more_ends_the_mount() {
         return;
     }
     let (dir, device, point) = attach();
-    let session = Session::start(device, Tiny { panics: true }).unwrap();
+    let session = Session::start(device, Tiny { panics: true, ..Tiny::default() }).unwrap();
     let server = thread::spawn(move || session.run().1);
     assert!(!stat_fs(dir.path()));
     let error = server.join().unwrap().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     assert!(!stat_fs(dir.path()), "the connection is over");
     point.detach(Busy::Detach).unwrap();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_service_knows_its_transport_before_the_first_request() {
+    if !is_ring_wanted() {
+        return;
+    }
+    let (dir, device, point) = attach();
+    let session = Session::start(device, Tiny::default()).unwrap();
+    let server = thread::spawn(move || session.run().1);
+    let served = stat_fs(dir.path());
+    point.detach(Busy::Detach).unwrap();
+    server.join().unwrap().unwrap();
+    assert!(served);
 }
