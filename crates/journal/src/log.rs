@@ -124,8 +124,8 @@ impl LogWriter {
             self.set_tail(Tail::At { start: self.ring.place(0), tid });
         }
         if starts || revokes_first {
-            // Written before the flush that precedes the commit block: with a commit block but
-            // without this superblock, recovery would treat the log as empty.
+            // The superblock is written before the flush that precedes the commit block: with a
+            // commit block but without this superblock, recovery would treat the log as empty.
             device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
         }
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);

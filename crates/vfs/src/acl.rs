@@ -7,7 +7,7 @@ use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 
-/// The attribute that contains the list.
+/// The name of the attribute that contains the access control list.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl Vfs {

@@ -103,9 +103,9 @@ pub(crate) struct Dirtied {
 /// The result of freeing a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// Allocated in the same transaction: can be claimed again at once.
+    /// Blocks that were allocated in the same transaction, and can be claimed again at once.
     pub at_once: Vec<Range<u32>>,
-    /// Can be claimed again once the transaction is durable.
+    /// Blocks that can be claimed again once the transaction is durable.
     pub later: Vec<Range<u32>>,
     /// The first bit that was free already: the image is damaged.
     pub wrong: Option<u32>,
@@ -262,7 +262,7 @@ impl GroupState {
         let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            // No inode of the table was used then, whatever the count in the descriptor.
+            // Before that no inode of the table was used, even if the descriptor has another count.
             desc.itable_unused = ready.inodes.allocated.bits();
         }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;

@@ -147,7 +147,7 @@ impl Bitmaps {
         self.shared.space.lose(lost);
     }
 
-    /// Committer: `tid` is durable, and the blocks freed in it are released.
+    /// Committer: notes that `tid` is durable and the blocks freed in it are released.
     pub(crate) fn committed(&self, tid: Tid) {
         self.residents.committed(&self.shared, tid);
     }

@@ -41,8 +41,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// Whether the file system was clean when it was mounted, and whether it had errors: a mount
-    /// never leaves it in a better state than that.
+    /// The file system's state when it was mounted, clean or not, with errors or not: the mount
+    /// never leaves it in a better state.
     found: State,
 }
 
