@@ -176,7 +176,8 @@ impl<'m> FileData<'m> {
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
             + released.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
-        // A directory's blocks are revoked one by one; a revoke block holds at least this many.
+        // A directory's blocks are revoked one by one; one credit pays for at least this many
+        // revokes.
         let revokes = match inode.file_type {
             FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
             _ => 0,

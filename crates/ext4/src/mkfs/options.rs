@@ -70,7 +70,7 @@ pub struct Spare {
     pub percent: u32,
 }
 
-/// The identity of a new file system: the values that differ between two equal ones.
+/// The values that distinguish a new file system from others with the same contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The UUID.

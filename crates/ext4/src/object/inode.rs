@@ -58,7 +58,7 @@ pub struct Inode {
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
-    /// Written under `state`.
+    /// The attributes for stat(2); written under `state`.
     attr: SeqCell<Attr>,
     /// All mappings, loaded when first needed under `op`, replaced by Apply, dropped by eviction.
     pub(crate) map: MapSlot,
@@ -145,7 +145,7 @@ impl Inode {
     }
 
     /// Returns the attributes for stat(2). Takes the guard if several lanes changed names since the
-    /// last call, otherwise no lock; the caller may not hold a guard.
+    /// last call, otherwise no lock; the caller must not hold a guard.
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
             let mut state = self.state.lock();
@@ -173,12 +173,12 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
-    /// Returns the number of 512-byte sectors it uses.
+    /// Returns the number of 512-byte sectors that the inode uses.
     pub(crate) fn sectors(&self) -> u64 {
         self.attr.word(Attr::SECTORS)
     }
 
-    /// Returns whether it is mapped by extents.
+    /// Returns whether the inode is mapped by extents.
     pub(crate) fn has_extents(&self) -> bool {
         InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
     }
@@ -191,7 +191,7 @@ impl Inode {
         true
     }
 
-    /// Notes a use, so that the inode stays in memory for a while. (A hold notes it by itself.)
+    /// Notes a use, so that the inode stays in memory for a while. (Taking a hold notes a use too.)
     pub fn note_use(&self) {
         self.used.note();
     }

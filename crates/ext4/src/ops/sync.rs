@@ -46,7 +46,7 @@ impl Fs {
     /// if the mount requires that.
     ///
     /// # Errors
-    /// As [`Fs::obey_sync`].
+    /// The same as for [`Fs::obey_sync`].
     pub(crate) fn obey_dirsync(&self, dirs: &[&InodeRef]) -> Result<(), Error> {
         let is_marked = |dir: &&InodeRef| flags::has_synchronous_names(&dir.rights());
         match self.synchronous != Synchronous::Marked || dirs.iter().any(is_marked) {

@@ -153,7 +153,7 @@ impl World {
         self.fs.create(dir, name.as_bytes(), &new).unwrap()
     }
 
-    /// Runs each on its own thread until all have returned.
+    /// Runs each function on its own thread until all have returned.
     pub fn together(&self, threads: Vec<Box<dyn FnOnce(&World) + Send>>) {
         let started: Vec<_> = threads
             .into_iter()

@@ -33,7 +33,7 @@ pub(super) struct Path<'a> {
     blocks: &'a dyn DirBlocks,
     frames: Vec<Frame>,
     leaf: FileBlock,
-    /// Number of leaves passed; a sound index has fewer than the directory has blocks.
+    /// Number of leaves passed; a sound index has fewer leaves than the directory has blocks.
     steps: u32,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Advances to the next leaf; returns false at the last.
+    /// Advances to the next leaf; returns false at the last leaf.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         let bounds = self.bounds()?;
         let Some(depth) = self.deepest_with_more()? else { return Ok(false) };

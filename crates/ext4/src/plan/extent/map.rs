@@ -16,9 +16,9 @@ const FAN: usize = 32;
 /// Bytes of a node besides its entries: reference counts and the allocator's overhead.
 const NODE: u64 = 32;
 
-/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another one that
-/// shares all but one path with it, so that a change costs the same for long and short files, and
-/// readers of the old one (under an epoch pin) are not disturbed.
+/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another map, which
+/// shares all nodes except one path with this one, so that a change costs the same for long and
+/// short files, and readers of the old map (under an epoch pin) are not disturbed.
 ///
 /// *Invariants*: extents ascend without overlap; no node is empty; leaves are all equally deep.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ struct Child {
     count: u64,
     /// Number of physical blocks below.
     blocks: u64,
-    /// Bytes of memory of the node and of those below it.
+    /// Bytes of memory of the node and of the nodes below it.
     bytes: u64,
     node: Node,
 }
@@ -158,7 +158,7 @@ impl Map {
         self.top.iter().map(|child| child.blocks).sum()
     }
 
-    /// Returns the bytes of memory of the map; nodes shared with other maps count in each.
+    /// Returns the bytes of memory of the map; nodes shared with other maps count in each map.
     pub fn bytes(&self) -> u64 {
         bytes_of(&self.top)
     }
@@ -372,8 +372,8 @@ impl Builder {
     }
 }
 
-/// Returns the mappings of `map` in `range`, cut at its ends: a replacement of `range` removes
-/// these.
+/// Returns the mappings of `map` in `range`, cut at its ends: the mappings that a replacement of
+/// `range` removes.
 pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
     map.iter_from(FileBlock(range.start))
         .take_while(|extent| extent.start.0 < range.end)
