@@ -1,4 +1,4 @@
-//! Policies that select between the scalable ways of locking and allocation and the older ones.
+//! Policies that select between scalable ways of locking and allocation and those of older kernels.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -51,8 +51,8 @@ pub enum Purpose {
     /// To use the file system: the time of the last mount and the number of mounts change.
     #[default]
     Use,
-    /// Only to replay the log and finish the orphans, as e2fsck does: time and number do not
-    /// change.
+    /// Only to replay the log and finish the orphans, as e2fsck does: the superblock does not
+    /// record the mount.
     Recovery,
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Files in addition to the one under test: enough loads for many checks of the caches.
 const OTHERS: u32 = 200;
-/// How long a call that must wait is observed.
+/// How long a test observes a call that must wait.
 const WATCHED: Duration = Duration::from_millis(300);
 
 /// The operations that the gate holds back.

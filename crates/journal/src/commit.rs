@@ -1,8 +1,8 @@
 //! Commit and checkpoint: the committer's steps and their order.
 //!
 //! Each order makes crashes harmless:
-//! - *log blocks, flush, commit block*: if the commit block is on the device, everything that it
-//!   commits is too, ordered data included.
+//! - *log blocks, flush, commit block*: if the commit block is on the device, the log blocks and
+//!   ordered data of its transaction are there too.
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
 //! - *commit, then write in place*: a block in place never has a change without a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.

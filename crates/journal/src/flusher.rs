@@ -94,7 +94,7 @@ impl Flusher {
 
     /// Flushes, unless a flush that covers `mark` has succeeded; returns whether this call flushed.
     pub(crate) fn flush_if_needed(&self, mark: FlushMark) -> Result<bool, DeviceError> {
-        // Acquire: everything that the flush covered is durable.
+        // Acquire: all writes that the flush covered are durable.
         if self.numbers.covered.load(Ordering::Acquire) >= mark.0 {
             return Ok(false);
         }

@@ -173,7 +173,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Makes the data write of `mark` and earlier ones durable. Flushes only if no flush was
-    /// submitted since. Concurrent callers share one flush.
+    /// submitted since that write. Concurrent callers share one flush.
     ///
     /// # Errors
     /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes
@@ -230,7 +230,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Returns why the journal was aborted, if it was.
+    /// Returns the cause of the journal's abort, if it was aborted.
     pub fn cause(&self) -> Option<Error> {
         self.fate.cause.get().map(|cause| (**cause).clone())
     }

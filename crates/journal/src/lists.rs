@@ -75,7 +75,7 @@ impl<O, D> LaneLists<O, D> {
     }
 
     /// Returns whether all lists are empty. Entries that a thread added before it notified the
-    /// caller are seen; concurrent ones may be missed.
+    /// caller are seen; entries that are added concurrently may be missed.
     pub(crate) fn are_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.lock().is_empty())
     }

@@ -77,7 +77,7 @@ impl LogWriter {
     }
 
     /// Returns the first transaction to write. One number is skipped, as the kernel does: the log
-    /// may have blocks of a transaction with that number that was never committed.
+    /// may have blocks of an uncommitted transaction with that number.
     pub(crate) fn first(&self) -> Tid {
         Tid::first(self.superblock.sequence().next())
     }

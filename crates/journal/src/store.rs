@@ -61,7 +61,7 @@ impl Store {
         self.change(block, |entry| entry.pending = Some(Version { tid, bytes }));
     }
 
-    /// Makes the pending image durable, since its transaction is.
+    /// Makes the pending image durable, after its transaction became durable.
     pub(crate) fn promote(&self, block: Block) {
         self.change(block, |entry| {
             if let Some(version) = entry.pending.take() {

@@ -150,7 +150,7 @@ impl<'a> Walk<'a> {
         }
         target.extend_from_slice(left);
         // The targets of nested links add up to a long path. Its length is limited, since the
-        // number of links and the length of each target are.
+        // number of links and the length of each target are limited.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }

@@ -22,7 +22,7 @@ pub(crate) struct GroupState {
 /// The bitmaps of a group.
 #[derive(Debug)]
 pub(crate) enum Maps {
-    /// Not read yet.
+    /// The bitmaps were not read yet.
     Unread,
     /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
     /// group.
@@ -262,7 +262,7 @@ impl GroupState {
         let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            // Before that no inode of the table was used, even if the descriptor has another count.
+            // Until now no inode of the table was in use, even if the descriptor has another count.
             desc.itable_unused = ready.inodes.allocated.bits();
         }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;

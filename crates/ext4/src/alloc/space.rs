@@ -1,14 +1,14 @@
 //! Counts how many blocks may still be claimed.
 //!
-//! A claim draws its blocks from here before it searches, so that a search that starts can succeed,
-//! and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in advance. Near
-//! the limit the stashes are empty, and the numbers are exact.
+//! A claim draws its blocks from this count before it searches, so that a search that starts can
+//! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
+//! advance. Near the limit the stashes are empty, and the numbers are exact.
 //!
 //! # No refusal while there is room
 //!
 //! A claim may draw more blocks than it uses: the search returns one run. So a claim that can draw
 //! no blocks is refused only after it has waited to be [`Alone`]: earlier claims have finished, new
-//! ones wait, and unused blocks have been returned. Only then the count is exact.
+//! claims wait, and unused blocks have been returned. Only then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
@@ -251,7 +251,7 @@ impl Pool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }
 
-    /// Takes `want` blocks, or as many as there are.
+    /// Takes `want` blocks, or all blocks if there are fewer.
     fn take(&mut self, want: u64, privilege: Privilege) -> u64 {
         let open = want.min(self.open);
         self.open -= open;

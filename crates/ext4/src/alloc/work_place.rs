@@ -27,8 +27,8 @@ impl WorkPlace {
         self.moved.store(group.0 + 1, Ordering::Relaxed);
     }
 
-    /// Notes that `caller` creates a file in this directory. Returns whether several callers do, so
-    /// that each needs a group of its own.
+    /// Notes that `caller` creates a file in this directory. Returns whether several callers create
+    /// files in it, so that each needs a group of its own.
     pub(super) fn is_shared(&self, caller: Option<Caller>) -> bool {
         // Once the directory is shared, nothing is written any more.
         self.callers.are_many()

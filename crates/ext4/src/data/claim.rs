@@ -23,8 +23,8 @@ const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
     /// Claims blocks for the holes of `range`. Returns the claims by file block, and the future
-    /// extents of the range in order. The result ends before the range does if space runs out or
-    /// the limit of one step is reached.
+    /// extents of the range in order. The result covers only the start of the range if space runs
+    /// out or the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
         let mut claims = Vec::new();

@@ -118,7 +118,7 @@ impl Fitting {
     ) -> Result<(Numbers, Layout), MkfsError> {
         let full = || MkfsError::Full { bytes: most_bytes_fitted(options) };
         let mut blocks = data_end;
-        // Each round places all of it for the size of the round before; the size only grows.
+        // Each round places all metadata for the size of the round before; the size only grows.
         for _ in 0..64 {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;

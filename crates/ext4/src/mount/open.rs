@@ -41,8 +41,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// The file system's state when it was mounted, clean or not, with errors or not: the mount
-    /// never leaves it in a better state.
+    /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
+    /// the file system in a better state.
     found: State,
 }
 

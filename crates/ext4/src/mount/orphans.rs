@@ -33,7 +33,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // The inodes are held from here on: one that is evicted and loaded again would seem deleted.
+    // The inodes are held from here on: an inode that is evicted and loaded again would seem
+    // deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();

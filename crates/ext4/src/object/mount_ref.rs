@@ -78,7 +78,7 @@ impl<T: Holdable> LaneRefs<T> {
 
 impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
-        // Shares keep inodes in memory, and the inodes keep this.
+        // The shares keep inodes in memory, and those inodes keep the `MountRef` with the shares.
         if let Some(shares) = self.mount.shares() {
             shares.clear();
         }

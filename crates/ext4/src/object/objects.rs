@@ -27,7 +27,7 @@ use lanefs_ondisk::{Block, Ino};
 /// blocks first.
 const MOST_COMMITS: u32 = 3;
 
-/// Holds everything that a mounted file system has in memory.
+/// Holds the objects of a mounted file system in memory.
 ///
 /// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
@@ -76,8 +76,8 @@ impl BlockReader for Objects {
 impl Objects {
     /// Returns whether changes are refused: the mount is read-only, or an error occurred.
     pub(crate) fn is_read_only(&self) -> bool {
-        // The committer sets `read_only` a moment after the abort. A caller that saw the abort must
-        // get true here, so the journal is asked too.
+        // The committer sets `read_only` a moment after the abort. This function must return true
+        // to a caller that saw the abort, so it checks the journal too.
         self.read_only.load(Ordering::Acquire) || self.journal.cause().is_some()
     }
 

@@ -3,9 +3,8 @@
 //! # Locking
 //!
 //! `base` is the newest image that a commit has captured, or the contents on the device. It is
-//! loaded once under its lock (rank Load, held across that one read) and replaced by the committer.
-//! An inode in memory pins its block, so loading an inode always sees the result of the last
-//! capture.
+//! loaded once under its lock (rank Load, held during the read) and replaced by the committer. An
+//! inode in memory pins its block, so loading an inode always sees the result of the last capture.
 
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;

@@ -6,8 +6,8 @@ use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The unit that is written atomically. The superblock has this size: with it torn, no ext4
-/// survives.
+/// The unit that is written atomically. The superblock has this size, since ext4 does not survive a
+/// torn superblock.
 const SECTOR: usize = 1024;
 
 type Sector = Arc<[u8]>;

@@ -177,7 +177,7 @@ impl Writer<'_, '_, '_> {
         Ok(blocks)
     }
 
-    /// Returns the blocks for `len` blocks of a file that may have its first ones already.
+    /// Returns the blocks for `len` blocks of a file whose first blocks the layout may have placed.
     fn place(&mut self, placed: &File, len: usize) -> Result<Vec<Extent>, MkfsError> {
         let mut extents = placed.extents.clone();
         let have: u64 = blocks_of(&extents);

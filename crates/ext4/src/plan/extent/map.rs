@@ -109,7 +109,7 @@ impl Map {
         Map::over(change.apply(&self.top, self.height), self.height, change.fill)
     }
 
-    /// Returns the extents from the one that contains `from` or follows it, uncut.
+    /// Returns the extents, uncut, from the extent on that contains `from` or follows it.
     pub fn iter_from(&self, from: FileBlock) -> Iter<'_> {
         let mut iter = Iter { rows: Vec::new(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;
