@@ -303,7 +303,7 @@ pub enum Fallocate {
 pub enum Seek {
     /// The next byte that is allocated and written.
     Data,
-    /// The next byte that is not allocated or not written; the end of the file counts as one.
+    /// The next byte that is not allocated or not written; the end of the file counts as a hole.
     Hole,
 }
 

@@ -167,7 +167,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
     // Ordinary writers have used their space, and freed blocks go to the reserve until a commit, so
-    // a refused writer requests one.
+    // a refused writer requests a commit.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();

@@ -215,7 +215,7 @@ impl<O, D> Journal<O, D> {
     /// Aborts the journal: every join and wait from now on fails, and nothing more is written
     /// except the record of the abort in the journal's superblock. The first cause is kept.
     pub fn abort(&self, cause: Error) {
-        // A cause that comes from an earlier abort is not a new one.
+        // A cause that comes from an earlier abort is not a new cause.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }
@@ -281,9 +281,9 @@ pub(crate) fn parity(tid: Tid) -> usize {
     (tid.0 & 1) as usize
 }
 
-/// Returns the number of lanes that probably join concurrently. If there are more, grains that
-/// lanes have drawn and not used are taken back when credits are short. So this affects only how
-/// many grains a lane keeps.
+/// Returns the number of lanes that probably join concurrently. If more lanes join, grains that
+/// lanes have drawn and not used are taken back when credits are short. So this number affects only
+/// how many grains a lane keeps.
 fn busy_lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).min(Lane::limit())

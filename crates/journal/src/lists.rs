@@ -41,7 +41,7 @@ impl<O> Objects<O> {
     }
 }
 
-/// The changes of one transaction, or of one lane's part of it.
+/// The changes of one transaction, or of one lane in a transaction.
 pub(crate) struct Lists<O, D> {
     pub(crate) objects: Objects<O>,
     pub(crate) deferred: Vec<D>,
@@ -93,7 +93,7 @@ impl<O, D> LaneLists<O, D> {
     }
 }
 
-/// The lists of all lanes in one.
+/// The merged lists of all lanes.
 pub(crate) struct Gathered<O, D> {
     pub(crate) objects: Vec<O>,
     pub(crate) deferred: Vec<D>,

@@ -23,8 +23,8 @@ pub(crate) struct LogWriter {
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
-    /// The time of the last commit. The time of a commit is never before that of the previous one,
-    /// since recovery uses the time to recognise blocks of an older log.
+    /// The time of the last commit. The time of a commit is never before the time of the previous
+    /// one, since recovery uses the time to recognise blocks of an older log.
     last_commit: CoarseTime,
 }
 

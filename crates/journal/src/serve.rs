@@ -130,7 +130,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Requests that the server commits, writes everything in place and marks the log empty; waits
-    /// for this. Joins fail from now on.
+    /// until that is done. Joins fail from now on.
     ///
     /// # Errors
     /// [`Error::Aborted`] with the failure, recent or earlier: the log needs recovery.
@@ -156,7 +156,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Runs one round on the calling thread: commits the running transaction unless it is empty.
-    /// The server's rounds do the same. For tests and model checkers.
+    /// The server's rounds do the same. This call is for tests and model checkers.
     ///
     /// # Errors
     /// [`Error::Aborted`]

@@ -91,7 +91,7 @@ pub(crate) struct GroupImage {
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// The effect of a change on the handle that made it.
+/// The effect of a change of a group on the handle of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
     /// The group is not yet on a list of this transaction.

@@ -242,8 +242,8 @@ impl Groups {
     /// that the log may contain.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system:
-    /// the image maps blocks that it must not. The remaining blocks have been freed.
+    /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system,
+    /// which an inode must not map. The remaining blocks have been freed.
     ///
     /// # Panics
     /// If [`Bitmaps::load`] was not called before.

@@ -129,8 +129,8 @@ impl<'m> FileData<'m> {
         Ok(state.disk.block)
     }
 
-    /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that this
-    /// needs. The caller holds the operation lock exclusively. Sleeps.
+    /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
+    /// change needs. The caller holds the operation lock exclusively. Sleeps.
     pub(crate) fn plan_mapping(
         &self,
         range: Range<u32>,

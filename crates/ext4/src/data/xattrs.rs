@@ -41,7 +41,7 @@ enum BlockEdit {
     Keep,
     /// Writes new contents into a block that only this inode uses.
     Rewrite(MetaRef, Arc<[u8]>),
-    /// Allocates a new block; the old one, if there is one, loses one user.
+    /// Allocates a new block, and removes one user of the old block, if there is one.
     New {
         old: Option<MetaRef>,
         claim: Claim,

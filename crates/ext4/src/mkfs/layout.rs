@@ -131,8 +131,8 @@ impl Layout {
         Some(())
     }
 
-    /// Takes the next free blocks at or after `goal`; after the last block, continues at the first
-    /// one.
+    /// Takes the next free blocks at or after `goal`; the search continues at the first block after
+    /// it has reached the last block.
     pub(super) fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
         let mut file = File::default();
         let mut goal = goal;

@@ -22,7 +22,7 @@ pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> 
     let backups: Vec<u64> = backups(geometry).collect();
     let first = geometry.desc_blocks();
     for index in first..first + geometry.reserved_gdt_blocks() {
-        // In each group that has a superblock, at the same distance after that superblock.
+        // In each group that has a superblock, the block is at the same distance after it.
         let behind = |start: u64| start + 1 + u64::from(index);
         let place = behind(geometry.super_block().0);
         top[index as usize % slots] = place as u32;

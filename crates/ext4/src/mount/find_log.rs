@@ -51,7 +51,7 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let block = geometry.desc_block(index).ok_or(Error::Stale)?;
     let bytes = read_block(device, &geometry, block)?;
     let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // If a crash tore the descriptor, its checksum is wrong; the place of the table never changes.
+    // If a crash tore the descriptor, its checksum may be wrong; the table's place never changes.
     let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
     let table = Block(desc.inode_table.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;

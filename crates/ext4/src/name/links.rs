@@ -141,8 +141,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     if left > 0 {
         return;
     }
-    // The inode dies only after its link count is visibly zero: a thread that finds the inode dead
-    // must know that it is deleted, and must not load it again.
+    // The inode becomes dead only after its link count is visibly zero: a thread that finds the
+    // inode dead must know that it is deleted, and must not load it again.
     if ends && end_as_only_holder(victim) {
         end_inode(objects, handle, victim);
         return;

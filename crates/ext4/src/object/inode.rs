@@ -67,8 +67,8 @@ pub struct Inode {
     pub(crate) state: Mutex<InodeState>,
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
     pub(crate) window: WindowSlot,
-    /// The last transaction that changed anything of this inode; `data_synced_by` is the last one
-    /// that changed anything needed to read its data. Written under `state`.
+    /// The last transaction that changed anything of this inode; `data_synced_by` is the last
+    /// transaction that changed anything needed to read its data. Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
@@ -183,7 +183,7 @@ impl Inode {
         InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
     }
 
-    /// Folds the lanes' deltas into the inode. Returns whether there were any.
+    /// Folds the lanes' deltas into the inode. Returns whether there were deltas.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(delta) = self.deltas.take() else { return false };
         state.names_changed(delta.changes, delta.at);
@@ -243,10 +243,10 @@ impl Inode {
         result
     }
 
-    /// Apply: notes that a new inode has taken the number of this freed one. If this inode was
-    /// freed in the same transaction, the new inode's record stands for both, and this object is
-    /// taken off the transaction's list. Otherwise creating and removing a file repeatedly would
-    /// fill the memory until the next commit.
+    /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
+    /// freed in the same transaction, the new inode's record stands for both inodes, and this
+    /// object is taken off the transaction's list. Otherwise creating and removing a file
+    /// repeatedly would fill the memory until the next commit.
     pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);

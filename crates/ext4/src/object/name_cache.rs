@@ -29,8 +29,8 @@ pub trait Names: Send + Sync {
     }
     /// Does the same as [`Names::publish`] for a caller that only read the entry. Does nothing if
     /// `still` returns false, that is, if the contents have changed since they were read. No other
-    /// publication of this name comes between the call of `still` and this one. A caller that
-    /// changes a name first makes `still` return false and then publishes.
+    /// publication of this name comes between the call of `still` and this publication. A caller
+    /// that changes a name first makes `still` return false and then publishes.
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);

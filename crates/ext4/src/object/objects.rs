@@ -122,9 +122,9 @@ impl Objects {
         }
     }
 
-    /// Claims blocks. If that fails, waits until the other claims under way have finished, gives all
-    /// windows back and tries again while new claims wait. If that fails too and freed blocks wait
-    /// for a commit, waits for the commit without excluding other claims, and tries again. The
+    /// Claims blocks. If that fails, waits until the other claims under way have finished, gives
+    /// all windows back and tries again while new claims wait. If that fails too and freed blocks
+    /// wait for a commit, waits for the commit without excluding other claims, and tries again. The
     /// caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
@@ -135,8 +135,8 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // The number is read before the claim: blocks that become durable after the claim failed
-            // are no longer pending.
+            // The number is read before the claim: blocks that become durable after the claim
+            // failed are no longer pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,

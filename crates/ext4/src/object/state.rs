@@ -49,7 +49,7 @@ pub(crate) struct InodeState {
     names_changed: Option<Time>,
     /// For a directory: the number of removed subdirectories that were counted in this transaction
     /// before the matching additions. The lane that removes a subdirectory may count it before the
-    /// lane that created it does; the addition is then reduced by this number.
+    /// lane that created the subdirectory; the addition is then reduced by this number.
     pub(crate) owed: i32,
     /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
     /// the same number.
@@ -95,7 +95,7 @@ impl InodeState {
         let last = self.names_changed;
         // Lanes read the clock before they take the guard, so the times of their changes may arrive
         // out of order, and the latest is kept. A time that was set in another way, as by
-        // utimensat(2), is replaced by any of them.
+        // utimensat(2), is replaced by the time of any change of a name.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));

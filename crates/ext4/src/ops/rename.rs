@@ -1,5 +1,5 @@
 //! Implements rename(2): within one directory or across two, replacing an existing name or
-//! exchanging with it.
+//! exchanging two names.
 
 use crate::attr::Rename;
 use crate::clock::now;
@@ -309,7 +309,7 @@ fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2
     (at.ino == source.ino).then_some([leaves, arrives])
 }
 
-/// Checks that a directory replaces a directory, or that neither inode is one.
+/// Checks that a directory replaces a directory, or that neither inode is a directory.
 fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
     match (source.file_type == FileType::Directory, target.file_type == FileType::Directory) {
         (true, false) => Err(Error::NotDirectory),

@@ -30,8 +30,8 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that; `mode`
-    /// selects whether the data and size or also the attributes changed.
+    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that;
+    /// `mode` selects whether the data and size or also the attributes changed.
     ///
     /// # Errors
     /// After an error the change was made, but it is unknown whether it will survive a crash.

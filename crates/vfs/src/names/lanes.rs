@@ -71,8 +71,8 @@ impl Bucket {
         tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
     }
 
-    /// Returns a way for a new entry: a free one, or that of an entry that was not used since the
-    /// last search. The search starts at `next`.
+    /// Returns a way for a new entry: a free way, or the way of an entry that was not used since
+    /// the last search. The search starts at `next`.
     fn room(&self, pin: &Pin, next: &mut usize) -> usize {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;

@@ -22,7 +22,7 @@ pub(super) struct DirectoryBlocks {
 }
 
 impl Directory<'_> {
-    /// Builds the blocks: one, if the names fit, otherwise an index over full leaves.
+    /// Builds the blocks: one block if all names fit, otherwise an index over full leaves.
     pub(super) fn build(&self, format: &Format) -> Result<DirectoryBlocks, FileFault> {
         let packed: Result<Vec<Packed<'_>>, FileFault> = self.entries.iter().map(pack).collect();
         let packed = packed?;

@@ -248,7 +248,7 @@ impl Change<'_> {
     }
 }
 
-/// Joins the entries of the first and the last of `touched`; copies nothing if they are the same.
+/// Joins the entries of the first and the last of `touched`; copies nothing if both are the same.
 fn ends<T: Clone>(touched: &[Child], of: fn(&Child) -> &[T]) -> Cow<'_, [T]> {
     match touched {
         [] => Cow::Borrowed(&[]),
