@@ -28,8 +28,8 @@ pub struct Policies {
     pub group_search: GroupSearch,
     /// S3: how a write locks the inode whose data it overwrites.
     pub overwrite: Overwrite,
-    /// S5: how names and inodes in memory are found. For the front ends that cache names: ext4
-    /// itself caches none.
+    /// S5: how names and inodes in memory are found. Used by the front ends that cache names; ext4
+    /// itself caches no names.
     pub name_cache: NameCachePolicy,
 }
 
@@ -41,7 +41,8 @@ pub enum Synchronous {
     Marked,
     /// Also changes of names in all directories, as with mount(8)'s `dirsync`.
     Names,
-    /// As if all files and directories had the flag of chattr +S, as with mount(8)'s `sync`.
+    /// All changes, as if all files and directories had the flag of chattr +S, as with mount(8)'s
+    /// `sync`.
     All,
 }
 

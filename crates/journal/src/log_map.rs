@@ -6,7 +6,7 @@ use lanefs_ondisk::Block;
 /// Consecutive log blocks in consecutive device blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
-    /// First log block.
+    /// The first log block of the run.
     log: u32,
     /// The block of the file system that contains log block `log`.
     block: Block,

@@ -44,7 +44,7 @@ pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }
 
-/// Stores `new` if the flag has the other value; returns whether it had.
+/// Stores `new` unless the flag has this value already; returns whether the flag changed.
 fn changes(flag: &AtomicBool, new: bool) -> bool {
     let differs = flag.load(Ordering::Relaxed) != new;
     if differs {

@@ -33,7 +33,8 @@ impl WorkPlace {
         // Once the directory is shared, nothing is written any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
-                // Each caller is an owner of its own, since they all work in this directory.
+                // Each caller counts as an owner of its own, since all callers work in this
+                // directory.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

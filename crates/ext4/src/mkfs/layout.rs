@@ -131,8 +131,8 @@ impl Layout {
         Some(())
     }
 
-    /// Takes the next free blocks at or after `goal`; the search continues at the first block after
-    /// it has reached the last block.
+    /// Takes the next free blocks at or after `goal`; if they do not suffice, continues at the
+    /// first free block of the file system.
     pub(super) fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
         let mut file = File::default();
         let mut goal = goal;

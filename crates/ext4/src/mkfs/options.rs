@@ -64,7 +64,7 @@ pub enum Room {
 /// The space that stays free in a file system of fitted size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spare {
-    /// Bytes.
+    /// Number of free bytes.
     pub bytes: u64,
     /// Percentage of the used space.
     pub percent: u32,

@@ -31,7 +31,7 @@ struct State {
     pending: Vec<(u64, u64, Sector)>,
     /// Writes and flushes still to come before the power cut.
     until_cut: Option<u64>,
-    /// The pending writes that survive, one bit each, repeated.
+    /// Selects the pending writes that survive: one bit for each write, repeated.
     survivors: u64,
     cut: Option<Cut>,
     promises: Vec<(String, Vec<u8>)>,

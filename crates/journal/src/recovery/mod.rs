@@ -96,7 +96,7 @@ impl Replay<'_> {
     }
 
     /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
-    /// nothing. Flushes `target`. The log does not change until [`mark_empty`].
+    /// nothing. Flushes `target`. The log is not changed until [`mark_empty`] is called.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -14,7 +14,7 @@ pub(super) struct Transaction {
     pub(super) descriptors: Vec<u32>,
     /// Log blocks of its revoke blocks.
     pub(super) revokes: Vec<u32>,
-    /// Log block of its commit block.
+    /// The log block that contains its commit block.
     commit: u32,
     time: (u64, u32),
 }

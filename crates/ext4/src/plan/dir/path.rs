@@ -117,7 +117,7 @@ impl<'a> Path<'a> {
         Ok(Bounds { low: low.unwrap_or(0), next })
     }
 
-    /// Advances to the next leaf if it continues the names of `hash`.
+    /// Advances to the next leaf if that leaf continues the names of `hash`.
     pub(super) fn advance_within(&mut self, hash: u32) -> Result<bool, Error> {
         match self.bounds()?.next {
             Some(next) if next == hash | 1 => self.advance(),
