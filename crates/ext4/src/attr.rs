@@ -152,7 +152,7 @@ pub struct Rdev {
     pub minor: u32,
 }
 
-/// The attributes to change; `None` leaves one unchanged. `ctime` is set in any case.
+/// The attributes to change; `None` leaves an attribute unchanged. `ctime` is set in any case.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttr {
     /// The low 12 bits of a mode; an access ACL is changed to match.
@@ -264,7 +264,7 @@ pub struct DirEntry<'a> {
 /// The treatment of an existing target by rename(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
-    /// Replaces it.
+    /// Replaces the target.
     Replace,
     /// Fails with [`crate::error::Error::Exists`].
     NoReplace,
@@ -303,7 +303,7 @@ pub enum Fallocate {
 pub enum Seek {
     /// The next byte that is allocated and written.
     Data,
-    /// The next byte that is not allocated or not written; the end of the file counts as one.
+    /// The next byte that is not allocated or not written; the end of the file counts as a hole.
     Hole,
 }
 
@@ -312,7 +312,7 @@ pub enum Seek {
 pub enum SyncMode {
     /// The data and all attributes.
     Full,
-    /// The data and the attributes needed to read it back.
+    /// The data and the attributes that are needed to read the data back.
     Data,
 }
 

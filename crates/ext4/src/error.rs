@@ -1,10 +1,10 @@
-//! The errors of operations, and whose fault they are.
+//! The errors of operations, and the party that caused them: image, device or caller.
 
 use lanefs_device::DeviceError;
 use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
 use thiserror::Error;
 
-/// The error of a failed operation. [`Error::errno`] is the one way to a system error number.
+/// The error of a failed operation. Only [`Error::errno`] converts it to a system error number.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -117,7 +117,7 @@ pub enum Error {
     Busy,
 }
 
-/// Whose fault an error is.
+/// The party that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The image violates the format.
@@ -136,7 +136,7 @@ pub enum Fault {
 }
 
 impl Error {
-    /// Returns whose fault the error is, and the place of damage in the image.
+    /// Returns the party that caused the error, and the place of damage in the image.
     pub fn fault(&self) -> Fault {
         match self {
             Error::Corruption(damage) => Fault::Image { ino: damage.ino(), block: damage.block() },

@@ -4,7 +4,7 @@
 //! Pure functions. Operations call them under their locks where every front end needs the check
 //! (names, allocation), and `vfs::rules` calls them where the check depends on the front end.
 //!
-//! Source: ioctl_iflags(2); where it is silent, the behaviour of Linux 6.18
+//! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).
 
 use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
@@ -44,7 +44,7 @@ pub struct Opening {
     pub truncates: bool,
 }
 
-/// Returns whether the inode can change in its flags only.
+/// Returns whether nothing but the flags of the inode can change.
 pub fn is_immutable(rights: &Rights) -> bool {
     rights.flags & IMMUTABLE != 0
 }
@@ -86,8 +86,8 @@ pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
     )
 }
 
-/// Fails if the flags `now` may not become `asked`: an inode that stays immutable cannot change its
-/// other flags.
+/// Fails if a change of the flags from `now` to `asked` is forbidden: an inode that stays immutable
+/// cannot change its other flags.
 pub fn check_flags(now: u32, asked: u32) -> Result<(), Error> {
     unless(now & asked & IMMUTABLE != 0 && (now ^ asked) & CHANGEABLE_FLAGS != 0)
 }

@@ -5,8 +5,8 @@
 //! given time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs
 //! except for the count of KiB written.
 //!
-//! A file system can be made together with its files: [`Filling`] takes their data before, and
-//! their tree at the end. `fitting` then chooses the size by what they need.
+//! A file system can be created together with its files: [`Filling`] takes the data of the files
+//! first, and their tree at the end. `fitting` then chooses the size that the files need.
 
 mod error;
 pub mod extend;
@@ -37,15 +37,15 @@ use lanefs_device::Device;
 use lanefs_ondisk::Time;
 
 /// Returns the length in blocks of the journal that a file system of `blocks` blocks gets by
-/// default: 0 if it is too small for one.
+/// default: 0 if the file system is too small for a journal.
 pub fn journal_blocks(blocks: u64) -> u32 {
     journal::default_blocks(blocks)
 }
 
 /// Creates an ext4 file system on `device`. The old contents are lost; see [`existing_signature`].
 ///
-/// The superblock is written last, after a flush: after an earlier crash the device has no file
-/// system.
+/// The superblock is written last, after a flush: if a crash happens before that write, the device
+/// has no file system.
 ///
 /// # Errors
 /// [`MkfsError`]; after a device error the contents are undefined.

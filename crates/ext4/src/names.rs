@@ -2,12 +2,12 @@
 
 use lanefs_ondisk::{FileType, Ino};
 
-/// Identifies a directory, also among earlier ones with the same number.
+/// Identifies a directory, and distinguishes it from earlier directories with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirId {
     /// The inode number.
     pub ino: Ino,
-    /// Its generation.
+    /// The generation of the inode.
     pub generation: u32,
 }
 

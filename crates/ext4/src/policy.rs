@@ -1,4 +1,4 @@
-//! Policies that select between the scalable ways of locking and allocation and the older ones.
+//! Policies that select between scalable ways of locking and allocation and those of older kernels.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -28,20 +28,21 @@ pub struct Policies {
     pub group_search: GroupSearch,
     /// S3: how a write locks the inode whose data it overwrites.
     pub overwrite: Overwrite,
-    /// S5: how names and inodes in memory are found. For the front ends that cache names: ext4
-    /// itself caches none.
+    /// S5: how names and inodes in memory are found. Used by the front ends that cache names; ext4
+    /// itself caches no names.
     pub name_cache: NameCachePolicy,
 }
 
 /// Which changes are durable when the call returns, without an fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
-    /// Those of files with the flag of chattr +S, and of directories with +S or +D.
+    /// Changes of files with the flag of chattr +S, and of directories with +S or +D.
     #[default]
     Marked,
-    /// Also those of names in all directories, as with mount(8)'s `dirsync`.
+    /// Also changes of names in all directories, as with mount(8)'s `dirsync`.
     Names,
-    /// As if all files and directories had the flag of chattr +S, as with mount(8)'s `sync`.
+    /// All changes, as if all files and directories had the flag of chattr +S, as with mount(8)'s
+    /// `sync`.
     All,
 }
 
@@ -51,27 +52,29 @@ pub enum Purpose {
     /// To use the file system: the time of the last mount and the number of mounts change.
     #[default]
     Use,
-    /// Only to replay the log and finish the orphans, as e2fsck does: neither changes.
+    /// Only to replay the log and finish the orphans, as e2fsck does: the superblock does not
+    /// record the mount.
     Recovery,
 }
 
 /// How an inode number is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeClaiming {
-    /// Found and taken under one hold of the group's guard.
+    /// The number is found and taken under one hold of the group's guard.
     #[default]
     OneStep,
-    /// Found under one hold of the guard, taken under another if still free, else searched again.
+    /// The number is found under one hold of the guard, and taken under another hold if it is still
+    /// free; otherwise the search is repeated.
     TwoStep,
 }
 
 /// Where new directories are placed, and where a search without a goal starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Directories spread over groups; callers that meet in a group place new files apart.
+    /// Directories spread over groups; callers that use one group at the same time are moved apart.
     #[default]
     Lanes,
-    /// Near the parent, for all lanes.
+    /// New directories are placed near their parents, in the same way for all lanes.
     Shared,
 }
 
@@ -91,17 +94,17 @@ pub enum StreamGoal {
     /// After the inode's own goal.
     #[default]
     Inode,
-    /// Where the last large file found blocks: one number for the whole file system.
+    /// Where the last large file found blocks: one position for the whole file system.
     Global,
-    /// Like `Global`, with as many numbers as there are processors, at most one for four groups;
-    /// the inode's number selects one, as in Linux 6.17.
+    /// Like `Global`, with as many positions as there are processors, at most one for four groups;
+    /// the inode's number selects the position, as in Linux 6.17.
     Hashed,
 }
 
 /// How a group with room is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupSearch {
-    /// By an index: in a few steps, however many groups there are.
+    /// By an index: in a few steps, for any number of groups.
     #[default]
     Index,
     /// By a scan, one group after another.
@@ -111,26 +114,26 @@ pub enum GroupSearch {
 /// How a write locks the inode whose data it overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// Shared; exclusively, after a new check, if the write allocates or extends the file. The
-    /// times are set outside of the lock.
+    /// With a shared lock. A write that allocates or extends the file takes the lock exclusively,
+    /// and checks again. The times are set outside of the lock.
     #[default]
     Shared,
-    /// Exclusively; the times are set inside.
+    /// With an exclusive lock; the times are set while the lock is held.
     Exclusive,
 }
 
 /// How names and inodes in memory are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameCachePolicy {
-    /// Without a lock; changes lock a bucket; eviction removes entries of the bucket that needs
-    /// room.
+    /// Look-ups take no lock; changes lock a bucket; eviction removes entries of the bucket that
+    /// needs room.
     #[default]
     Lanes,
     /// Names, inodes and both LRU lists are behind one lock.
     Global,
 }
 
-/// The policy does not exist, or does not have the value.
+/// The error for a policy that does not exist, or for a value that a policy does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
     /// The name of the policy.
@@ -255,7 +258,7 @@ pub enum Recovery {
 /// When a read sets the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
-    /// If it is older than the last change or than a day.
+    /// If the access time is older than the last change or than one day.
     Relatime,
     /// Never.
     Noatime,

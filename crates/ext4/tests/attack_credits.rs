@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const SEED: u64 = 0x6c61_6e65;
 
-/// Runs one random operation in a tree with few names, so that threads often use the same one.
+/// Runs one random operation in a tree with few names, so that threads often use the same name.
 fn step(fs: &Fs, dirs: &[InodeRef], random: &mut fastrand::Rng) -> Result<(), Error> {
     let any = |random: &mut fastrand::Rng| dirs[random.usize(..dirs.len())].clone();
     let name = |random: &mut fastrand::Rng| {

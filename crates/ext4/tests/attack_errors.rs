@@ -1,4 +1,4 @@
-//! Tests what becomes durable after damage was found while the file system was mounted.
+//! Tests which changes become durable after damage was found while the file system was mounted.
 
 mod image;
 

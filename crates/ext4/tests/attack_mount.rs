@@ -53,7 +53,7 @@ fn changed_in_the_log(options: &[&str], change: impl Fn(&mut [u8])) -> Image {
     let image = Image::made(&[&["-b", "1024", "-O", "^metadata_csum"], options].concat(), "16M");
     let copy = image.path().with_extension("superblock");
     let mut bytes = std::fs::read(image.path()).unwrap()[1024..2048].to_vec();
-    // It needs recovery; debugfs sets this flag in the superblock on the device.
+    // The image needs recovery; debugfs sets this flag in the superblock on the device.
     bytes[0x60] |= Incompat::RECOVER.bits() as u8;
     change(&mut bytes);
     std::fs::write(&copy, bytes).unwrap();

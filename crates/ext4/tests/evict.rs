@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Files in addition to the one under test: enough loads for many checks of the caches.
 const OTHERS: u32 = 200;
-/// How long a call that must wait is observed.
+/// How long a test observes a call that must wait.
 const WATCHED: Duration = Duration::from_millis(300);
 
 /// The operations that the gate holds back.
@@ -143,7 +143,7 @@ impl World {
         commit
     }
 
-    /// Loads all other files several times, so that every object that may be evicted is.
+    /// Loads all other files several times, so that every object that can be evicted is evicted.
     fn fill_caches(&self) {
         for _ in 0..4 {
             (0..OTHERS).for_each(|n| drop(self.open(&format!("other {n}"))));
@@ -242,7 +242,7 @@ fn fsync_of_a_file_opened_anew_waits_for_its_commit() {
 #[test]
 fn fdatasync_of_a_file_opened_anew_waits_for_its_commit() {
     let change = |fs: &Fs| {
-        // The change has no data, so that only the commit is waited for.
+        // The change has no data, so that the call waits only for the commit.
         resize(fs, &open(fs, "file"), 5000);
     };
     waits_for_the_commit(change, SyncMode::Data, "file");
@@ -260,7 +260,7 @@ fn fsync_of_a_directory_opened_anew_waits_for_its_commit() {
 fn inodes_stay_for_a_commit_and_go_when_it_is_settled() {
     let world = World::new();
     let fs = world.fs();
-    // Above the cap a commit is requested, and is held.
+    // The caches exceed their cap, so a commit is requested; the gate holds it.
     world.device.hold(Held::Flushes);
     (0..OTHERS).for_each(|n| {
         let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };

@@ -167,7 +167,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
     // Ordinary writers have used their space, and freed blocks go to the reserve until a commit, so
-    // a refused writer requests one.
+    // a refused writer requests a commit.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();
@@ -178,7 +178,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     std::thread::scope(|s| {
         let refused =
             s.spawn(|| fs.write_at(&two, BLOCK as u64, &vec![4; 8 * BLOCK], Privilege::Ordinary));
-        // By then the writer waits for its commit.
+        // After this time the writer waits for its commit.
         std::thread::sleep(Duration::from_millis(200));
         let one = s.spawn(move || {
             let done = append(fs, b"one", 8, 2);
@@ -206,7 +206,7 @@ fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
     let (device, mount) = mounted(&image);
     let fs = mount.fs();
     for name in [&b"one"[..], b"two"] {
-        // This loads everything that a write needs except bitmaps.
+        // This loads all metadata that a write needs, except bitmaps.
         append(fs, name, 0, 1).unwrap();
         let inode = fs.find(&fs.root().unwrap(), name).unwrap().unwrap();
         fs.read_at(&inode, 0, &mut [0; 10]).unwrap();
@@ -214,7 +214,7 @@ fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
     device.set(Gate::Closed);
     std::thread::scope(|s| {
         let one = s.spawn(|| append(fs, b"one", 2000, 2000));
-        // By then the first writer has drawn all blocks and reads a bitmap.
+        // After this time the first writer has drawn all blocks and reads a bitmap.
         std::thread::sleep(Duration::from_millis(100));
         let two = s.spawn(|| append(fs, b"two", 100, 10));
         std::thread::sleep(Duration::from_millis(100));

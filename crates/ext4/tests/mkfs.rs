@@ -110,7 +110,7 @@ fn without(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Features 
     Features { compat, incompat, ro_compat }
 }
 
-/// Returns sizes, arguments of mke2fs, and the equivalent options here.
+/// Returns sizes, arguments of mke2fs, and the equivalent options of Lanefs.
 fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let (compat, incompat, ro_compat) = (Compat::empty(), Incompat::empty(), RoCompat::empty());
     let of = |change: fn(&mut MkfsOptions)| {

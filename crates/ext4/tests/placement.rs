@@ -1,4 +1,4 @@
-//! Where inodes and blocks of files lie that one thread made, and that many use.
+//! The places of inodes and blocks of files that one thread creates, and that many threads use.
 
 mod image;
 

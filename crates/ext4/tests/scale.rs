@@ -135,8 +135,8 @@ fn bitmaps_of_many_groups_stay_within_the_cache() {
     println!("{groups} groups: {} KiB of bitmaps at most, {} at last", most >> 10, last >> 10);
     assert!(last <= cache_bytes / 16, "{last} bytes are clean and stay");
     assert!(most > 100 << 10, "{most} bytes: not many groups were touched");
-    // A sixteenth of the cache, and the bitmaps that are dirty in two transactions of a quarter of
-    // the log each.
+    // The limit: a sixteenth of the cache, and the bitmaps that are dirty in two transactions of a
+    // quarter of the log each.
     assert!(most < cache_bytes / 16 + (3 << 20), "{most} bytes of bitmaps");
     let lost = free - fs.stat_fs().blocks_free;
     drop((large, root));

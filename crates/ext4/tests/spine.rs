@@ -181,7 +181,7 @@ fn names_move_between_directories() {
     }
 }
 
-/// Their first block is the root of an index, not a leaf.
+/// The first block of such a directory is the root of an index, not a leaf.
 #[test]
 fn large_directories_move_and_are_exchanged_between_directories() {
     for (what, image) in images() {
@@ -227,8 +227,8 @@ fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
             made
         })
         .collect();
-    // A transaction's list keeps inodes until the commit, seconds later. The epochs keep others
-    // until no reader of the map can see them, and free them in batches.
+    // A transaction's list keeps inodes until the commit, seconds later. The epochs keep other
+    // inodes until no reader of the map can see them, and free them in batches.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);

@@ -1,5 +1,5 @@
-//! Checks chattr +S and +D, and the mount options `sync` and `dirsync`: changes are durable when the
-//! call returns. After each operation the power is cut, and all unflushed data is lost.
+//! Checks chattr +S and +D, and the mount options `sync` and `dirsync`: changes are durable when
+//! the call returns. After each operation the power is cut, and all unflushed data is lost.
 
 mod image;
 

@@ -1,8 +1,8 @@
 //! Commit and checkpoint: the committer's steps and their order.
 //!
 //! Each order makes crashes harmless:
-//! - *log blocks, flush, commit block*: if the commit block is on the device, everything that it
-//!   commits is too, ordered data included.
+//! - *log blocks, flush, commit block*: if the commit block is on the device, the log blocks and
+//!   ordered data of its transaction are there too.
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
 //! - *commit, then write in place*: a block in place never has a change without a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
@@ -120,12 +120,12 @@ impl<O, D> Journal<O, D> {
         log.ring.push(tid, need, images.iter().map(|(block, _)| *block).collect());
         images.iter().for_each(|(block, _)| self.store.promote(*block));
         // From here on no checkpoint writes older images of freed blocks. No such write is in
-        // flight, since the committer does them itself.
+        // flight, since the committer itself makes all of them.
         revokes.iter().for_each(|block| self.store.revoke(*block));
         Ok(())
     }
 
-    /// Without a log, a commit is writes in place and a flush.
+    /// Commits without a log: writes the images in place and flushes.
     fn commit_in_place(&self, tid: Tid, images: &[Captured]) -> Result<(), Error> {
         in_place::write(&*self.device, self.block_size, images)?;
         self.flush()?;

@@ -33,7 +33,7 @@ impl Committer {
         self.log.as_mut().map_or(Ok(()), |log| log.forget_abort(device))
     }
 
-    /// The first transaction.
+    /// Returns the number of the first transaction.
     pub(crate) fn first(&self) -> Tid {
         self.log.as_ref().map_or(Tid(1 << 32), LogWriter::first)
     }

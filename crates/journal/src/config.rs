@@ -15,7 +15,7 @@ pub struct Config {
     /// Size of a block of the file system.
     pub block_size: BlockSize,
     /// The log; `None` for a file system without a journal: transactions work the same, but a crash
-    /// during a commit leaves a part of it on the device.
+    /// during a commit leaves a part of the transaction on the device.
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
@@ -49,7 +49,7 @@ pub struct Log {
     pub map: LogMap,
     /// Its superblock as stored on the device.
     pub superblock: JournalSuperblock,
-    /// Whether the file system has [`JournalIncompat::BIT64`] and [`JournalIncompat::CSUM_V3`]: the
-    /// former if it is 64-bit, the latter if its metadata have checksums, as the kernel does.
+    /// The features of the log: [`JournalIncompat::BIT64`] if the file system is 64-bit, and
+    /// [`JournalIncompat::CSUM_V3`] if its metadata have checksums, as the kernel sets them.
     pub features: JournalIncompat,
 }

@@ -39,26 +39,26 @@ struct Pool {
     left: u64,
     queue: VecDeque<Request>,
     next_ticket: u64,
-    /// The last transaction whose credits were too few for the queue. It has to close even if its
-    /// handles have changed nothing.
+    /// The last transaction whose credits were too few for the queue. This transaction has to close
+    /// even if its handles have changed nothing.
     short_in: Option<Tid>,
 }
 
 /// A thread's request in the queue.
 struct Request {
     number: u64,
-    /// The number of grains that it waits for.
+    /// The number of grains that the thread waits for.
     grains: u64,
-    /// There may be enough grains for it, and it has not checked since.
+    /// Set when there may be enough grains for the request; cleared when the thread checks.
     called: bool,
     call: Arc<Condvar>,
 }
 
-/// There are too few grains now.
+/// The error if there are too few grains now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Short;
 
-/// A thread's position in the queue; dropping it leaves the queue.
+/// A thread's position in the queue; dropping it removes the thread from the queue.
 pub(crate) struct Ticket<'a> {
     credits: &'a Credits,
     number: u64,
@@ -272,8 +272,8 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // For the other waiters nothing changed: this one drew the grains that were reserved for
-        // it. But the new first waiter may search the stashes.
+        // For the other waiters nothing changed: this thread drew the grains that were reserved for
+        // it. But the waiter that is first in the queue now may search the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

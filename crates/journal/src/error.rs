@@ -23,7 +23,7 @@ pub enum Error {
     /// The log on disk breaks the format.
     #[error(transparent)]
     Corruption(#[from] Corruption),
-    /// The log uses something that is not supported.
+    /// The log uses a feature that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The file system failed to capture objects, or to do its work after a commit.
@@ -55,7 +55,7 @@ pub enum Error {
     /// The log is too small for a transaction.
     #[error("a log of {blocks} blocks is too small")]
     LogTooSmall {
-        /// Its usable blocks.
+        /// The number of blocks that the log can use.
         blocks: u32,
     },
     /// The journal inode does not map the log: the image is damaged. Found by [`crate::LogMap`].

@@ -26,32 +26,32 @@ pub struct FlushMark(pub u64);
 
 pub(crate) struct Flusher {
     device: Arc<dyn Device>,
-    /// For each lane, the newest [`FlushMark`] of its writes.
+    /// For each lane, the largest [`FlushMark`] of the data writes that its threads made.
     marks: PerLane<AtomicU64>,
     /// [rank Journal]
     state: Mutex<State>,
     /// Notified when a flush is complete.
     ended: Condvar,
-    /// On their own lines, which only flushes write.
+    /// On cache lines of their own, which only flushes write.
     numbers: Padded<Numbers>,
 }
 
 struct Numbers {
     /// The number of the last flush that was submitted or is about to be.
     submitted: AtomicU64,
-    /// A copy of `State::covered`, for callers that may not have to wait; reset once a flush has
+    /// A copy of `State::covered`, for callers that possibly need not wait; reset once a flush has
     /// failed.
     covered: AtomicU64,
 }
 
 struct State {
     in_flight: bool,
-    /// The last flush that succeeded.
+    /// The number of the last flush that succeeded.
     covered: FlushMark,
     failed: Option<DeviceError>,
 }
 
-/// An operation that must not run concurrently with another.
+/// An operation that must not run concurrently with another operation of this type.
 enum Io<'a> {
     Flush,
     WriteDurable { offset: u64, bytes: &'a [u8] },
@@ -81,7 +81,7 @@ impl Flusher {
         FlushMark(mark)
     }
 
-    /// Returns the newest mark of all completed writes.
+    /// Returns the largest mark of all completed writes.
     pub(crate) fn last_write(&self) -> FlushMark {
         let newest = self.marks.iter().map(|mark| mark.load(Ordering::Acquire)).max();
         FlushMark(newest.unwrap_or(0))
@@ -92,9 +92,9 @@ impl Flusher {
         self.turn(|_| true, &Io::Flush).map(|_| ())
     }
 
-    /// Flushes, unless a flush that covers `mark` has succeeded; returns whether it did.
+    /// Flushes, unless a flush that covers `mark` has succeeded; returns whether this call flushed.
     pub(crate) fn flush_if_needed(&self, mark: FlushMark) -> Result<bool, DeviceError> {
-        // Acquire: everything that the flush covered is durable.
+        // Acquire: all writes that the flush covered are durable.
         if self.numbers.covered.load(Ordering::Acquire) >= mark.0 {
             return Ok(false);
         }
@@ -106,7 +106,8 @@ impl Flusher {
         self.turn(|_| true, &Io::WriteDurable { offset, bytes }).map(|_| ())
     }
 
-    /// Waits for its turn, then runs `io` if it is still needed; returns whether it was.
+    /// Waits until no other operation runs, then runs `io` if `needed` still returns true. Returns
+    /// whether `io` was run.
     fn turn(&self, needed: impl Fn(&State) -> bool, io: &Io<'_>) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         loop {
@@ -126,7 +127,7 @@ impl Flusher {
         drop(state);
         let result = match *io {
             Io::Flush => {
-                // Flushes run one at a time, so no other thread changes it.
+                // Flushes run one at a time, so no other thread changes `submitted`.
                 covered = FlushMark(self.numbers.submitted.load(Ordering::Relaxed) + 1);
                 self.numbers.submitted.store(covered.0, Ordering::Relaxed);
                 fence(Ordering::SeqCst);

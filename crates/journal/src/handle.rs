@@ -9,12 +9,12 @@ use lanefs_lanes::Member;
 use lanefs_ondisk::Block;
 use once::Joined;
 
-/// One operation's part of the running transaction; the transaction cannot close before it is
-/// dropped.
+/// One operation's part of the running transaction; the transaction cannot close before the handle
+/// is dropped.
 ///
-/// An operation passes it to the functions that it calls; a thread never joins twice. Dropping it
-/// leaves the transaction. If its thread panics, the drop aborts the journal first, since the
-/// operation is half done.
+/// An operation passes its handle to the functions that it calls; a thread never joins twice.
+/// Dropping the handle leaves the transaction. If its thread panics, the drop aborts the journal
+/// first, since the operation is half done.
 ///
 /// # Locking
 /// A thread with a handle does not wait and does no I/O: a commit waits for the handle, and all
@@ -148,7 +148,7 @@ impl<O, D> Drop for Handle<'_, O, D> {
             self.journal.abort(Error::Panicked { tid: self.tid() });
         }
         self.journal.credits.give_back(self.tid(), self.member.lane(), self.left);
-        // The handle leaves the transaction when its fields are dropped, after this.
+        // The handle leaves the transaction when its fields are dropped, after this function.
     }
 }
 

@@ -1,4 +1,4 @@
-//! The journal: its state, and what a thread asks or tells it without waiting.
+//! The journal: its state, and the calls that do not wait.
 
 use crate::committer::Committer;
 use crate::config::Config;
@@ -33,7 +33,7 @@ pub struct Journal<O, D> {
     pub(crate) store: Arc<Store>,
     pub(crate) flusher: Flusher,
     pub(crate) counters: Counters,
-    /// Read by every join, written at most twice.
+    /// Whether the journal was stopped or aborted; read by every join, written at most twice.
     pub(crate) fate: Padded<Fate>,
     /// A copy of `durable` in `progress`, for threads that do not wait; written by each commit.
     pub(crate) durable: Padded<AtomicU64>,
@@ -46,7 +46,7 @@ pub struct Journal<O, D> {
     /// Notified when a transaction becomes durable, by the parity of its number: at most two are
     /// not durable at a time, and the waiters of one must not be woken by the other.
     pub(crate) moved: [Padded<Condvar>; 2],
-    /// Notified when the committer role is free, for threads that wait for nothing else.
+    /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,
     /// Notified when no thread serves any more.
     pub(crate) ended: Padded<Condvar>,
@@ -64,14 +64,14 @@ pub(crate) struct Progress {
     /// The number of commit requests so far. A round serves all requests made before it started.
     pub(crate) requests: u64,
     pub(crate) served: u64,
-    /// Whether the server has to make a round, even if another thread makes one.
+    /// Whether the server has to run a round, even if another thread runs one.
     pub(crate) asked: bool,
     /// The number of threads that wait for `moved`, and for `role_free`: without waiters no wake-up
     /// is sent.
     pub(crate) waiting: [u32; 2],
     pub(crate) waiting_for_role: u32,
     pub(crate) durable: Tid,
-    /// Like `durable`, for transactions whose deferred work is done too.
+    /// The newest transaction that is durable and whose deferred work is done.
     pub(crate) settled: Tid,
     pub(crate) stopping: bool,
     pub(crate) finished: bool,
@@ -173,7 +173,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Makes the data write of `mark` and earlier ones durable. Flushes only if no flush was
-    /// submitted since. Concurrent callers share one flush.
+    /// submitted since that write. Concurrent callers share one flush.
     ///
     /// # Errors
     /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes
@@ -215,7 +215,7 @@ impl<O, D> Journal<O, D> {
     /// Aborts the journal: every join and wait from now on fails, and nothing more is written
     /// except the record of the abort in the journal's superblock. The first cause is kept.
     pub fn abort(&self, cause: Error) {
-        // A cause that comes from an earlier abort is not a new one.
+        // A cause that comes from an earlier abort is not a new cause.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }
@@ -230,7 +230,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Returns why the journal was aborted, if it was.
+    /// Returns the cause of the journal's abort, if it was aborted.
     pub fn cause(&self) -> Option<Error> {
         self.fate.cause.get().map(|cause| (**cause).clone())
     }
@@ -250,7 +250,7 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// `tid` is durable: wakes the waiters.
+    /// Records that `tid` is durable, and wakes the waiters.
     pub(crate) fn is_durable(&self, tid: Tid) {
         // Release: a thread that reads this number also sees the image store without the blocks
         // that the transaction freed.
@@ -281,9 +281,9 @@ pub(crate) fn parity(tid: Tid) -> usize {
     (tid.0 & 1) as usize
 }
 
-/// Returns the number of lanes that probably join concurrently. If there are more, grains that
-/// lanes have drawn and not used are taken back when credits are short. So this affects only how
-/// many grains a lane keeps.
+/// Returns the number of lanes that probably join concurrently. If more lanes join, grains that
+/// lanes have drawn and not used are taken back when credits are short. So this number affects only
+/// how many grains a lane keeps.
 fn busy_lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).min(Lane::limit())

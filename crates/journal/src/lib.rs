@@ -1,10 +1,10 @@
 //! jbd2 for file systems whose metadata are live objects in memory.
 //!
-//! A file system changes its objects inside a [`Handle`] of the running transaction and lists the
-//! changed ones there. When the transaction closes, a committer asks it for the block images
-//! ([`Client::capture`]) and writes them to the log; later a checkpoint writes them in place. The
-//! log has the jbd2 format, so any kernel and e2fsck can replay it. `docs/journal.md` describes the
-//! design.
+//! A file system changes its objects inside a [`Handle`] of the running transaction, and adds the
+//! changed objects to the handle's list. When the transaction closes, a committer requests their
+//! block images from the file system ([`Client::capture`]) and writes the images to the log; later
+//! a checkpoint writes them in place. The log has the jbd2 format, so any kernel and e2fsck can
+//! replay it. `docs/journal.md` describes the design.
 //!
 //! Invariants:
 //! - Nothing is acknowledged before its commit block is durable.

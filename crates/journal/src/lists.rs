@@ -41,7 +41,7 @@ impl<O> Objects<O> {
     }
 }
 
-/// The changes of one transaction, or of one lane's part of it.
+/// The changes of one transaction, or of one lane in a transaction.
 pub(crate) struct Lists<O, D> {
     pub(crate) objects: Objects<O>,
     pub(crate) deferred: Vec<D>,
@@ -75,7 +75,7 @@ impl<O, D> LaneLists<O, D> {
     }
 
     /// Returns whether all lists are empty. Entries that a thread added before it notified the
-    /// caller are seen; concurrent ones may be missed.
+    /// caller are seen; entries that are added concurrently may be missed.
     pub(crate) fn are_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.lock().is_empty())
     }
@@ -93,7 +93,7 @@ impl<O, D> LaneLists<O, D> {
     }
 }
 
-/// The lists of all lanes in one.
+/// The merged lists of all lanes.
 pub(crate) struct Gathered<O, D> {
     pub(crate) objects: Vec<O>,
     pub(crate) deferred: Vec<D>,

@@ -23,8 +23,8 @@ pub(crate) struct LogWriter {
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
-    /// The time of the last commit. The time of a commit is never before that of the previous one,
-    /// since recovery uses the time to recognise blocks of an older log.
+    /// The time of the last commit. The time of a commit is never before the time of the previous
+    /// one, since recovery uses the time to recognise blocks of an older log.
     last_commit: CoarseTime,
 }
 
@@ -77,7 +77,7 @@ impl LogWriter {
     }
 
     /// Returns the first transaction to write. One number is skipped, as the kernel does: the log
-    /// may have blocks of a transaction with that number that was never committed.
+    /// may have blocks of an uncommitted transaction with that number.
     pub(crate) fn first(&self) -> Tid {
         Tid::first(self.superblock.sequence().next())
     }
@@ -124,8 +124,8 @@ impl LogWriter {
             self.set_tail(Tail::At { start: self.ring.place(0), tid });
         }
         if starts || revokes_first {
-            // Written before the flush that precedes the commit block: with a commit block but
-            // without this superblock, recovery would treat the log as empty.
+            // The superblock is written before the flush that precedes the commit block: with a
+            // commit block but without this superblock, recovery would treat the log as empty.
             device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
         }
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);

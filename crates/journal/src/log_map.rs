@@ -6,22 +6,22 @@ use lanefs_ondisk::Block;
 /// Consecutive log blocks in consecutive device blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
-    /// First log block.
+    /// The first log block of the run.
     log: u32,
-    /// Its first block of the file system.
+    /// The block of the file system that contains log block `log`.
     block: Block,
     len: u32,
 }
 
 /// Maps log blocks to blocks of the file system, by the journal inode's extents.
 ///
-/// *Invariant*: every log block is mapped to one block within the file system, and no two to the
-/// same one.
+/// *Invariant*: every log block is mapped to one block within the file system, and no two log
+/// blocks are mapped to the same block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMap {
-    /// By log block, without gaps.
+    /// Sorted by log block, without gaps.
     runs: Vec<Run>,
-    /// Sorted by position: indices into `runs`, for [`LogMap::contains`].
+    /// Indices into `runs`, sorted by block of the file system, for [`LogMap::contains`].
     by_place: Vec<usize>,
     len: u32,
 }
@@ -66,7 +66,7 @@ impl LogMap {
         self.len
     }
 
-    /// Returns whether there is no block.
+    /// Returns whether the log has no blocks.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

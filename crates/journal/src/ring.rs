@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) tid: Tid,
-    /// Its first log block.
+    /// The first log block of the transaction.
     pub(crate) start: u32,
     /// Number of log blocks, including the commit block.
     pub(crate) len: u32,
-    /// The blocks whose images it contains.
+    /// The blocks whose images the transaction contains.
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -68,8 +68,8 @@ impl Ring {
         self.segments.back().map(|s| s.tid)
     }
 
-    /// Returns the transaction up to which a checkpoint must go to free `need` blocks. It goes
-    /// further than necessary, since a larger checkpoint finds more adjacent blocks.
+    /// Returns the last transaction that a checkpoint must write to free `need` blocks. The
+    /// checkpoint writes more than necessary, since a larger checkpoint finds more adjacent blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();
@@ -89,8 +89,9 @@ impl Ring {
         }
     }
 
-    /// Releases the log blocks up to `upto`. Called after all of them are in place and the journal
-    /// superblock on the device starts after them.
+    /// Releases the log blocks of transactions up to `upto`. Called after all images of these
+    /// transactions are in place and the log in the journal superblock on the device starts after
+    /// them.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

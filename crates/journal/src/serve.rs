@@ -1,4 +1,4 @@
-//! Waiting for a commit, and making one: the committer's loop and role.
+//! Waits for commits, and runs them: the committer's loop and role.
 
 use crate::client::Client;
 use crate::committer::Committer;
@@ -113,7 +113,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Waits for the next round; returns `false` if there is none.
+    /// Waits until a round is necessary; returns `false` if no further round runs.
     fn wait_for_work(&self) -> bool {
         let mut progress = self.progress.lock();
         loop {
@@ -130,7 +130,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Requests that the server commits, writes everything in place and marks the log empty; waits
-    /// for this. Joins fail from now on.
+    /// until that is done. Joins fail from now on.
     ///
     /// # Errors
     /// [`Error::Aborted`] with the failure, recent or earlier: the log needs recovery.
@@ -156,7 +156,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Runs one round on the calling thread: commits the running transaction unless it is empty.
-    /// The server's rounds do the same. For tests and model checkers.
+    /// The server's rounds do the same. This call is for tests and model checkers.
     ///
     /// # Errors
     /// [`Error::Aborted`]
@@ -187,7 +187,7 @@ impl<O, D> Journal<O, D> {
         self.commit_closed(committer, client, tid, lists)
     }
 
-    /// Takes the committer role, runs `work`, and serves the requests made before it.
+    /// Takes the committer role, runs `work`, and serves the requests made before the round.
     fn round(
         &self,
         client: &dyn Client<O, D>,
@@ -287,9 +287,9 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
             // wake-up.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
-            // All of them wait for one commit, so it is enough to wake one thread to do it. If
-            // another thread starts a round earlier, it serves all of them too. If the woken thread
-            // may not commit, it requests that from the server.
+            // All waiters wait for one commit, so it is enough to wake one thread to do it. If
+            // another thread starts a round earlier, that round serves all of them too. If the
+            // woken thread must not commit itself, it requests the commit from the server.
             self.journal.moved[parity(running)].notify_one();
         }
         if progress.waiting_for_role != 0 {

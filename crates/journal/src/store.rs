@@ -1,9 +1,9 @@
 //! The image store: metadata blocks that are not yet written in place.
 //!
 //! The store has a block's image from its capture until it is written in place. Two versions can
-//! exist: the newest *durable* one, which a checkpoint may write, and a *pending* one of the
-//! transaction that is being committed, which must not be written in place before its commit block
-//! is durable. Readers get the newest one.
+//! exist: the newest *durable* version, which a checkpoint may write, and a *pending* version of
+//! the transaction that is being committed, which must not be written in place before its commit
+//! block is durable. Readers get the newest version.
 //!
 //! *Invariant*: only the committer changes the store, so an entry that it has read stays the same
 //! until it writes the entry.
@@ -29,7 +29,7 @@ struct Entry {
 
 pub(crate) struct Store {
     entries: Map<Block, Entry>,
-    /// Bytes of all versions; only the committer writes this.
+    /// Bytes of all versions; only the committer writes this counter.
     bytes: AtomicU64,
 }
 
@@ -45,7 +45,7 @@ impl Store {
     }
 
     /// Returns the durable image, if it is of `upto` or earlier: a checkpoint up to `upto` writes
-    /// it.
+    /// this image.
     pub(crate) fn durable(&self, block: Block, upto: Tid) -> Option<Arc<[u8]>> {
         let version = self.entries.get(&block)?.durable?;
         (version.tid <= upto).then_some(version.bytes)
@@ -61,7 +61,7 @@ impl Store {
         self.change(block, |entry| entry.pending = Some(Version { tid, bytes }));
     }
 
-    /// Makes the pending image durable, since its transaction is.
+    /// Makes the pending image durable, after its transaction became durable.
     pub(crate) fn promote(&self, block: Block) {
         self.change(block, |entry| {
             if let Some(version) = entry.pending.take() {

@@ -1,12 +1,14 @@
-//! Records the transaction in which an object is dirty; stored with the object, under its guard.
+//! Records the transaction in which an object is dirty; stored in the object, under the object's
+//! guard.
 
 use crate::tid::Tid;
 
 /// Tracks changes of one object whose image at commit has the type `I`.
 ///
 /// At most two transactions matter for an object: the running one, and the previous one while it is
-/// being captured. A thread that changes an object of the previous one saves its image first. The
-/// committer takes the saved image if there is one, and otherwise the object's present content.
+/// being captured. Before a thread changes an object that the previous transaction has changed and
+/// not captured, it saves the object's image. The committer takes the saved image if there is one,
+/// and otherwise the object's present content.
 ///
 /// # Locking
 /// The object's own guard protects it.

@@ -1,5 +1,5 @@
-//! After each cut of a recorded run, with each kind of loss, recovery restores everything that was
-//! promised.
+//! After each cut of a recorded run, with each kind of loss, recovery restores every change that
+//! was acknowledged.
 
 mod toy;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use toy::*;
 
 const CELLS: usize = 500;
-/// Cells from here on are also freed, and then hold data.
+/// Cells from this number on are also freed, and then used for data.
 const FREEABLE: usize = 300;
 
 /// A recorded run of the file system, and its promises.

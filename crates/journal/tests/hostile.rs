@@ -1,5 +1,5 @@
-//! Damaged logs: recovery distinguishes an interrupted commit from corruption, and no damage makes
-//! it fail otherwise.
+//! Damaged logs: recovery distinguishes an interrupted commit from corruption, and damage never
+//! makes it fail in another way.
 
 mod toy;
 
@@ -152,7 +152,7 @@ fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
     superblock
         .set_features(JournalCompat::empty(), superblock.incompat() | JournalIncompat::FAST_COMMIT);
     let area = superblock.fast_commit_area();
-    // A journal of this size has no room for fast commits; a longer one has.
+    // A journal of this size has no room for fast commits; a longer journal has room for them.
     let refused = JournalSuperblock::decode(&superblock.encode(), block_size(), LOG_BLOCKS);
     assert!(refused.is_err() && !area.is_empty());
     for (tid, is_refused) in [(end.0, true), (end.0 - 1, false), (0, false)] {

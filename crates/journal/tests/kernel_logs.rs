@@ -63,7 +63,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("{recovered:?}");
     assert!(target.held() > 0);
     ext4.assert_same(&target, &theirs, options);
-    // Replay a second time on the result.
+    // Replay the log a second time on the result.
     let again = recover(&source, &target).unwrap();
     assert_eq!(again, recovered);
     ext4.assert_same(&target, &theirs, "replayed twice");

@@ -7,11 +7,12 @@ use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 
-/// The attribute that contains the list.
+/// The name of the attribute that contains the access control list.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl Vfs {
-    /// Returns whether the list of `inode` allows `want` to `who`; `None` if the inode has no list.
+    /// Returns whether the access control list of `inode` allows `want` to `who`; `None` if the
+    /// inode has no list.
     pub(crate) fn list_allows(
         &self,
         who: &Credentials,

@@ -9,7 +9,7 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetAttr};
 use lanefs_ondisk::FileType;
 
-/// File capabilities: cleared when a program's bytes or owner change.
+/// The attribute of file capabilities; it is cleared when a program's bytes or owner change.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {

@@ -144,7 +144,7 @@ impl Vfs {
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
             (held, self.names().still(&pin, dir, name, &sighting))
         };
-        // If it is the wrong inode, the reference is dropped after the pin.
+        // If the name refers to another inode now, the reference is dropped after the pin.
         still.then_some(Some(held))
     }
 
@@ -162,8 +162,8 @@ impl Vfs {
         if id(&reached.dir) == id(start) {
             return None;
         }
-        // The directory may have moved since. The result is then the directory that the walk
-        // passed, as for any walk that is concurrent with a rename.
+        // The directory may have moved after the walk passed it. The result is then the directory
+        // that the walk passed, as for any walk that is concurrent with a rename.
         let dir = match &reached.dir {
             Passed::Pinned(inode) => InodeRef::found(inode)?,
             Passed::Counted(inode) => InodeRef::found(inode)?,

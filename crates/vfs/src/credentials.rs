@@ -11,7 +11,7 @@ pub struct Credentials {
     checker: Checker,
 }
 
-/// Where permissions are checked.
+/// Where permissions are checked: in this library, or elsewhere before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checker {
     Here,
@@ -64,8 +64,8 @@ impl Credentials {
         self.uid == 0
     }
 
-    /// Returns whether no check may refuse an operation: for the superuser, or if another program
-    /// checks.
+    /// Returns whether no operation may be refused for lack of permission: the user is the
+    /// superuser, or another program checks permissions.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_superuser() || self.is_checked_elsewhere()
     }

@@ -203,7 +203,7 @@ impl Vfs {
 }
 
 /// Repeats look-up, check and operation until the names refer to the same inodes during all three:
-/// a permission for one file must not be used for another one that has taken its name meanwhile.
+/// a permission for one file must not be used for another file that has got its name meanwhile.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::NameChanged {}
     Ok(())

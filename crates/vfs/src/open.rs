@@ -14,7 +14,7 @@ use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
 
 bitflags::bitflags! {
-    /// The flags of open(2), with other names.
+    /// The flags of open(2), under other names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
         /// The file can be read, or the directory listed.
@@ -25,15 +25,15 @@ bitflags::bitflags! {
         const APPEND = 1 << 2;
         /// The file is created if it does not exist.
         const CREATE = 1 << 3;
-        /// With `CREATE`: fails if the name exists, even as a symbolic link.
+        /// With `CREATE`: the open fails if the name exists, even as a symbolic link.
         const EXCLUSIVE = 1 << 4;
         /// The size is set to zero.
         const TRUNCATE = 1 << 5;
-        /// Fails if it is not a directory.
+        /// The open fails if the inode is not a directory.
         const DIRECTORY = 1 << 6;
-        /// Fails if it is a symbolic link.
+        /// The open fails if the inode is a symbolic link.
         const NO_FOLLOW = 1 << 7;
-        /// Reads do not set the access time; allowed to the owner only.
+        /// Reads do not set the access time; only the owner may use this flag.
         const NO_ATIME = 1 << 8;
     }
 }
@@ -43,8 +43,9 @@ pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// Set once a write has checked for file capabilities since the open. One check suffices, since
-    /// a write by any user clears them. If two threads set this late, both check.
+    /// Set once a write to this open file has checked for file capabilities. One check suffices,
+    /// since a write by any user clears them. Two threads that write before the flag is set both
+    /// check.
     capability_dropped: AtomicBool,
 }
 
@@ -54,7 +55,7 @@ impl OpenFile {
         &self.inode
     }
 
-    /// Returns the flags with which it was opened.
+    /// Returns the flags with which the file was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
@@ -205,7 +206,7 @@ impl Vfs {
         Ok(opened(who, inode, flags))
     }
 
-    /// Closes an open file: must be called before it is dropped.
+    /// Closes an open file: must be called before `file` is dropped.
     pub fn release(&self, file: &OpenFile) {
         if file.flags.contains(OpenFlags::WRITE) {
             self.fs().release(&file.inode);

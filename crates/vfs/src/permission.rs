@@ -12,7 +12,7 @@ impl Vfs {
         self.check_rights(who, inode, &inode.rights(), want)
     }
 
-    /// Does the same as [`Vfs::check`] for other rights than those of the inode.
+    /// Does the same as [`Vfs::check`], with `rights` in place of the inode's own rights.
     pub fn check_rights(
         &self,
         who: &Credentials,

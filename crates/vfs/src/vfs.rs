@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub struct VfsOptions {
     /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
     pub mount: MountOptions,
-    /// About how many names may be cached; `None` chooses some ten thousand, as far as they fit
-    /// into their part of the caches.
+    /// About how many names may be cached; `None` chooses some ten thousand, or fewer if the memory
+    /// for cached names is too small for that number.
     pub names: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ const NAMES: usize = 1 << 16;
 pub struct Vfs {
     root: InodeRef,
     names: Arc<dyn NameCache>,
-    /// The same cache as `names`, if it also contains the inodes.
+    /// The same cache as `names`, if that cache also contains the inodes.
     one_lock: Option<Arc<OneLockCache>>,
     mount: Mount,
 }
@@ -35,8 +35,8 @@ pub struct Vfs {
 /// An inode, or `None` if the name does not exist.
 pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
-/// The most look-ups of a name because its inode was deleted meanwhile. More repetitions mean that
-/// the entry refers to a free inode.
+/// How many times a name is looked up again because its inode was deleted meanwhile. If the limit
+/// is reached, the entry probably refers to a free inode.
 const RETRIES: u32 = 16;
 
 impl Vfs {
@@ -51,7 +51,7 @@ impl Vfs {
         Ok(Vfs { root, names, one_lock, mount })
     }
 
-    /// Creates it from a mount, without a name cache: for a server whose kernel caches names.
+    /// Creates a `Vfs` from a mount, without a name cache: for a server whose kernel caches names.
     pub fn without_names(mount: Mount) -> Result<Vfs, Error> {
         let root = mount.fs().root()?;
         Ok(Vfs { root, names: Arc::new(NoNames), one_lock: None, mount })

@@ -16,9 +16,9 @@ use std::borrow::Cow;
 /// Whether a walk follows a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// Follows it.
+    /// The walk follows the link.
     Links,
-    /// Stops at the link.
+    /// The walk stops at the link.
     Nothing,
 }
 
@@ -26,13 +26,13 @@ pub enum Follow {
 pub struct Parent {
     /// The directory, which the caller may search.
     pub dir: InodeRef,
-    /// The component, not looked up.
+    /// The last component, which was not looked up.
     pub last: Last,
 }
 
 impl Parent {
-    /// Returns the directory's last component and slash if it is a name; else fails with
-    /// `otherwise`, the operation's error for ".", ".." and the root.
+    /// Returns the last component, and whether a slash follows, if the component is a name; else
+    /// fails with `otherwise`, the operation's error for ".", ".." and the root.
     pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
         match &self.last {
             Last::Name(name, slash) => Ok((name, *slash)),
@@ -41,8 +41,8 @@ impl Parent {
     }
 }
 
-/// A directory that the caller references, or one that the walk references: the start is not
-/// referenced again, since taking a reference is a write.
+/// A directory of the walk. The walk takes a reference to each directory except its start, which
+/// the caller references: taking a reference is a write.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -149,8 +149,8 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // The targets of nested links add up to a long path, but the number of links is limited,
-        // and so is the path.
+        // The targets of nested links add up to a long path. Its length is limited, since the
+        // number of links and the length of each target are limited.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }
@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Moves back before the last component, `name`.
+    /// Moves the walk back, so that the last component, `name`, is walked again.
     pub(crate) fn again(&mut self, name: &[u8], slash: Slash) {
         let mut rest = name.to_vec();
         if slash == Slash::Trailing {

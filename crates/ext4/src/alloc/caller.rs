@@ -23,7 +23,7 @@ thread_local! { static CLIENT: Cell<Client> = const { Cell::new(Client::Itself) 
 /// `None` if it is unknown, as for pages that the kernel writes back. New files are placed by
 /// client. A thread that never calls this works for itself.
 pub fn work_for(client: Option<u32>) {
-    // Ids that follow each other get different numbers.
+    // Consecutive ids get different numbers.
     let number = |id| Client::Number((id as usize % MAX_LANES) as u16);
     CLIENT.with(|current| current.set(client.map_or(Client::Unknown, number)));
 }

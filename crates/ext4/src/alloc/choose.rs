@@ -147,8 +147,8 @@ struct Chooser<'a, C> {
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Tries up to `tries` groups that may satisfy the request, from the start on and around to it
-    /// again.
+    /// Tries up to `tries` groups that may satisfy the request. Begins at the start of the search,
+    /// and continues at the first group after the last one.
     fn pass(&self, ask: &C::Ask, wait: Wait, tries: usize) -> Result<Option<C::Claim>, C::Error> {
         let mut tried = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {
@@ -186,7 +186,7 @@ mod tests {
     use std::cell::RefCell;
     use std::convert::Infallible;
 
-    /// Groups of one run each.
+    /// A file system in which each group has one run of free blocks.
     struct Fake {
         runs: Vec<u32>,
         busy: Vec<bool>,

@@ -22,7 +22,7 @@ pub(crate) struct GroupState {
 /// The bitmaps of a group.
 #[derive(Debug)]
 pub(crate) enum Maps {
-    /// Not read yet.
+    /// The bitmaps were not read yet.
     Unread,
     /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
     /// group.
@@ -91,7 +91,7 @@ pub(crate) struct GroupImage {
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// The effect of a change on the handle that made it.
+/// The effect of a change of a group on the handle of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
     /// The group is not yet on a list of this transaction.
@@ -103,9 +103,9 @@ pub(crate) struct Dirtied {
 /// The result of freeing a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// Allocated in the same transaction: can be claimed again at once.
+    /// Blocks that were allocated in the same transaction, and can be claimed again at once.
     pub at_once: Vec<Range<u32>>,
-    /// Can be claimed again once the transaction is durable.
+    /// Blocks that can be claimed again once the transaction is durable.
     pub later: Vec<Range<u32>>,
     /// The first bit that was free already: the image is damaged.
     pub wrong: Option<u32>,
@@ -262,7 +262,7 @@ impl GroupState {
         let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            // No inode of the table was used then, whatever the count in the descriptor.
+            // Until now no inode of the table was in use, even if the descriptor has another count.
             desc.itable_unused = ready.inodes.allocated.bits();
         }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;

@@ -57,7 +57,8 @@ pub(crate) struct Request {
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
-    /// A group in which the owner meets no other callers, if it met some.
+    /// The group to which the owner should move, if its caller met other callers in the goal's
+    /// group.
     pub elsewhere: Option<Group>,
 }
 
@@ -161,13 +162,13 @@ impl Groups {
         }
     }
 
-    /// Returns the groups that belong to a caller alone, if there are enough; to the thread, if the
-    /// caller is unknown.
+    /// Returns the home region of the caller, or of the calling thread if the caller is unknown. No
+    /// other caller has the same groups if there are enough groups.
     pub(super) fn home_of(&self, caller: Option<Caller>) -> Range<u32> {
         region::home(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
     }
 
-    /// Returns a group of the caller's own: `group`, if it is one.
+    /// Returns a group of the caller's home region: `group` itself if the region contains it.
     pub(super) fn near(&self, group: Group) -> Group {
         let home = self.home_of(Caller::current());
         if home.contains(&group.0) {
@@ -176,21 +177,22 @@ impl Groups {
         Group(home.start + group.0 % (home.end - home.start))
     }
 
-    /// Returns a group of the caller's own, the next one each time.
+    /// Returns a group of the caller's home region, the next one each time.
     pub(super) fn next_at_home(&self, caller: Option<Caller>) -> Group {
         let home = self.home_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
         Group(home.start + placed % (home.end - home.start))
     }
 
-    /// Returns who is to be noted as working in `group` for `owner`. A caller that is at home there
-    /// leaves it to the others to go away.
+    /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or
+    /// the policy does not place callers apart.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
         let caller = caller.filter(|_| self.placement == Placement::Lanes)?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
-    /// Returns the group to which the owner moves, if its caller met others.
+    /// Returns the group of the caller's home region to which the owner moves, if the caller met
+    /// others.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
         let home = self.home_of(Some(by.caller));
         if !by.met.get() || home.contains(&by.group) && home.len() == 1 {
@@ -235,12 +237,13 @@ impl Groups {
         self.free_blocks.add(-i64::from(len));
     }
 
-    /// Apply: frees blocks. They can be claimed again once the transaction is durable, or at once
-    /// if they were allocated in it. The caller revokes the copies that the log may hold of them.
+    /// Apply: frees blocks. The blocks can be claimed again once the transaction is durable, or at
+    /// once if the same transaction allocated them. The caller revokes the copies of the blocks
+    /// that the log may contain.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system:
-    /// the image maps blocks that it must not. The remaining blocks have been freed.
+    /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system,
+    /// which an inode must not map. The remaining blocks have been freed.
     ///
     /// # Panics
     /// If [`Bitmaps::load`] was not called before.
@@ -285,8 +288,8 @@ impl Groups {
         result
     }
 
-    /// Apply: if this block, allocated in `tid`, is also freed in it, it can be claimed only once
-    /// `tid` is durable, as if it were older.
+    /// Apply: if this block, which was allocated in `tid`, is freed in `tid` too, it can be claimed
+    /// again only once `tid` is durable, as if it had been allocated earlier.
     pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
         for (group, range) in self.shared.parts(block, 1) {
             self.shared.state(group).forget_birth(tid, range);
@@ -330,8 +333,8 @@ impl Groups {
         self.pending.sum().max(0) as u64
     }
 
-    /// Returns whether some of the blocks hold the file system's own metadata, where no file may
-    /// be.
+    /// Returns whether some of the blocks hold the file system's own metadata, which no file may
+    /// map.
     pub(crate) fn is_metadata(&self, start: Block, len: u64) -> bool {
         self.shared.format.system.first_in(start, len).is_some()
     }

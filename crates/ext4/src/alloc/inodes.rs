@@ -19,17 +19,17 @@ use lanefs_ondisk::{FileType, Group, Ino};
 pub(crate) struct Parent<'a> {
     pub ino: Ino,
     pub place: &'a WorkPlace,
-    /// Number of its directories.
+    /// Number of its subdirectories.
     pub directories: u32,
-    /// Whether its directories are the tops of trees that have nothing to do with each other: the
-    /// root, and directories with the flag `T` of chattr(1).
+    /// Whether its subdirectories are the tops of unrelated trees: true for the root, and for
+    /// directories with the flag `T` of chattr(1).
     pub is_top: bool,
 }
 
 impl Groups {
     /// Claims an inode number: for a file in the group where its directory places files; for a
-    /// directory near its parent, in the next group each time. Callers that meet in a group or in
-    /// the parent get groups of their own regions. Sleeps.
+    /// directory near its parent, in the next group each time. If several callers work in the group
+    /// or in the parent at the same time, each gets a group of its own region. Sleeps.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
@@ -140,7 +140,7 @@ impl Groups {
     }
 }
 
-/// What a group must have in addition to a free inode.
+/// The room that a group must have in addition to a free inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Any,

@@ -25,7 +25,7 @@ pub(crate) struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Creates the bitmaps, none in memory; at most `bytes` are to be kept there.
+    /// Creates the set of bitmaps, with none in memory; at most `bytes` are to be kept there.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
@@ -147,7 +147,7 @@ impl Bitmaps {
         self.shared.space.lose(lost);
     }
 
-    /// Committer: `tid` is durable, and the blocks freed in it are released.
+    /// Committer: notes that `tid` is durable and the blocks freed in it are released.
     pub(crate) fn committed(&self, tid: Tid) {
         self.residents.committed(&self.shared, tid);
     }

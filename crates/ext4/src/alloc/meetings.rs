@@ -15,13 +15,14 @@ const MANY: u32 = if cfg!(shuttle) { 1 } else { 8 };
 pub(crate) struct Meetings {
     /// The last owner, and the last caller plus one.
     last: AtomicU64,
-    /// A bit for each caller that was here.
+    /// A bit for each caller that worked in this place.
     seen: AtomicU64,
     returns: AtomicU32,
 }
 
 impl Meetings {
-    /// Notes that `caller` works here for `owner`. Returns whether callers meet here.
+    /// Notes that `caller` works in this place for `owner`. Returns whether several callers work
+    /// here at the same time.
     pub(crate) fn note(&self, caller: Caller, owner: Ino) -> bool {
         let new = u64::from(owner.0) << 32 | u64::from(caller.index() + 1);
         let last = self.last.load(Ordering::Relaxed);
@@ -43,12 +44,12 @@ impl Meetings {
         returns >= MANY
     }
 
-    /// Returns whether callers meet here.
+    /// Returns whether several callers work here at the same time.
     pub(crate) fn are_many(&self) -> bool {
         self.returns.load(Ordering::Relaxed) >= MANY
     }
 
-    /// Starts again, because one of the callers leaves.
+    /// Forgets the callers seen so far, because one of them leaves.
     pub(crate) fn forget(&self) {
         self.returns.store(0, Ordering::Relaxed);
     }

@@ -6,18 +6,18 @@
 //! | `group` | one group's state behind its guard: allocated, taken and newly allocated bits |
 //! | `read` | reads and checks the bitmaps' blocks |
 //! | `summary` | hints about the groups, which a chooser reads without their locks |
-//! | `caller`, `meetings` | for whom a thread works, and whether callers meet in one place |
+//! | `caller`, `meetings` | the caller of an operation, and whether several work in one place |
 //! | `region` | each caller's home region, and the groups of new directories |
 //! | `tally` | counts the work of searches |
-//! | `work_place` | where new things of an inode are placed |
+//! | `work_place` | where new files of a directory and first blocks of a file are placed |
 //! | `presence` | whether a group has its bitmaps in memory, and which operations need them there |
 //! | `shared` | the states and hints of all groups, which claims keep alive |
 //! | `resident` | which groups have their bitmaps in memory, and their eviction |
 //! | `stripe` | the stripe that large runs are aligned to |
 //! | `load` | reads the bitmaps of groups |
 //! | `choose` | the order in which groups are tried, without I/O |
-//! | `visit` | a group that is tried |
-//! | `policy`, `older` | the choices for which older kernels had another way; those ways |
+//! | `visit` | the attempt of a search in one group |
+//! | `policy`, `older` | the decisions that older kernels make in another way, and the older ways |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
 //! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |

@@ -25,8 +25,8 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
         groups.next_with_inodes(from)
     }
 
-    /// Returns the group to try if the goal of the large file `ino` has no room; else the next one
-    /// is tried.
+    /// Returns the group to try if the goal of the large file `ino` has no room; `None` for the
+    /// next group.
     fn stream_goal(&self, _ino: Ino) -> Option<u32> {
         None
     }

@@ -19,8 +19,8 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Reads the block bitmap of `group` and checks that all metadata is marked as in use, that of
-    /// other groups too.
+    /// Reads the block bitmap of `group` and checks that all metadata in the group is marked as in
+    /// use, including metadata of other groups.
     pub(crate) fn read_blocks(
         &self,
         read: &dyn BlockReader,
@@ -65,8 +65,8 @@ impl Format {
             let bytes = read.read_block(desc.inode_bitmap)?;
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?;
             // The allocation of an inode initialises the inode table up to that inode. If an inode
-            // in the unused part were in use, that could take more blocks than a transaction can
-            // have.
+            // in the unused part were in use, the initialisation could take more blocks than a
+            // transaction can have.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

@@ -4,10 +4,10 @@ use super::caller::Caller;
 use lanefs_lanes::MAX_LANES;
 use std::ops::Range;
 
-/// Returns the groups in which `caller` places what it cannot place near other things without
-/// meeting other callers. Regions of different callers overlap only if there are fewer groups than
-/// callers. Lanes are numbered from 0 on, so the first ones get regions far apart: at halves,
-/// quarters, eighths.
+/// Returns the home region of `caller`: the groups in which it places inodes and blocks when other
+/// callers work near the usual place. Regions of different callers overlap only if there are fewer
+/// groups than callers. Lanes are numbered from 0 on, so the first lanes get regions far apart: at
+/// halves, quarters, eighths.
 pub(crate) fn home(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();
@@ -20,8 +20,8 @@ pub(crate) fn home(caller: Caller, groups: u32) -> Range<u32> {
     start..end.max(start + 1)
 }
 
-/// Returns the group for a new directory at the top of a tree, if there are `before` such
-/// directories already. The group is far from the groups of the others. It is in the middle of a
+/// Returns the group for a new directory at the top of a tree; `before` such directories exist
+/// already. The group is far from the groups of the existing directories. It is in the middle of a
 /// caller's region, because that caller uses the start of the region first.
 pub(crate) fn top(before: u32, groups: u32) -> u32 {
     let fraction = u64::from(before.reverse_bits());
@@ -29,9 +29,9 @@ pub(crate) fn top(before: u32, groups: u32) -> u32 {
     (((fraction * u64::from(groups)) >> 32) as u32 + middle) % groups
 }
 
-/// Returns the group for a new directory whose parent lies in `parent` and has `before`
-/// directories: the groups after the parent's in turn, so that siblings lie near each other and
-/// in different groups.
+/// Returns the group for a new directory whose parent is in group `parent` and has `before`
+/// subdirectories already. Takes the groups after `parent` one after another, so that siblings are
+/// near each other and in different groups.
 pub(crate) fn below(parent: u32, before: u32, groups: u32) -> u32 {
     ((u64::from(parent) + 1 + u64::from(before)) % u64::from(groups)) as u32
 }

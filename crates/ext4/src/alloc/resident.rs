@@ -1,12 +1,13 @@
 //! Decides which groups keep their bitmaps in memory.
 //!
-//! Bitmaps are read when a group is first needed. Over the cap, each read evicts the bitmaps of
-//! some other groups; a commit makes more of them clean, and continues the eviction.
+//! Bitmaps are read when a group is first needed. If the bitmaps in memory exceed the cap, each
+//! read evicts the bitmaps of some other groups; a commit makes more bitmaps clean, and continues
+//! the eviction.
 //!
-//! *What stays.* A group keeps its bitmaps while it is held, while a transaction waits for its
-//! image or has not made it durable, and while a block or an inode of it is claimed or freed and
-//! not durable: a bit of `taken` must not be lost. A group that was used since the last pass gets a
-//! second chance.
+//! *Groups that stay.* A group keeps its bitmaps while it is held, while a transaction waits for
+//! the group's image or has not made that image durable, and while a block or an inode of the group
+//! is claimed, or is freed and not durably free: a bit of `taken` must not be lost. A group that
+//! was used since the last pass gets a second chance.
 //!
 //! *Locking*: tries the group's guard, and takes no lock that the committer holds. The number of
 //! the last durable transaction shows whether a captured image can be read back already.
@@ -41,8 +42,8 @@ struct Counts {
 }
 
 impl Residents {
-    /// Creates the set for `groups` groups, none in memory; `bytes` is the cap, and a group takes
-    /// `each`.
+    /// Creates the set for `groups` groups, none in memory; `bytes` is the cap, and the bitmaps of
+    /// one group take `each` bytes.
     pub(super) fn new(groups: u32, bytes: u64, each: u64) -> Residents {
         let most = usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX).max(FEWEST);
         let counts = Counts { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };
@@ -85,7 +86,7 @@ impl Residents {
         }
     }
 
-    /// Committer: `tid` is durable, and the blocks freed in it are released.
+    /// Committer: notes that `tid` is durable and the blocks freed in it are released.
     pub(super) fn committed(&self, shared: &Shared, tid: Tid) {
         self.durable.fetch_max(tid.0, Ordering::Relaxed);
         self.evict(shared, 2 * self.count());

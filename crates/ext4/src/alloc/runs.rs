@@ -12,8 +12,8 @@ pub(crate) enum Found {
     Longest { start: u32, len: u32 },
 }
 
-/// Finds the first run of `want` clear bits that starts at `from` or later; else the first one in
-/// the bitmap; else the longest run.
+/// Finds the first run of `want` clear bits that starts at `from` or later; else the first such run
+/// in the bitmap; else the longest run.
 pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     let mut longest = Found::Longest { start: 0, len: 0 };
     for part in [from..bitmap.bits(), 0..from] {
@@ -63,7 +63,7 @@ impl Rows {
     }
 }
 
-/// Like [`find`], for a run of `want` bits that starts at a row; `None` if there is none.
+/// Like [`find`], for a run of `want` bits that starts at a row; `None` if there is no such run.
 pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) -> Option<u32> {
     for part in [from..bitmap.bits(), 0..from] {
         let begins = bitmap.clear_runs(part.start..bitmap.bits());

@@ -1,14 +1,14 @@
 //! Counts how many blocks may still be claimed.
 //!
-//! A claim draws its blocks from here before it searches, so that a search that starts can succeed,
-//! and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in advance. Near
-//! the limit the stashes are empty, and the numbers are exact.
+//! A claim draws its blocks from this count before it searches, so that a search that starts can
+//! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
+//! advance. Near the limit the stashes are empty, and the numbers are exact.
 //!
 //! # No refusal while there is room
 //!
 //! A claim may draw more blocks than it uses: the search returns one run. So a claim that can draw
 //! no blocks is refused only after it has waited to be [`Alone`]: earlier claims have finished, new
-//! ones wait, and unused blocks have been returned. Only then the count is exact.
+//! claims wait, and unused blocks have been returned. Only then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
@@ -36,7 +36,7 @@ pub(crate) struct Space {
     /// Signalled when a claim finishes; waits with `pool`.
     ended: Condvar,
     /// Set while stashes must not be filled: see [`Pool::is_short`]. Written under the pool's lock
-    /// and read under a stash's: a stash that was emptied after it was set stays empty.
+    /// and read under a stash's lock: a stash that was emptied after the flag was set stays empty.
     short: AtomicBool,
     reserved: u64,
 }
@@ -51,12 +51,13 @@ struct Stash {
 #[derive(Debug)]
 struct Pool {
     open: u64,
-    /// For [`Privilege::Root`]; at most `reserved`, filled first.
+    /// Blocks for [`Privilege::Root`] only, at most `reserved`. The reserve is filled before
+    /// `open`.
     reserve: u64,
     /// The number of blocks that were lost after they had been drawn. It is subtracted from later
     /// returns.
     owed: u64,
-    /// A claim runs alone, or waits until it does.
+    /// Set while a claim runs alone, or waits until no other claim is under way.
     alone: bool,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Drawn<'s> {
     used: u32,
 }
 
-/// While it lives, the only claims under way are those of its owner.
+/// While this guard lives, the only claims under way are those of its owner.
 #[derive(Debug)]
 pub(crate) struct Alone<'s> {
     space: &'s Space,
@@ -100,8 +101,9 @@ impl Space {
         }
     }
 
-    /// Draws blocks for a claim; `None` if there are none, or if other claims under way have drawn
-    /// them all. Waits for a claim that runs alone, unless it is the caller's.
+    /// Draws blocks for a claim; `None` if no blocks are left, or if other claims under way have
+    /// drawn them all. Waits for a claim that runs alone, unless `alone` shows that it is the
+    /// caller's own.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -166,7 +168,7 @@ impl Space {
     /// the number of blocks that were drawn by a claim that is finished.
     fn fill(&self, lane: Lane, blocks: u64, ended: u64) {
         let mut stash = self.stashes.of(lane).lock();
-        // Both change under one lock, so that `collect` sees the blocks as drawn or as open.
+        // Both counts change under one lock, so that `collect` sees the blocks as drawn or as open.
         stash.open += blocks;
         stash.drawn -= ended;
         let short = self.short.load(Ordering::Relaxed);
@@ -249,7 +251,7 @@ impl Pool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }
 
-    /// Takes `want` blocks, or as many as there are.
+    /// Takes `want` blocks, or all blocks if there are fewer.
     fn take(&mut self, want: u64, privilege: Privilege) -> u64 {
         let open = want.min(self.open);
         self.open -= open;
@@ -263,7 +265,7 @@ impl Pool {
 }
 
 impl Drawn<'_> {
-    /// Number of blocks.
+    /// Returns the number of drawn blocks.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }

@@ -2,9 +2,10 @@
 
 use lanefs_ondisk::superblock::Superblock;
 
-/// Returns the blocks of the stripe: those of `option` if set, else of the superblock's stripe
-/// width, else of its stride, like the kernel's ext4; else those of a whole row of the underlying
-/// device, given in bytes. A stripe longer than a group is ignored. 0 if there is none.
+/// Returns the length of the stripe in blocks: `option` if set, else the superblock's stripe width,
+/// else the superblock's stride, like the kernel's ext4; else the length of a whole row of the
+/// underlying device, given in bytes. A stripe longer than a group is ignored. 0 if there is no
+/// stripe.
 pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
     let geometry = superblock.geometry();
     let row = row_bytes / geometry.block_size().bytes() as u64;

@@ -14,7 +14,7 @@ const ORDERS: usize = 20;
 /// neighbouring groups share the line for reading only.
 #[derive(Debug, Default)]
 struct Summary {
-    /// Whether it has blocks that are not taken.
+    /// Whether the group has blocks that are not taken.
     has_blocks: AtomicBool,
     has_inodes: AtomicBool,
     /// The order of the longest run plus one, or a larger value; 0 if the group has no run.
@@ -44,7 +44,7 @@ pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }
 
-/// Stores `new`; returns whether it differs. Not written otherwise.
+/// Stores `new` unless the flag has this value already; returns whether the flag changed.
 fn changes(flag: &AtomicBool, new: bool) -> bool {
     let differs = flag.load(Ordering::Relaxed) != new;
     if differs {

@@ -2,7 +2,7 @@
 
 use lanefs_lanes::LaneCounters;
 
-/// What is counted.
+/// The events that are counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Count {
     /// Searches for blocks and for inodes.
@@ -14,7 +14,7 @@ pub(crate) enum Count {
     GroupsBusy,
     /// Free inodes that another thread took between search and claim.
     BitsLost,
-    /// Files and directories that moved to a group of their caller's own.
+    /// Files and directories whose new blocks and inodes moved to a group of their caller's region.
     Moves,
     /// Preallocation windows, their blocks, and claims that a window served.
     Windows,
@@ -31,19 +31,19 @@ pub(crate) struct Tally(LaneCounters<COUNTS>);
 /// The work of the allocators since the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AllocStatistics {
-    /// Searches for blocks. Blocks from a window need none.
+    /// Searches for blocks. Blocks from a window need no search.
     pub block_searches: u64,
     /// Searches for inode numbers.
     pub inode_searches: u64,
     /// Groups that these searches looked at.
     pub groups_tried: u64,
-    /// Groups that they skipped because another thread was using them.
+    /// Groups that these searches skipped because another thread was using them.
     pub groups_busy: u64,
     /// Free inodes that another thread took between the search and the claim; only with the policy
     /// `inode_claim=two-step`.
     pub bits_lost: u64,
     /// Directories and files whose new inodes and blocks were moved to a group of their caller's
-    /// own, because callers met.
+    /// own region, because several callers worked in the same group.
     pub moves: u64,
     /// Preallocation windows.
     pub windows: u64,

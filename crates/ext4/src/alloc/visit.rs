@@ -16,7 +16,7 @@ pub(super) struct Visit<'a> {
     pub read: &'a dyn BlockReader,
     pub group: u32,
     pub wait: Wait,
-    /// Who claims; `None` for a claim that is not noted.
+    /// The worker that claims; `None` for a claim that is not noted.
     pub by: Option<&'a Worker>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.
     pub owner: Ino,
-    /// The group in which the caller hopes to be alone: the goal.
+    /// The goal's group, the only one in which the caller is noted.
     pub group: u32,
     pub met: Cell<bool>,
 }
@@ -63,7 +63,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Notes who works in the group.
+    /// Notes the worker in the group, if the group is its goal.
     fn note(&self, ready: &Ready) {
         if let Some(by) = self.by.filter(|by| by.group == self.group)
             && ready.meetings.note(by.caller, by.owner)

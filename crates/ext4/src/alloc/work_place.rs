@@ -1,16 +1,16 @@
-//! Where new things of an inode are placed: the new inodes of a directory, the first blocks of a
-//! file.
+//! The place of new inodes of a directory, and of the first blocks of a file.
 
 use super::caller::Caller;
 use super::meetings::Meetings;
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use lanefs_ondisk::{Group, Ino};
 
-/// The group in which new things of an inode are placed: the inode's own group, until its caller
-/// meets others there. In memory only: an inode that is loaded again starts with its own group.
+/// The group for new inodes of a directory or the first blocks of a file: the inode's own group,
+/// until its caller meets other callers there. In memory only: an inode that is loaded again starts
+/// with its own group.
 #[derive(Debug, Default)]
 pub(crate) struct WorkPlace {
-    /// The number of the group plus one; 0 for the inode's own.
+    /// The number of the group plus one; 0 for the inode's own group.
     moved: AtomicU32,
     /// The callers that create files in this directory.
     callers: Meetings,
@@ -27,13 +27,14 @@ impl WorkPlace {
         self.moved.store(group.0 + 1, Ordering::Relaxed);
     }
 
-    /// Notes that `caller` creates a file in this directory. Returns whether several callers do, so
-    /// that each needs a group of its own.
+    /// Notes that `caller` creates a file in this directory. Returns whether several callers create
+    /// files in it, so that each needs a group of its own.
     pub(super) fn is_shared(&self, caller: Option<Caller>) -> bool {
-        // Once it is shared, nothing is written any more.
+        // Once the directory is shared, nothing is written any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
-                // Each caller is an owner of its own, since they all work in this directory.
+                // Each caller counts as an owner of its own, since all callers work in this
+                // directory.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

@@ -62,7 +62,8 @@ impl Used {
     /// Marks the object as used.
     #[inline]
     pub(crate) fn note(&self) {
-        // Read first: threads that look up one object must not write its line each time.
+        // The mark is read first: threads that look up one object must not write its line each
+        // time.
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -132,8 +133,8 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Maps its number to `object` from now on; runs `look` on the object that the number referred
-    /// to before.
+    /// Maps the number of `object` to it from now on; runs `look` on the object that the number
+    /// referred to before.
     pub(crate) fn insert(&self, object: Arc<T>, look: impl FnOnce(&T)) {
         self.objects.replace(object.number(), object, |before| look(before));
     }

@@ -87,7 +87,7 @@ impl FileData<'_> {
             }
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             let device = extent.block.0 * block_size + (start - from);
-            // The part, extended to whole blocks.
+            // This part of the data, extended to whole blocks.
             let head = (start % block_size) as usize;
             let tail = (stop.next_multiple_of(block_size) - stop) as usize;
             if extent.state == State::Written || (head == 0 && tail == 0) {
@@ -107,8 +107,8 @@ impl FileData<'_> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();
         if let Some(tid) = pending {
-            // Until that commit the tail belongs to the longer file that a crash would restore, and
-            // the committer has yet to zero it.
+            // Until the truncation is committed, the tail belongs to the longer file that a crash
+            // would restore; the committer zeroes the tail after that.
             objects.journal.settle(tid)?;
         }
         if offset <= size {

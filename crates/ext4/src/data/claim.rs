@@ -23,8 +23,8 @@ const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
     /// Claims blocks for the holes of `range`. Returns the claims by file block, and the future
-    /// extents of the range in order. The result ends before the range does if space runs out or
-    /// the limit of one step is reached.
+    /// extents of the range in order. The result covers only the start of the range if space runs
+    /// out or the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
         let mut claims = Vec::new();
@@ -59,8 +59,8 @@ impl FileData<'_> {
         Ok((claims, extents))
     }
 
-    /// Claims blocks for file blocks from `at` on: from the inode's window if it continues there,
-    /// else from the groups, with a new window behind them if the file grows.
+    /// Claims blocks for file blocks from `at` on: from the inode's window if the window continues
+    /// at `at`, else from the groups, with a new window after the claimed blocks if the file grows.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -70,7 +70,7 @@ impl FileData<'_> {
         let growing = map.last().is_none_or(|last| last.end() <= at);
         let block_size = objects.volume.block_size() as u64;
         let ahead = match growing && inode.file_type == FileType::Regular && at > 0 {
-            // As many blocks as the file has, so that small files claim few.
+            // The window has as many blocks as the file, so that small files claim few.
             true => ((map.blocks() * block_size).min(WINDOW) / block_size) as u32,
             false => 0,
         };

@@ -34,7 +34,7 @@ pub(crate) struct MapChange<'f> {
     map: Map,
     /// Extents that the range had before and the new mappings do not have.
     released: Vec<Extent>,
-    /// The groups in which it frees blocks.
+    /// The groups in which the change frees blocks.
     holds: Vec<GroupHold<'f>>,
     /// The number of data blocks that the change maps newly; the caller allocates them in the same
     /// handle.
@@ -105,8 +105,8 @@ impl<'m> FileData<'m> {
         TreeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
-    /// Fails if the inode maps blocks in another way than by extents: it must not be deleted,
-    /// because its blocks would leak.
+    /// Fails if the inode maps blocks in another way than by extents: such an inode must not be
+    /// deleted, because its blocks would leak.
     pub(crate) fn check_mapped_by_extents(&self) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
@@ -129,8 +129,8 @@ impl<'m> FileData<'m> {
         Ok(state.disk.block)
     }
 
-    /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that this
-    /// needs. The caller holds the operation lock exclusively. Sleeps.
+    /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
+    /// change needs. The caller holds the operation lock exclusively. Sleeps.
     pub(crate) fn plan_mapping(
         &self,
         range: Range<u32>,
@@ -151,8 +151,8 @@ impl<'m> FileData<'m> {
         let mut node_claims = Vec::new();
         let goal = map.last().map_or(self.goal(), |e| Block(e.block.0 + u64::from(e.len)));
         for _ in 0..plan.nodes_needed() {
-            // Claimed with root's privilege: if the tree could not grow, writes into space already
-            // allocated would fail.
+            // Tree nodes are claimed with root's privilege: if the tree could not grow, writes into
+            // space already allocated would fail.
             let privilege = Privilege::Root;
             let request = Request {
                 goal,
@@ -176,7 +176,8 @@ impl<'m> FileData<'m> {
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
             + released.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
-        // A directory's blocks are revoked one by one; a revoke block holds at least this many.
+        // A directory's blocks are revoked one by one; one credit pays for at least this many
+        // revokes.
         let revokes = match inode.file_type {
             FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
@@ -243,8 +244,8 @@ impl<'m> FileData<'m> {
         inode.map.store(map, &objects.mount.totals);
     }
 
-    /// Returns the best place for a file's first block: near its inode, or where its caller meets no
-    /// others.
+    /// Returns the best place for a file's first block: near its inode, or in the group to which
+    /// its caller moved away from other callers.
     fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;

@@ -1,8 +1,8 @@
 //! Reads and changes extended attributes and access control lists as an inode stores them.
 //!
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
-//! write. Its reference count is decremented under its own guard, and the inode that brings it to
-//! zero frees the block.
+//! write. Its reference count is decremented under the block's own guard, and the inode that
+//! decrements the count to zero frees the block.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
@@ -41,7 +41,7 @@ enum BlockEdit {
     Keep,
     /// Writes new contents into a block that only this inode uses.
     Rewrite(MetaRef, Arc<[u8]>),
-    /// Allocates a new block; the old one, if there is one, loses one user.
+    /// Allocates a new block, and removes one user of the old block, if there is one.
     New {
         old: Option<MetaRef>,
         claim: Claim,
@@ -182,7 +182,7 @@ impl<'m> FileData<'m> {
         }
         match self.plan_xattr(name, kept.as_deref(), SetXattr::Any) {
             Ok(change) => Ok(Some(XattrChange { permissions, ..change })),
-            // No list is to be stored, and none was stored.
+            // There is no list to store and no stored list to remove.
             Err(Error::NoAttribute) if permissions.is_some() => {
                 let block = BlockEdit::Keep;
                 let change =
@@ -214,7 +214,7 @@ impl<'m> FileData<'m> {
 
     /// Returns whether the inode may have attributes.
     fn may_have_xattrs(&self) -> bool {
-        // The area starts with a magic number if it is in use.
+        // An attribute area that is in use starts with a magic number.
         self.with_stored_xattrs(|stored| {
             stored.block.is_some() || stored.in_inode.iter().take(4).any(|byte| *byte != 0)
         })
@@ -340,8 +340,8 @@ pub(crate) fn prepare_new_xattrs(
     Ok(Some((objects.claim_first_block(ino)?, data)))
 }
 
-/// Apply: removes one user of the block, and frees the block if that was the last. Uses at most 4
-/// credits.
+/// Apply: removes one user of the block, and frees the block if that user was the last. Uses at
+/// most 4 credits.
 pub(crate) fn release_xattr_block(objects: &Objects, handle: &mut Handle<'_>, block: MetaRef) {
     let last = block.change(handle, |data| {
         let count = refcount(data);

@@ -24,10 +24,10 @@ pub enum MkfsError {
     /// An option is out of range.
     #[error("{option} out of range")]
     Option { option: &'static str },
-    /// The files need more blocks than there are.
+    /// The files need more blocks than the file system has.
     #[error("the files do not fit into {bytes} bytes")]
     Full { bytes: u64 },
-    /// The files need more inodes than there are.
+    /// The files need more inodes than the file system has.
     #[error("{files} files need more inodes than the {inodes} of the file system")]
     TooFewInodes { files: u64, inodes: u64 },
     /// A file of the tree cannot be stored.

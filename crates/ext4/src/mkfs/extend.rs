@@ -13,10 +13,10 @@ use lanefs_ondisk::{Block, Group};
 /// A new group: its descriptor without the checksums of bitmaps, and its block bitmap.
 #[derive(Debug, Clone)]
 pub struct NewGroup {
-    /// Its number.
+    /// The number of the group.
     pub group: Group,
-    /// No inode is in use, and the table must be zeroed. Has `BLOCK_UNINIT` if the bitmap need not
-    /// be written.
+    /// The descriptor: no inode is in use, and the table must be zeroed. Has `BLOCK_UNINIT` if the
+    /// bitmap need not be written.
     pub desc: GroupDesc,
     /// The blocks of its metadata, and of other new groups' metadata that is in this group.
     pub bitmap: Bitmap,

@@ -1,9 +1,9 @@
-//! Makes a file system together with its files, without a journal of what is done: nothing counts
-//! until the superblock is written, last.
+//! Creates a file system together with its files, without a journal: the superblock is written
+//! last, and before that the device has no file system.
 //!
 //! The caller claims blocks, writes file data into them on its own, from any number of threads, and
 //! then passes the tree. All other blocks are placed at the end, in the order of the tree. So the
-//! same claims and the same tree make the same bytes.
+//! same claims and the same tree give the same bytes.
 
 use super::fitting::Fitting;
 use super::layout::Layout;
@@ -21,7 +21,7 @@ pub struct Filling<'d> {
     device: &'d dyn Device,
     options: MkfsOptions,
     plan: Plan,
-    /// Where the search for free blocks goes on.
+    /// The block at which the search for free blocks continues.
     cursor: u64,
     /// The end of all claimed blocks.
     end: u64,
@@ -38,7 +38,7 @@ impl<'d> Filling<'d> {
     /// contents of the device are lost.
     ///
     /// # Errors
-    /// As [`super::mkfs`].
+    /// The same as for [`super::mkfs`].
     pub fn begin(
         device: &'d dyn Device,
         options: &MkfsOptions,
@@ -83,7 +83,7 @@ impl<'d> Filling<'d> {
         self.device
     }
 
-    /// Claims blocks for file data: the next free ones, in as few runs as there are.
+    /// Claims the next free blocks for file data. Each run of free blocks gives one range.
     ///
     /// # Errors
     /// [`MkfsError::Full`].
@@ -110,7 +110,7 @@ impl<'d> Filling<'d> {
     }
 
     /// Gives claimed blocks back; later claims take them again. Their data stays on the device, so
-    /// blocks that nothing takes are not zeros any more.
+    /// a block that is never taken again is free but not zero.
     pub fn release(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
         for run in runs {
             self.cursor = self.cursor.min(run.start);
@@ -124,7 +124,8 @@ impl<'d> Filling<'d> {
     /// Writes the metadata of all files and of the file system.
     ///
     /// # Errors
-    /// [`MkfsError::File`] for a file that ext4 cannot store; otherwise as [`super::mkfs`].
+    /// [`MkfsError::File`] for a file that ext4 cannot store; otherwise the same as for
+    /// [`super::mkfs`].
     pub fn finish(mut self, tree: &NewTree, identity: &Identity) -> Result<Report, MkfsError> {
         self.options.uuid = Some(identity.uuid);
         self.options.hash_seed = Some(identity.hash_seed);
@@ -155,7 +156,7 @@ impl<'d> Filling<'d> {
     }
 }
 
-/// Writes everything that is not part of a file of the tree.
+/// Writes all blocks that are not part of a file of the tree.
 fn finish(
     out: &mut BlockWriter<'_>,
     options: &MkfsOptions,

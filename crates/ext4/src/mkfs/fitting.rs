@@ -13,7 +13,7 @@ use lanefs_ondisk::superblock::Superblock;
 use lanefs_ondisk::{BlockSize, Group};
 
 /// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
-/// KiB blocks) before it needs others.
+/// KiB blocks) before it needs more descriptor blocks.
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
 /// One inode for this many bytes that are to stay free.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
@@ -24,7 +24,7 @@ fn reserve(block_size: BlockSize) -> u32 {
     DESCRIPTOR_BYTES / block_size.bytes() as u32
 }
 
-/// Returns the fewest blocks of a last group.
+/// Returns the smallest number of blocks that a last group may have.
 fn least_group(block_size: BlockSize) -> u64 {
     1 + u64::from(reserve(block_size)) + MIN_LAST_GROUP
 }
@@ -35,7 +35,7 @@ const LEAST_JOURNAL: u32 = 1024;
 /// The blocks that are taken before the size is known.
 pub(super) struct Fitting {
     pub(super) used: Runs,
-    /// The numbers of the largest size.
+    /// The numbers of a file system of the largest possible size.
     numbers: Numbers,
 }
 
@@ -85,8 +85,8 @@ impl Fitting {
         &self.numbers
     }
 
-    /// Decides whether there is a journal, by the end of the data: the numbers of inodes depend on
-    /// it.
+    /// Decides from the end of the data whether there is a journal: the inode numbers of the files
+    /// depend on this decision.
     pub(super) fn choose_journal(
         &mut self,
         options: &mut MkfsOptions,
@@ -107,8 +107,8 @@ impl Fitting {
         Ok(())
     }
 
-    /// Chooses the smallest size for the blocks that are taken and `files` inodes, and places what
-    /// is missing.
+    /// Chooses the smallest size for the blocks that are taken and `files` inodes, and places the
+    /// remaining metadata.
     pub(super) fn close(
         self,
         options: &MkfsOptions,
@@ -118,14 +118,14 @@ impl Fitting {
     ) -> Result<(Numbers, Layout), MkfsError> {
         let full = || MkfsError::Full { bytes: most_bytes_fitted(options) };
         let mut blocks = data_end;
-        // Each round places everything for the size of the round before; the size only grows.
+        // Each round places all metadata for the size of the round before; the size only grows.
         for _ in 0..64 {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;
             let bits = self.block_size().bits();
             let percent = u128::from(wanted) * u128::from(spare.percent) / 100;
             let end = wanted + (spare.bytes >> bits) + percent as u64;
-            // Backups among the free blocks are not free.
+            // Blocks of backups within the free space are not free.
             let backups = self.used.used_in(wanted..end).map(|run| run.end - run.start);
             let end = self.round_up(end + backups.sum::<u64>());
             if end > self.used.end() {
@@ -141,7 +141,7 @@ impl Fitting {
         Err(full())
     }
 
-    /// Leaves no last group that would hold little more than its backups.
+    /// Rounds `end` up, so that the last group does not contain little more than its backups.
     fn round_up(&self, end: u64) -> u64 {
         let first = self.numbers.first_data_block();
         let per_group = u64::from(self.numbers.blocks_per_group);
@@ -188,7 +188,8 @@ impl Fitting {
 }
 
 impl Layout {
-    /// Places bitmaps, tables and journal after block `end`, and returns the end of all.
+    /// Places bitmaps, tables and journal after block `end`, and returns the block after the last
+    /// of them.
     fn place_behind(&mut self, numbers: &Numbers, end: u64) -> Option<u64> {
         let groups = numbers.groups as usize;
         let table = u64::from(self.geometry.itable_blocks());
@@ -234,7 +235,7 @@ impl Layout {
 }
 
 impl File {
-    /// Returns the block after the last one of the file.
+    /// Returns the block after the last block of the file.
     fn end(&self) -> u64 {
         let ends = self.extents.iter().map(|extent| extent.block.0 + u64::from(extent.len));
         ends.max().unwrap_or(0)

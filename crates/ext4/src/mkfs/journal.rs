@@ -4,8 +4,8 @@ use super::runs::Runs;
 use lanefs_ondisk::Group;
 use lanefs_ondisk::superblock::Geometry;
 
-/// Returns the journal's size in blocks for a file system of `blocks` blocks; 0 if it is too small
-/// for a journal.
+/// Returns the journal's size in blocks for a file system of `blocks` blocks; 0 if the file system
+/// is too small for a journal.
 pub(super) fn default_blocks(blocks: u64) -> u32 {
     const SIZES: [(u64, u32); 8] = [
         (2 << 10, 0),
@@ -20,9 +20,10 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
     SIZES.iter().find(|(below, _)| blocks < *below).map_or(256 << 10, |&(_, size)| size)
 }
 
-/// Returns the block from which to search for free ones: the first of a group in the middle, so
-/// that seeks to the journal are short. Chooses the group with the most room among the middle one
-/// and its neighbours; with flexible groups, among the first two of the middle one.
+/// Returns the block at which the search for free blocks starts: the first block of a group near
+/// the middle, so that seeks to the journal are short. Of the middle group and its neighbours,
+/// chooses the group with the most room; with flexible groups, chooses between the first two groups
+/// of the middle flexible group.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

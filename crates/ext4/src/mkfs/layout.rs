@@ -131,7 +131,8 @@ impl Layout {
         Some(())
     }
 
-    /// Takes the next free blocks at or after `goal`, and continues from the start at the end.
+    /// Takes the next free blocks at or after `goal`; if they do not suffice, continues at the
+    /// first free block of the file system.
     pub(super) fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
         let mut file = File::default();
         let mut goal = goal;
@@ -150,7 +151,8 @@ impl Layout {
             file.extents.push(extent);
             start += len as u32;
             goal = free.start + len;
-            // A node is allocated when the entries exceed the present room: near the file's start.
+            // A node is allocated when the entries exceed the room so far, and is placed near the
+            // file's start.
             let room = self.leaf_extents() * file.nodes.len().max(1);
             let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
             if outgrown || file.extents.len() > room {

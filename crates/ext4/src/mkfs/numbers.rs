@@ -168,7 +168,7 @@ impl Numbers {
     }
 
     /// Divides the blocks into groups and the inodes among them. Makes groups smaller if a bitmap
-    /// cannot hold the inodes of one; drops a last group that is too short.
+    /// cannot hold the inodes of one group; drops a last group that is too short.
     fn divide(&mut self, blocks: u64, inodes: u32) -> Result<(), MkfsError> {
         let bits = self.block_size.bytes() as u32 * 8;
         let bytes = blocks << self.block_size.bits();
@@ -297,7 +297,7 @@ impl Numbers {
 
     /// Returns the superblock without the fields that depend on the layout.
     pub(super) fn raw_superblock(&self, options: &MkfsOptions) -> RawSuperblock {
-        // Zeros until the file system is identified, which its geometry does not depend on.
+        // The UUID is zero until the file system is identified; the geometry does not depend on it.
         let uuid = options.uuid.unwrap_or_default();
         let time = options.time.unwrap_or_default();
         let (features, low_time, high_time) = (self.features, time as u32, (time >> 32) as u8);

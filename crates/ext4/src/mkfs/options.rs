@@ -8,13 +8,13 @@ use uuid::Uuid;
 /// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeCount {
-    /// Chosen by size: one per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per 32 KiB
-    /// from 4 TiB, per 64 KiB from 16 TiB.
+    /// Chosen by size: one inode per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per 32
+    /// KiB from 4 TiB, per 64 KiB from 16 TiB.
     #[default]
     BySize,
-    /// One per given number of bytes, from 1 KiB to 64 MiB.
+    /// One inode per given number of bytes, from 1 KiB to 64 MiB.
     PerBytes(u32),
-    /// This many, rounded up to fill the inode tables.
+    /// This number of inodes, rounded up to fill the inode tables.
     Count(u32),
 }
 
@@ -51,7 +51,7 @@ pub enum Contents {
     Zeros,
 }
 
-/// The size of a file system that is made together with its files.
+/// The size of a file system that is created together with its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// Chosen by the options before any file is known, with the layout of mke2fs.
@@ -64,13 +64,13 @@ pub enum Room {
 /// The space that stays free in a file system of fitted size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spare {
-    /// Bytes.
+    /// Number of free bytes.
     pub bytes: u64,
-    /// Hundredths of what is used.
+    /// Percentage of the used space.
     pub percent: u32,
 }
 
-/// What identifies a new file system.
+/// The values that distinguish a new file system from others with the same contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The UUID.
@@ -163,7 +163,8 @@ impl MkfsOptions {
         }
     }
 
-    /// Returns what identifies the new file system: random and present values where none are given.
+    /// Returns the identity of the new file system; values that are not given are random, or the
+    /// present time.
     pub fn identity(&self) -> Identity {
         let random = || *Uuid::new_v4().as_bytes();
         let now = || {

@@ -1,4 +1,4 @@
-//! What a new file system is like.
+//! The properties of a new file system.
 
 /// Describes the new file system.
 #[derive(Debug, Clone, PartialEq, Eq)]

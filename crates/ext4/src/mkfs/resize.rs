@@ -12,7 +12,8 @@ const DOUBLE_INDIRECT: usize = 13;
 /// The inode's number.
 pub(super) const INO: Ino = Ino::RESIZE;
 
-/// Returns its blocks with their places; the block of pointers at `pointers` comes first.
+/// Returns the blocks of the inode with their places; the block of pointers at `pointers` comes
+/// first.
 pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> {
     let block_size = geometry.block_size().bytes();
     let slots = block_size / 4;
@@ -21,7 +22,7 @@ pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> 
     let backups: Vec<u64> = backups(geometry).collect();
     let first = geometry.desc_blocks();
     for index in first..first + geometry.reserved_gdt_blocks() {
-        // After the superblock of each group that has one, at the same distance.
+        // In each group that has a superblock, the block is at the same distance after it.
         let behind = |start: u64| start + 1 + u64::from(index);
         let place = behind(geometry.super_block().0);
         top[index as usize % slots] = place as u32;

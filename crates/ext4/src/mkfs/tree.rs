@@ -1,4 +1,4 @@
-//! The files of a file system that is made together with them.
+//! The files of a file system that is created together with its files.
 
 use super::{FileFault, MkfsError, MkfsOptions};
 use lanefs_ondisk::extent::Extent;
@@ -41,16 +41,16 @@ pub struct NewFile {
 pub enum NewContent {
     /// A directory: the index of its parent in the tree, and its names with indices.
     Directory {
-        /// The parent; the root is its own.
+        /// The parent; the root is its own parent.
         parent: usize,
         /// Each name once, without "." and "..".
         entries: Vec<(Box<[u8]>, usize)>,
     },
     /// A regular file whose data is written already, in blocks from [`super::Filling::claim`].
     Regular {
-        /// Bytes.
+        /// The size in bytes.
         size: u64,
-        /// The blocks of its data, in order; the rest are holes.
+        /// The blocks of its data, in order; all other blocks of the file are holes.
         extents: Vec<Extent>,
     },
     /// A symbolic link with its target.

@@ -39,7 +39,7 @@ impl Nodes for BareNodes<'_> {
 }
 
 /// Returns the positions of the journal inode's blocks. Uses only the inode itself and the place of
-/// its table, since everything else may be newer in the log.
+/// its table, since the log may contain newer versions of all other metadata.
 ///
 /// # Errors
 /// [`Error::Corruption`], [`Error::Unsupported`] for a journal mapped by indirect blocks,
@@ -51,7 +51,7 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let block = geometry.desc_block(index).ok_or(Error::Stale)?;
     let bytes = read_block(device, &geometry, block)?;
     let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // Torn by a crash, its checksum may be wrong; the place of the table never changes.
+    // If a crash tore the descriptor, its checksum may be wrong; the table's place never changes.
     let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
     let table = Block(desc.inode_table.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;

@@ -16,7 +16,7 @@ use lanefs_ondisk::superblock::{JournalPlace, Superblock};
 /// The limit of the memory for a replay by a read-only mount. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
-/// A file system in the state that its log leaves.
+/// A file system in the state after the replay of its log.
 pub(super) struct Opened {
     /// The device, or an overlay of it with the blocks of the log.
     pub(super) device: Arc<dyn Device>,
@@ -28,8 +28,8 @@ pub(super) struct Opened {
 
 /// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.
 ///
-/// The superblock that the log leaves decides whether and how the file system can be mounted,
-/// before anything is written.
+/// The superblock after the replay decides whether and how the file system can be mounted, before
+/// anything is written.
 pub(super) fn open(
     device: Arc<dyn Device>,
     primary: Primary,
@@ -61,8 +61,9 @@ pub(super) fn open(
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
-    // A file system is made smaller by the write of its superblock, in one sector with the flag
-    // that asks for the replay. The older half of a torn one has neither.
+    // A file system becomes smaller when its superblock is written: the new size and the flag that
+    // requests the replay are in the same sector. A torn superblock with the older version of this
+    // sector has neither.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;
@@ -90,21 +91,21 @@ pub(super) fn open(
     Ok(Opened { device: target, log: Some(log), superblock, access })
 }
 
-/// Whether the log contains the superblock of a smaller file system.
+/// Returns whether the log contains the superblock of a smaller file system.
 fn shrinks(replay: &Replay<'_>, superblock: &Superblock) -> bool {
     let next = find_log::superblock_in(replay, superblock).ok().flatten();
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
 
-/// Empties a log whose superblock does not ask for a replay, as the kernel does: its transaction
-/// was prepared and never counted.
+/// Empties a log for which the superblock does not request a replay, as the kernel does: the
+/// transaction in the log was prepared and never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
     if log.superblock.start().is_none() || device.is_read_only() {
         return Ok(());
     }
     let end = match find_log::plan(device, superblock, log) {
         Ok(replay) => replay.end(),
-        // Its contents do not count.
+        // A damaged log is emptied too, since its contents have no effect.
         Err(_) => log.superblock.sequence(),
     };
     let size = superblock.geometry().block_size();

@@ -41,8 +41,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// Whether the file system was clean when it was mounted, and whether it had errors: a mount
-    /// never leaves it in a better state than that.
+    /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
+    /// the file system in a better state.
     found: State,
 }
 

@@ -30,7 +30,7 @@ pub struct MountOptions {
     pub policies: Policies,
     /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
-    /// Notified when names are added and removed; the name cache of the upper layer.
+    /// The name cache of the upper layer, notified when names are added and removed.
     pub names: Arc<dyn Names>,
 }
 

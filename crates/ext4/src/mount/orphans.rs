@@ -33,7 +33,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // Held from here on: if it were evicted and loaded again, it would seem to be deleted.
+    // The inodes are held from here on: an inode that is evicted and loaded again would seem
+    // deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();
@@ -49,7 +50,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // All are marked before the first is deleted: each deletion rewrites the chain.
+    // All inodes are marked before the first is deleted: each deletion rewrites the chain.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);

@@ -4,10 +4,10 @@
 //! place. A crash during that write leaves one sector old and the other new, and the checksum
 //! wrong. Such a superblock is accepted as it is if it passes every other check and agrees, in all
 //! fields that a mount does not change, with a copy whose checksum is right: a backup in another
-//! group, or one in the log. Each field that a mount changes has its old or its new value, and both
-//! are valid: the counts are taken from the descriptors, and the log is replayed whether or not the
-//! field for that is set. Of a copy in the log only the fields must agree by which the log was
-//! found: the replay writes the copy in place.
+//! group, or a copy in the log. Each field that a mount changes has its old or its new value, and
+//! both are valid: the counts are taken from the descriptors, and the log is replayed whether or
+//! not the superblock requests the replay. A copy in the log must agree only in the fields by which
+//! the log was found, since the replay writes this copy in place.
 
 use super::find_log;
 use crate::error::Error;
@@ -31,9 +31,9 @@ pub struct Primary {
 /// Whether a crash tore the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wholeness {
-    /// Its checksum is right, or it has none.
+    /// Its checksum is right, or the file system has no checksums.
     Whole,
-    /// Its checksum is wrong, and another copy vouches for it.
+    /// Its checksum is wrong, and it agrees with another copy.
     Torn(Witness),
 }
 

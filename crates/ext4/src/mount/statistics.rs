@@ -7,7 +7,7 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// Waits for locks by rank, of the whole process; a wait is counted if the lock was not free.
+    /// Waits for locks of the whole process, by rank; a wait is counted if the lock was not free.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
@@ -74,7 +74,7 @@ impl Statistics {
 
 impl Fs {
     /// Returns the statistics of this mount, and the waits for locks of the process. Scans all
-    /// caches to count their entries: not for each operation.
+    /// caches to count their entries, so it is too slow to be called for each operation.
     pub fn statistics(&self) -> Statistics {
         let (inodes, metadata, tables) = self.cached();
         let space = self.stat_fs();

@@ -99,10 +99,10 @@ impl<'d> Directory<'d> {
         dir::find(&self.context, self, name)
     }
 
-    /// Returns the one block that contains `name`, or would. The result stays valid while other
-    /// threads change other names, as long as the directory's shape does not change. `None` if
-    /// there may be several blocks: a linear directory of several blocks, or leaves that share the
-    /// name's hash. Also `None` for "." and "..".
+    /// Returns the only block that contains `name`, or that would contain it. The result stays
+    /// valid while other threads change other names, as long as the directory's shape does not
+    /// change. `None` if several blocks are possible: a linear directory of several blocks, or
+    /// leaves that share the name's hash. Also `None` for "." and "..".
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
         if matches!(name.bytes(), b"." | b"..") {
             return Ok(None);
@@ -137,8 +137,8 @@ impl<'d> Directory<'d> {
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }
 
-    /// Makes room for `name`, which is not in the directory, in a block of it. Uses a handle of its
-    /// own.
+    /// Makes room for `name`, which is not in the directory, in one of the directory's blocks. Uses
+    /// a handle of its own.
     ///
     /// # Locking
     /// The operation lock is held exclusively.

@@ -2,8 +2,8 @@
 //!
 //! The directory's operation lock is held shared, so that other threads can change other names
 //! concurrently. The directory's shape does not change meanwhile, so the block that contains a
-//! name, or would, is known before a handle is joined. Under the handle the names of that block are
-//! locked, and its contents are checked again.
+//! name, or would contain it, is known before a handle is joined. Under the handle the names of
+//! that block are locked, and its contents are checked again.
 //!
 //! If the block is ambiguous or has no room, nothing was changed yet, and the operation starts
 //! again with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a
@@ -32,7 +32,7 @@ use lanefs_ondisk::inode::InodeFlags;
 /// The number of credits for the block and the inode of a directory in which one name changes.
 pub(crate) const ENTRY_CREDITS: u32 = 3;
 
-/// A name with the one block that contains it or would.
+/// A name with the only block that contains it or would contain it.
 pub(crate) struct EntrySlot<'f> {
     objects: &'f Objects,
     dir: &'f Arc<Inode>,
@@ -102,7 +102,8 @@ impl<'f> EntrySlot<'f> {
 }
 
 impl EntrySlot<'_> {
-    /// Returns the entry or the room found by the last look before the lock.
+    /// Returns the entry or the room that was found by the last look-up before the names were
+    /// locked.
     pub(crate) fn seen(&self) -> Look {
         self.seen
     }
@@ -112,7 +113,7 @@ impl EntrySlot<'_> {
         self.block.lock_names()
     }
 
-    /// Returns the entry or room as it is now. It cannot change: the block's names are locked.
+    /// Returns the entry or room at present. It cannot change, since the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);

@@ -55,15 +55,15 @@ impl NameChange {
     }
 }
 
-/// Returns whether the link count is so far from its limit that all concurrent changes together,
-/// none of which sees the others, stay below it. Always true with [`DirLocking::Exclusive`].
+/// Returns whether the link count is so far from its limit that it stays below the limit after all
+/// concurrent changes, none of which sees the others. Always true with [`DirLocking::Exclusive`].
 pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
 }
 
-/// Fails if no name, or none of this kind, may be added to `dir`. The caller holds its operation
-/// lock.
+/// Fails if `dir` cannot get another name, or not another name of this kind. The caller holds the
+/// operation lock of `dir`.
 pub(crate) fn check_addable(
     volume: &Volume,
     dir: &InodeRef,
@@ -101,9 +101,9 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
     dir.deltas.meet(&dir.mount.totals);
 }
 
-/// Fails if `victim` cannot lose the name, because it is a directory that is not empty, or its
-/// blocks cannot be freed. Returns the change of the parent's link count. The caller holds the
-/// operation lock exclusively.
+/// Fails if the name of `victim` cannot be removed, because `victim` is a directory that is not
+/// empty, or its blocks cannot be freed. Returns the change of the parent's link count. The caller
+/// holds the operation lock exclusively.
 pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameChange, Error> {
     let is_directory = victim.file_type == FileType::Directory;
     if is_directory && !Directory::of(objects, victim)?.is_empty()? {
@@ -141,8 +141,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     if left > 0 {
         return;
     }
-    // Only after its link count is visibly zero: a thread that finds the inode dead must know that
-    // it is deleted, and must not load it again.
+    // The inode becomes dead only after its link count is visibly zero: a thread that finds the
+    // inode dead must know that it is deleted, and must not load it again.
     if ends && end_as_only_holder(victim) {
         end_inode(objects, handle, victim);
         return;

@@ -184,7 +184,8 @@ impl Objects {
             captured.image(block, bytes.clone());
             if let Some(table) = pinned.get(&block) {
                 table.set_base(bytes);
-                // From here on its image is in the store, so later reads do not go to the device.
+                // From here on the block's image is in the store, so later reads do not go to the
+                // device.
                 self.tables.set_initialised(table.group, table.index + 1);
             }
         }

@@ -6,9 +6,9 @@
 //! inode, before its attributes are read and before its capture.
 //!
 //! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
-//! its delta only after the inode was listed in the lane's transaction, and listing it folds the
-//! deltas of the previous transaction into the image of that one. So a delta needs no transaction
-//! number, and the image of one transaction contains no change of the next.
+//! its delta only after the inode was listed in the lane's transaction, and listing the inode folds
+//! the deltas of the previous transaction into that transaction's image. So a delta needs no
+//! transaction number, and the image of one transaction contains no change of the next.
 //!
 //! *Locking*: a lane's delta has [`Rank::LaneList`]; folding takes its lock under the inode's
 //! guard.
@@ -45,8 +45,8 @@ struct Deltas {
 }
 
 struct Slot {
-    /// Is set if `delta` holds a change. Threads that are ordered after the changes they must see
-    /// may read it without the lock.
+    /// Is set if `delta` holds a change. A thread that is ordered after the changes that it must
+    /// see may read the flag without the lock.
     any: AtomicBool,
     delta: Mutex<Delta>,
 }

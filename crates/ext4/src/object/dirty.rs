@@ -81,7 +81,7 @@ impl<'c> Captured<'c> {
     pub(crate) fn record(&mut self, ino: Ino, new: CapturedRecord) {
         let record = &new.record;
         // An inode number that was freed and claimed again in one transaction has two objects. The
-        // record of the live one is kept. If both are freed, the later one is kept, because
+        // record of the live object is kept. If both are freed, the later record is kept, because
         // generations must not go back.
         let stale = |other: &Record| record.freed && (!other.freed || other.is_after(record));
         if !self.records.get(&ino).is_some_and(|other| stale(&other.record)) {

@@ -58,7 +58,7 @@ pub struct Inode {
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
-    /// Written under `state`.
+    /// The attributes for stat(2); written under `state`.
     attr: SeqCell<Attr>,
     /// All mappings, loaded when first needed under `op`, replaced by Apply, dropped by eviction.
     pub(crate) map: MapSlot,
@@ -67,8 +67,8 @@ pub struct Inode {
     pub(crate) state: Mutex<InodeState>,
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
     pub(crate) window: WindowSlot,
-    /// The last transaction that changed anything of this inode; `data_synced_by` is the last one
-    /// that changed anything needed to read its data. Written under `state`.
+    /// The last transaction that changed anything of this inode; `data_synced_by` is the last
+    /// transaction that changed anything needed to read its data. Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
@@ -145,7 +145,7 @@ impl Inode {
     }
 
     /// Returns the attributes for stat(2). Takes the guard if several lanes changed names since the
-    /// last call, otherwise no lock; the caller may not hold a guard.
+    /// last call, otherwise no lock; the caller must not hold a guard.
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
             let mut state = self.state.lock();
@@ -173,17 +173,17 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
-    /// Returns the number of 512-byte sectors it uses.
+    /// Returns the number of 512-byte sectors that the inode uses.
     pub(crate) fn sectors(&self) -> u64 {
         self.attr.word(Attr::SECTORS)
     }
 
-    /// Returns whether it is mapped by extents.
+    /// Returns whether the inode is mapped by extents.
     pub(crate) fn has_extents(&self) -> bool {
         InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
     }
 
-    /// Folds the lanes' deltas into the inode. Returns whether there were any.
+    /// Folds the lanes' deltas into the inode. Returns whether there were deltas.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(delta) = self.deltas.take() else { return false };
         state.names_changed(delta.changes, delta.at);
@@ -191,7 +191,7 @@ impl Inode {
         true
     }
 
-    /// Notes a use, so that the inode stays in memory for a while. (A hold notes it by itself.)
+    /// Notes a use, so that the inode stays in memory for a while. (Taking a hold notes a use too.)
     pub fn note_use(&self) {
         self.used.note();
     }
@@ -243,10 +243,10 @@ impl Inode {
         result
     }
 
-    /// Apply: notes that a new inode has taken the number of this freed one. If this inode was
-    /// freed in the same transaction, the new inode's record stands for both, and this object is
-    /// taken off the transaction's list. Otherwise creating and removing a file repeatedly would
-    /// fill the memory until the next commit.
+    /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
+    /// freed in the same transaction, the new inode's record stands for both inodes, and this
+    /// object is taken off the transaction's list. Otherwise creating and removing a file
+    /// repeatedly would fill the memory until the next commit.
     pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);

@@ -51,8 +51,8 @@ impl Inodes {
         }
     }
 
-    /// Maps its number to `inode` from now on; runs `look` on the inode that the number referred to
-    /// before.
+    /// Maps the number of `inode` to it from now on; runs `look` on the inode that the number
+    /// referred to before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
             Table::Lanes(cache) => cache.insert(inode, look),
@@ -64,7 +64,7 @@ impl Inodes {
         }
     }
 
-    /// Removes the entry of its number, unless the number already refers to another inode.
+    /// Removes the entry of the inode's number, unless it already refers to another inode.
     fn remove(&self, inode: &Arc<Inode>) {
         match &self.table {
             Table::Lanes(cache) => cache.remove(inode),
@@ -88,8 +88,8 @@ impl Inodes {
             }),
             Table::OneLock { cache, .. } => cache.hold_inode(ino),
         };
-        // Dead and freed: it does not exist until a new inode takes the number.
-        // Dead and not freed: it was evicted, or is being deleted.
+        // An inode that is dead and freed does not exist until a new inode takes the number. An
+        // inode that is dead and not freed was evicted, or is being deleted.
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),

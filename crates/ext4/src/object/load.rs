@@ -31,8 +31,8 @@ impl MetaSource for Objects {
 }
 
 impl Objects {
-    /// Returns a hold on inode `ino`, reading it if it is not in memory. [`Error::Stale`] if it is
-    /// free, or if `generation` is given and differs.
+    /// Returns a hold on inode `ino`, and reads the inode if it is not in memory. [`Error::Stale`]
+    /// if the inode is free, or if `generation` is given and differs.
     pub(crate) fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         if !self.volume.is_for_names(ino) {
             let cause = disk::Cause::NoSuchInode;
@@ -99,8 +99,8 @@ impl Objects {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }
 
-    /// Returns the indexing of a directory by its flags in memory. The caller that reads its blocks
-    /// holds its operation lock.
+    /// Returns the indexing of a directory by its flags in memory. The caller, which reads the
+    /// directory's blocks, holds the directory's operation lock.
     fn indexing_of(&self, ino: Ino) -> Indexing {
         let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
         self.volume.indexing(InodeFlags::from_bits_retain(flags).contains(InodeFlags::INDEX))

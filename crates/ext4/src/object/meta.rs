@@ -59,7 +59,7 @@ pub(crate) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Returns the index of its names, if it is a leaf of a directory and was read before.
+    /// Returns the index of the block's names, if the block is a leaf and was read before.
     pub(crate) fn names(&self, format: &DirFormat) -> Option<&NameIndex> {
         self.names?.get_or_init(|| NameIndex::of(format, &[self.bytes])).as_ref()
     }
@@ -79,16 +79,16 @@ struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
     /// Is set if the block was read since the last change: the next read then makes a copy for all
-    /// later ones.
+    /// later reads.
     looked_at: bool,
-    /// The place on the list of the transaction in which it is dirty.
+    /// The place on the list of the transaction in which the block is dirty.
     listed: Option<Listed>,
-    /// The last transaction that changed it: until that is settled, this object may hold the only
-    /// copy of the image.
+    /// The last transaction that changed the block: until it is settled, this object may hold the
+    /// only copy of the image.
     changed: Tid,
-    /// The transaction that allocated it, if it was allocated since it was loaded.
+    /// The transaction that allocated the block, if that was after the block was loaded.
     born: Option<Tid>,
-    /// The transaction that freed it; from then on no image of it is captured.
+    /// The transaction that freed the block; from then on no image of the block is captured.
     freed: Option<Tid>,
 }
 
@@ -177,8 +177,8 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // Cleared before the change, because `change` may publish the name: see `version` and
-        // `Names::publish_read`.
+        // The copy is cleared before the change, because `change` may publish the name: see
+        // `version` and `Names::publish_read`.
         self.latest.clear();
         let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
@@ -201,8 +201,8 @@ impl MetaBlock {
         let MetaState { data, tracked, listed, born, freed, .. } = &mut *state;
         *freed = Some(tid);
         if *born == Some(tid) {
-            // No capture will need it. If it stayed listed, creating and removing a directory
-            // repeatedly would fill the memory until the next commit.
+            // No capture will need the block. If it stayed listed, creating and removing a
+            // directory repeatedly would fill the memory until the next commit.
             tracked.bury(tid, || data.clone());
             let listed = listed.take();
             drop(state);
@@ -210,7 +210,7 @@ impl MetaBlock {
             return false;
         }
         if tracked.touch(tid, || data.clone()) {
-            // It is listed so that the commit drops a frozen image; it charges nothing.
+            // The block is listed so that the commit drops a frozen image; this charges no credits.
             handle.dirty(Dirty::Object(self.clone()));
         }
         true
@@ -378,8 +378,8 @@ impl MetaCache {
         Ok(MetaRef(loaded))
     }
 
-    /// Returns a hold on the block, or `None` if it is not in memory or is dead, that is evicted
-    /// and to be loaded again.
+    /// Returns a hold on the block; `None` if the block is not in memory, or is dead: evicted and
+    /// to be loaded again.
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
         let hold = |found: &Arc<MetaBlock>| found.holds.add(1).then(|| MetaRef(found.clone()));
         match self.blocks.hold(block.0, hold) {
@@ -403,9 +403,9 @@ impl MetaCache {
         self.blocks.insert(created.clone(), |_| ());
     }
 
-    /// Apply: frees `block` in memory. Its image of an earlier transaction, if that one is being
-    /// captured, stays with that transaction; images in the log are revoked. The caller clears its
-    /// bit.
+    /// Apply: frees `block` in memory. If an earlier transaction is being captured, the image of
+    /// that transaction stays with it; images in the log are revoked. The caller clears the bit of
+    /// the block.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
         let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),

@@ -1,8 +1,8 @@
 //! Refers from an inode to its mount, and counts the lanes' references to inodes.
 //!
-//! Every inode refers to its mount, and dropping the last reference to a nameless inode calls it.
-//! Neither may write a cache line that lanes share. So each lane has its own reference to the
-//! mount, and counts its inodes' references there.
+//! Every inode refers to its mount, and dropping the last reference to a nameless inode calls the
+//! mount. Neither the reference nor the call may write a cache line that lanes share. So each lane
+//! has its own reference to the mount, and counts its inodes' references there.
 
 use crate::object::totals::Totals;
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
@@ -28,7 +28,8 @@ pub(crate) struct MountRef<T: Holdable> {
 #[repr(align(128))]
 struct LaneRef<T>(Arc<dyn LastReference<T>>);
 
-/// Owns the lanes' references for the mount: after they are dropped, inodes no longer refer to it.
+/// Owns the lanes' references for the mount: after they are dropped, inodes no longer refer to the
+/// mount.
 pub(crate) struct LaneRefs<T: Holdable> {
     _lanes: PerLane<Arc<LaneRef<T>>>,
     mount: LaneArc<MountRef<T>>,
@@ -77,7 +78,7 @@ impl<T: Holdable> LaneRefs<T> {
 
 impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
-        // Shares keep inodes in memory, and the inodes keep this.
+        // The shares keep inodes in memory, and those inodes keep the `MountRef` with the shares.
         if let Some(shares) = self.mount.shares() {
             shares.clear();
         }

@@ -20,8 +20,8 @@ use lru::LruList;
 
 /// Receives the names that are read or changed. The caller holds the directory's operation lock:
 /// exclusively for a change; shared for a change of one block, whose guard is held too; shared for
-/// a look-up that missed. So the contents are never older than the directory, and a thread that
-/// sees a changed block finds the changed names here.
+/// a look-up that missed. So the cached entries are never older than the directory, and a thread
+/// that sees a changed block finds the changed names in the cache.
 pub trait Names: Send + Sync {
     /// Records that `name` in `dir` refers to `entry` from now on, or that it does not exist.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
@@ -29,8 +29,8 @@ pub trait Names: Send + Sync {
     }
     /// Does the same as [`Names::publish`] for a caller that only read the entry. Does nothing if
     /// `still` returns false, that is, if the contents have changed since they were read. No other
-    /// publication of this name comes between the call of `still` and this one. A caller that
-    /// changes a name first makes `still` return false and then publishes.
+    /// publication of this name comes between the call of `still` and this publication. A caller
+    /// that changes a name first makes `still` return false and then publishes.
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
@@ -66,7 +66,7 @@ struct Name {
     dir: DirId,
     name: Box<[u8]>,
     target: Option<Named>,
-    /// The number of publications when it was last published.
+    /// The cache's number of publications when this name was last published.
     mark: u64,
 }
 

@@ -27,11 +27,11 @@ use lanefs_ondisk::{Block, Ino};
 /// blocks first.
 const MOST_COMMITS: u32 = 3;
 
-/// Holds everything that a mounted file system has in memory.
+/// Holds the objects of a mounted file system in memory.
 ///
 /// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
-    /// The first reference, which keeps the counts of all lanes alive.
+    /// The first reference to the mount, which keeps the counts of all lanes alive.
     pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) volume: Volume,
     pub(crate) journal: Journal<Dirty, Deferred>,
@@ -74,10 +74,10 @@ impl BlockReader for Objects {
 }
 
 impl Objects {
-    /// Returns whether changes are refused: it is mounted read-only, or an error occurred.
+    /// Returns whether changes are refused: the mount is read-only, or an error occurred.
     pub(crate) fn is_read_only(&self) -> bool {
-        // The committer sets `read_only` a moment after the abort. A caller that saw the abort must
-        // get true here, so the journal is asked too.
+        // The committer sets `read_only` a moment after the abort. This function must return true
+        // to a caller that saw the abort, so it checks the journal too.
         self.read_only.load(Ordering::Acquire) || self.journal.cause().is_some()
     }
 
@@ -116,15 +116,16 @@ impl Objects {
     /// later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
-        // Read first: writers of one file share the word, and it changes only once per flush.
+        // The mark is read first: writers of one file share it, and it changes only once per flush.
         if inode.flush_mark.load(Ordering::Relaxed) < mark {
             inode.flush_mark.fetch_max(mark, Ordering::Release);
         }
     }
 
-    /// Claims blocks. Before it fails, it tries again exclusively: claims under way have finished,
-    /// and windows are given back. If freed blocks wait for a commit, it waits for that without
-    /// excluding other claims, and tries again. The caller holds no handle.
+    /// Claims blocks. If that fails, waits until the other claims under way have finished, gives
+    /// all windows back and tries again while new claims wait. If that fails too and freed blocks
+    /// wait for a commit, waits for the commit without excluding other claims, and tries again. The
+    /// caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
@@ -134,7 +135,8 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // Read first: blocks that become durable after the claim failed are no longer pending.
+            // The number is read before the claim: blocks that become durable after the claim
+            // failed are no longer pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,
@@ -145,8 +147,8 @@ impl Objects {
         }
     }
 
-    /// Claims one block near an inode, with root's privilege, because the inode cannot do without
-    /// it.
+    /// Claims one block near an inode, with root's privilege, because the inode needs the block in
+    /// any case.
     pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
         let group = self.volume.inode_place(ino)?.group;
         let goal = self.volume.geometry.group_first_block(group).unwrap_or_default();
@@ -168,8 +170,8 @@ impl Objects {
         listed.len()
     }
 
-    /// Apply: frees blocks. If the bitmaps contradict it, that is older damage: it is only noted,
-    /// because the operation can no longer fail.
+    /// Apply: frees blocks. If the bitmaps show that some are free already, the image was damaged
+    /// before: the damage is only noted, because the operation can no longer fail.
     pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
         if let Err(error) = self.groups.free_blocks(handle, start, len) {
             self.note_error(&error);

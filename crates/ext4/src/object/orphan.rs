@@ -30,8 +30,8 @@ pub(crate) struct Orphans {
 /// A lane's part of the legacy list.
 struct List {
     /// The inodes by order of insertion. The order is stable, so that few records change from one
-    /// chain to the next: an insertion or removal changes only its own record and that of the next
-    /// one.
+    /// chain to the next: an insertion or removal changes only the record of the inode and that of
+    /// the next inode in the chain.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,

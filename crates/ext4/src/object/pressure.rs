@@ -37,7 +37,7 @@ pub(super) const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + SMALL;
 /// The size in bytes of a metadata block, or a block of an inode table, without its contents.
 const BLOCK: u64 = 448;
 
-/// The divisor for the index of a block's names: with usual names it takes a quarter of the
+/// The divisor for the index of a block's names: with usual names the index takes a quarter of the
 /// block.
 const NAMES: u64 = 4;
 
@@ -56,12 +56,12 @@ pub(crate) fn images_within(bytes: u64) -> u64 {
     (bytes / 4).clamp(1 << 20, 64 << 20)
 }
 
-/// Returns the part for groups' bitmaps in bytes, which is taken from that of the metadata blocks.
+/// Returns the part for groups' bitmaps in bytes; it is taken from the part of the metadata blocks.
 pub(crate) fn bitmaps_within(bytes: u64) -> u64 {
     bytes / 16
 }
 
-/// Holds the limits of the caches, and when to check them.
+/// Holds the limits of the caches, and counts the loads between two checks of the caches.
 pub(crate) struct Pressure {
     pub(super) inodes: Share,
     pub(super) meta: Share,
@@ -108,7 +108,8 @@ impl Pressure {
         let sixteenth = cap / 16;
         Pressure {
             inodes: Share::new(4 * sixteenth, INODE),
-            // The contents, the copy for readers, an index of the names.
+            // A block takes memory for the contents, the copy for readers and an index of the
+            // names.
             meta: Share::new(3 * sixteenth, 2 * block + block / NAMES + BLOCK),
             tables: Share::new(3 * sixteenth, block + BLOCK),
             loads: PerLane::new(|_| AtomicU64::new(0)),

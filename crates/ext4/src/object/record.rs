@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Holds a record's bytes as they were read, or will be written, for the parts that [`disk::Inode`]
-/// does not decode: attributes in the inode. A new inode has none until it gets attributes.
+/// does not decode: attributes in the inode. A new inode has no bytes until it gets attributes.
 #[derive(Clone, Default)]
 pub(crate) struct RawRecord {
     /// The bytes; `None` means all zeros.
@@ -73,7 +73,7 @@ impl Record {
         encode(volume, ino, &self.disk, record)
     }
 
-    /// Returns whether it belongs to a later inode of the same number.
+    /// Returns whether the record belongs to a later inode of the same number.
     pub(crate) fn is_after(&self, other: &Record) -> bool {
         self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
     }

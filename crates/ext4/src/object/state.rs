@@ -34,7 +34,7 @@ pub(crate) struct InodeState {
     pub(crate) raw: RawRecord,
     /// The frozen image, if any, is boxed because few inodes ever have one.
     pub(crate) tracked: Tracked<Box<Record>>,
-    /// The place on the list of the transaction in which it is dirty.
+    /// The place on the list of the transaction in which the inode is dirty.
     pub(crate) listed: Option<Listed>,
     /// The place in the orphan file or list.
     pub(crate) orphan: Option<OrphanSlot>,
@@ -42,13 +42,14 @@ pub(crate) struct InodeState {
     /// inode that lost its last name gets no other.
     pub(crate) linkable: bool,
     /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
-    /// it.
+    /// this commit.
     pub(crate) tail_pending: Option<Tid>,
-    /// For a directory: the time of the last change of a name, if its times come from that.
+    /// For a directory: the time of the last change of a name, if that change set the directory's
+    /// times.
     names_changed: Option<Time>,
     /// For a directory: the number of removed subdirectories that were counted in this transaction
     /// before the matching additions. The lane that removes a subdirectory may count it before the
-    /// lane that created it does; the addition is then reduced by this number.
+    /// lane that created the subdirectory; the addition is then reduced by this number.
     pub(crate) owed: i32,
     /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
     /// the same number.
@@ -71,13 +72,13 @@ impl InodeState {
         }
     }
 
-    /// Returns whether it has a non-empty extent tree.
+    /// Returns whether the inode has a non-empty extent tree.
     pub(crate) fn has_tree(&self) -> bool {
         self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
     }
 
-    /// Returns whether freeing its number frees everything: it has no blocks, no attribute block
-    /// and no orphan record.
+    /// Returns whether nothing but the inode's number has to be freed: it has no blocks, no
+    /// attribute block and no orphan record.
     pub(crate) fn owns_nothing(&self) -> bool {
         let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
         let no_blocks = match self.disk.file_type() {
@@ -94,7 +95,7 @@ impl InodeState {
         let last = self.names_changed;
         // Lanes read the clock before they take the guard, so the times of their changes may arrive
         // out of order, and the latest is kept. A time that was set in another way, as by
-        // utimensat(2), is replaced by any of them.
+        // utimensat(2), is replaced by the time of any change of a name.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));

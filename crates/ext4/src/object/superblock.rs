@@ -15,8 +15,8 @@ pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 /// close.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
-    /// An error that is in no image yet. Any thread may record one, whatever locks it holds. [rank
-    /// LaneList]
+    /// An error that no image contains yet. Any thread may record one, whatever locks it holds.
+    /// [rank LaneList]
     error: Mutex<Option<ErrorRecord>>,
 }
 
@@ -72,7 +72,7 @@ impl SuperState {
 }
 
 /// Records in the superblock on the device that the journal was aborted. It patches the superblock
-/// read from the device, because the one in memory may belong to a transaction that is lost.
+/// read from the device, because the superblock in memory may belong to a transaction that is lost.
 pub(crate) fn record_abort(volume: &Volume, cause: &lanefs_journal::Error) -> Result<(), Error> {
     let code = match cause {
         lanefs_journal::Error::Device(_) => ErrorCode::Io,

@@ -3,9 +3,8 @@
 //! # Locking
 //!
 //! `base` is the newest image that a commit has captured, or the contents on the device. It is
-//! loaded once under its lock (rank Load, held across that one read) and replaced by the committer.
-//! An inode in memory pins its block, so loading an inode always sees the result of the last
-//! capture.
+//! loaded once under its lock (rank Load, held during the read) and replaced by the committer. An
+//! inode in memory pins its block, so loading an inode always sees the result of the last capture.
 
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
@@ -40,7 +39,7 @@ impl TableBlock {
     /// Apply: returns whether `tid` must be charged for the block, true at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
-        // Read first: inodes of the block share the word, and it is written only once per
+        // The number is read first: inodes of the block share it, and it is written only once per
         // transaction.
         self.charged.load(Ordering::Relaxed) != tid.0
             && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0
@@ -54,9 +53,9 @@ impl TableBlock {
     }
 
     /// Drops the contents, which are also in an image or on the device. Returns whether there were
-    /// any.
+    /// contents to drop.
     fn forget_base(&self) -> bool {
-        // It does not wait for the lock: a loader may hold it while it reads.
+        // This does not wait for the lock: a loader may hold it while it reads.
         let forgotten = self.base.try_lock().and_then(|mut base| base.take());
         if forgotten.is_some() {
             self.loaded.add(-1);

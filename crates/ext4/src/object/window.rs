@@ -39,9 +39,9 @@ impl WindowSlot {
         WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
     }
 
-    /// Claims up to `len` blocks of the window if it continues at `at`; otherwise gives the window
-    /// back. All of this happens under the window's lock, so every thread that takes the lock finds
-    /// each block in the window, claimed or free.
+    /// Claims up to `len` blocks of the window if the window continues at `at`; otherwise gives the
+    /// window back. All of this happens under the window's lock, so every thread that takes the
+    /// lock finds each block in the window, claimed or free.
     pub(crate) fn claim(&self, at: u32, len: u32) -> Option<Claim> {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
@@ -65,8 +65,8 @@ impl WindowSlot {
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;
-            // Cleared last: a thread that sees it cleared lists the next window, and the old one
-            // must be off the list by then.
+            // The flag is cleared last: a thread that sees the cleared flag lists the next window,
+            // and the old window must be off the list by then.
             self.is_there.store(false, Ordering::Release);
         }
     }

@@ -13,15 +13,15 @@ use lanefs_ondisk::inode::InodeFlags;
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes the given attributes, sets ctime and returns the new attributes. It does not check
-    /// the inode's flags: see [`flags::check_attributes`].
+    /// Changes the given attributes, sets ctime and returns the new attributes. Does not check the
+    /// inode's flags: see [`flags::check_attributes`].
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }
 
-    /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns, or nothing if it
-    /// returns `None`. `decide` gets the current attributes; no other thread changes owner, mode or
-    /// flags between that call and the change.
+    /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns, or nothing if
+    /// `decide` returns `None`. `decide` gets the current attributes; no other thread changes
+    /// owner, mode or flags between that call and the change.
     ///
     /// # Errors
     /// Also the errors of `decide`.

@@ -114,7 +114,7 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
-        // One pin for all publications.
+        // One pin serves all publications.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         let names = place.lock();
@@ -167,7 +167,7 @@ impl Fs {
         let ino = claim.ino();
         let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let (table, before) = {
-            // One pin for both look-ups.
+            // One pin serves both look-ups.
             let _pin = lanefs_lanes::pin();
             (
                 self.objects.table_block(place.group, place.table_block)?,

@@ -203,7 +203,7 @@ impl Fs {
         Ok(Some(Acted::Done))
     }
 
-    /// Fails if no name may be removed from `dir`, or no name of `victim`.
+    /// Fails if names must not be removed from `dir`, or if names of `victim` must not be removed.
     fn check_removable(&self, dir: &InodeRef, victim: &InodeRef) -> Result<(), Error> {
         if dir.links() == 0 {
             return Err(Error::NotFound);
@@ -212,13 +212,13 @@ impl Fs {
     }
 }
 
-/// Fails if `inode` may not get another name. The caller holds its operation lock exclusively.
+/// Fails if `inode` must not get another name. The caller holds its operation lock exclusively.
 fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     let links = inode.attr().links;
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    // Only after its creation is complete: otherwise it would be an orphan with a name.
+    // An inode gets its first name only after its creation: else it would be an orphan with a name.
     let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
     if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);

@@ -75,7 +75,7 @@ impl Fs {
 
     /// Does the same as [`known`] for a result to be published. Returns `None` for the file
     /// system's internal inodes: a reader of the name cache looks for inodes in memory, where the
-    /// internal ones are too.
+    /// internal inodes are too.
     fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {
         let named = known(found)?;
         named.is_none_or(|named| self.objects.volume.is_for_names(named.ino)).then_some(named)
@@ -129,7 +129,7 @@ impl Fs {
     }
 }
 
-/// Converts an entry, or its absence, to the meaning of the name; `None` if the directory does not
+/// Converts an entry, or its absence, to the result of a look-up; `None` if the directory does not
 /// store types (no feature `filetype`).
 fn known(found: Option<Found>) -> Option<Option<Named>> {
     let Some(Found { ino, file_type, .. }) = found else { return Some(None) };

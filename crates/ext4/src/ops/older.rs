@@ -7,7 +7,7 @@ use crate::object::inode::Inode;
 use lanefs_lanes::sync::Arc;
 
 impl Fs {
-    /// Writes with the operation lock exclusive from the start; the times are set under it.
+    /// Writes with the operation lock exclusive from the start; the times are set under the lock.
     pub(super) fn write_exclusively(
         &self,
         inode: &Arc<Inode>,

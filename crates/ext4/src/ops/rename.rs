@@ -1,5 +1,5 @@
 //! Implements rename(2): within one directory or across two, replacing an existing name or
-//! exchanging with it.
+//! exchanging two names.
 
 use crate::attr::Rename;
 use crate::clock::now;
@@ -22,7 +22,7 @@ use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
-/// Holds the two names of a rename and the inodes that they were found to refer to.
+/// Holds the two names of a rename and the inodes that the names referred to when looked up.
 pub struct Ends<'r> {
     from: &'r InodeRef,
     name: Name<'r>,
@@ -50,7 +50,7 @@ impl<'r> Ends<'r> {
     }
 
     /// Returns the number of subdirectories that the rename adds to the source directory and to the
-    /// target directory. If they are one directory, the second number is the total.
+    /// target directory. If both are the same directory, the second number is the total.
     fn subdirectories(&self, how: Rename) -> (i32, i32) {
         let is_dir = |inode: &InodeRef| i32::from(inode.file_type == FileType::Directory);
         let source = is_dir(&self.source);
@@ -83,7 +83,7 @@ impl Fs {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;
             let ends = Ends { from, name, to, new_name, source, target };
-            // If the names changed meanwhile, it starts again.
+            // If the names changed meanwhile, the rename starts again.
             if self.try_rename(&ends, how)? {
                 return self.obey_dirsync(&[from, to]);
             }
@@ -147,7 +147,7 @@ impl Fs {
         }
     }
 
-    /// Fails if one of the inodes may not be changed, or the target directory is deleted.
+    /// Fails if one of the inodes must not be changed, or the target directory is deleted.
     fn check_renamable(&self, ends: &Ends<'_>) -> Result<(), Error> {
         let Ends { from, to, source, target, .. } = ends;
         flags::check_deletion(&from.rights(), &source.rights())?;
@@ -309,7 +309,7 @@ fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2
     (at.ino == source.ino).then_some([leaves, arrives])
 }
 
-/// Checks that a directory replaces a directory, or that neither inode is one.
+/// Checks that a directory replaces a directory, or that neither inode is a directory.
 fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
     match (source.file_type == FileType::Directory, target.file_type == FileType::Directory) {
         (true, false) => Err(Error::NotDirectory),

@@ -30,8 +30,8 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that; `mode`
-    /// selects whether the data and size or also the attributes changed.
+    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that;
+    /// `mode` selects whether the data and size or also the attributes changed.
     ///
     /// # Errors
     /// After an error the change was made, but it is unknown whether it will survive a crash.
@@ -46,7 +46,7 @@ impl Fs {
     /// if the mount requires that.
     ///
     /// # Errors
-    /// As [`Fs::obey_sync`].
+    /// The same as for [`Fs::obey_sync`].
     pub(crate) fn obey_dirsync(&self, dirs: &[&InodeRef]) -> Result<(), Error> {
         let is_marked = |dir: &&InodeRef| flags::has_synchronous_names(&dir.rights());
         match self.synchronous != Synchronous::Marked || dirs.iter().any(is_marked) {

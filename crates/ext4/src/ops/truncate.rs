@@ -34,7 +34,7 @@ impl Fs {
         let block_size = self.objects.volume.block_size() as u64;
         let keep = size.div_ceil(block_size) as u32;
         if self.data(inode).step_end(keep..END)?.is_none_or(|end| end == END) {
-            // One handle frees everything, if that is all in one leaf.
+            // If all mappings to be freed are in one leaf, one handle frees them.
             let change = self.data(inode).plan_mapping(keep..END, &[])?;
             if change.covered.end == END {
                 let mut handle = self.objects.join(change.credits + 2)?;
@@ -45,8 +45,8 @@ impl Fs {
                 return Ok(());
             }
         }
-        // Recorded as an orphan first, so that after a crash in the middle the next mount finishes
-        // the truncation.
+        // The inode is recorded as an orphan first, so that after a crash in the middle the next
+        // mount finishes the truncation.
         let mut handle = self.objects.join(6)?;
         self.objects.orphans.add(&mut handle, inode);
         let tail = self.zero_tail(&mut handle, tail);

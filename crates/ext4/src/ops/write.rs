@@ -1,5 +1,5 @@
-//! Writes file data: overwrites under the shared lock, everything else under the exclusive one:
-//! claimed, written, then mapped.
+//! Writes file data. Overwrites hold the operation lock shared. All other writes hold it
+//! exclusively: they claim blocks, write the data to them, and then map them.
 
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;

@@ -1,8 +1,8 @@
 //! Reads, sets and removes extended attributes and access control lists.
 //!
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
-//! write. Its reference count is decremented under its own guard, and the operation that brings it
-//! to zero frees the block.
+//! write. Its reference count is decremented under the block's own guard, and the operation that
+//! decrements the count to zero frees the block.
 
 use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
@@ -27,8 +27,8 @@ impl Fs {
         Ok(self.data(inode).decode_acl(&value)?.to_system())
     }
 
-    /// Sets an attribute. An access list that is equivalent to a mode only changes the mode. It
-    /// does not check the inode's append-only flag: see [`crate::flags::check_xattrs`].
+    /// Sets an attribute. An access list that is equivalent to a mode only changes the mode. Does
+    /// not check the inode's append-only flag: see [`crate::flags::check_xattrs`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -93,7 +93,7 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // A list that is not stored is one that is equivalent to the mode.
+            // A list that is not stored is equivalent to the mode.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };

@@ -6,8 +6,8 @@
 //! replaces the contents inside a handle. The committer computes the checksums: it calls [`seal`]
 //! once per block and commit.
 //!
-//! A directory of one block that becomes full is indexed if the file system has `dir_index`; one
-//! that already has several linear blocks stays linear, as in the kernel.
+//! A directory of one block that becomes full is indexed if the file system has `dir_index`; a
+//! directory that already has several linear blocks stays linear, as in the kernel.
 
 mod blocks;
 mod convert;

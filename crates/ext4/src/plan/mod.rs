@@ -1,4 +1,4 @@
-//! Pure planners: they read the present blocks and return those that replace them. They use no
+//! Pure planners: they read the present blocks and return the blocks that replace them. They use no
 //! lock, journal or device.
 
 pub mod dir;

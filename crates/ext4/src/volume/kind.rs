@@ -22,7 +22,7 @@ pub(crate) enum MetaKind {
 }
 
 impl MetaKind {
-    /// Returns the inode that owns the block; 0 if several may.
+    /// Returns the inode that owns the block; 0 if several inodes may own it.
     fn owner(self) -> Ino {
         match self {
             MetaKind::Directory { ino, .. }

@@ -145,7 +145,7 @@ impl Volume {
         ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
     }
 
-    /// Fails if a file of this size exceeds its format.
+    /// Fails if a file of this size exceeds the limits of its format.
     pub(crate) fn check_size(&self, size: u64) -> Result<(), Error> {
         if size > self.max_size { Err(Error::FileTooLarge) } else { Ok(()) }
     }
@@ -206,7 +206,7 @@ fn own_files(superblock: &Superblock) -> Vec<Ino> {
 }
 
 /// Returns the number of blocks reserved for the nodes of extent trees, so that a write into
-/// allocated space never fails for lack of one: the same number as in the kernel's ext4, whose
+/// allocated space never fails for lack of a node: the same number as in the kernel's ext4, whose
 /// statfs shows it.
 fn extent_reserve(superblock: &Superblock) -> u64 {
     (superblock.geometry().block_count() / 50).min(4096)

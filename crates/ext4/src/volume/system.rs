@@ -46,7 +46,7 @@ impl SystemBlocks {
         SystemBlocks { runs: runs.into() }
     }
 
-    /// Returns the number of these blocks.
+    /// Returns the number of blocks in the set.
     pub(crate) fn count(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }

@@ -1,5 +1,5 @@
 //! Scenarios in which threads change names of one directory, whose lock is held shared as long as
-//! its shape stays.
+//! its shape stays the same.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{crowd, find};

@@ -6,8 +6,8 @@ use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The unit that is written atomically. The superblock has this size: with it torn, no ext4
-/// survives.
+/// The unit that is written atomically. The superblock has this size, since ext4 does not survive a
+/// torn superblock.
 const SECTOR: usize = 1024;
 
 type Sector = Arc<[u8]>;
@@ -31,7 +31,7 @@ struct State {
     pending: Vec<(u64, u64, Sector)>,
     /// Writes and flushes still to come before the power cut.
     until_cut: Option<u64>,
-    /// The pending writes that survive, one bit each, repeated.
+    /// Selects the pending writes that survive: one bit for each write, repeated.
     survivors: u64,
     cut: Option<Cut>,
     promises: Vec<(String, Vec<u8>)>,

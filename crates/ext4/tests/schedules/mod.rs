@@ -153,7 +153,7 @@ impl World {
         self.fs.create(dir, name.as_bytes(), &new).unwrap()
     }
 
-    /// Runs each on its own thread until all have returned.
+    /// Runs each function on its own thread until all have returned.
     pub fn together(&self, threads: Vec<Box<dyn FnOnce(&World) + Send>>) {
         let started: Vec<_> = threads
             .into_iter()
@@ -180,7 +180,7 @@ pub fn below(end: u32) -> u32 {
 /// Accepts the errors that concurrent changes may cause. All other errors are wrong.
 ///
 /// # Panics
-/// If the error is another one.
+/// If the error is not one of these.
 pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
     /// ENOENT, EEXIST, ENOTDIR, EISDIR, EINVAL, ENOSPC, EMLINK, ENOTEMPTY.
     const MEETING: [i32; 8] = [2, 17, 20, 21, 22, 28, 31, 39];

@@ -22,7 +22,7 @@ impl Remembered {
     /// Checks all published entries, after the last change of names.
     ///
     /// # Panics
-    /// If one is wrong.
+    /// If an entry is wrong.
     pub fn check(&self, fs: &Fs) {
         let all: Vec<_> = self.0.lock().iter().map(|(k, v)| (k.clone(), *v)).collect();
         for ((dir, name), known) in all {

@@ -12,7 +12,7 @@ pub fn of(file: u8, offset: u64, len: usize) -> Vec<u8> {
 /// Checks that a file contains only zeros and words of one file at their offsets.
 ///
 /// # Panics
-/// If it does not.
+/// If the file contains other bytes.
 pub fn check(path: &str, offset: u64, contents: &[u8]) {
     let mut owner = None;
     for (n, bytes) in contents.chunks_exact(8).enumerate() {

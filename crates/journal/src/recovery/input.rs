@@ -1,4 +1,4 @@
-//! What a recovery reads.
+//! The input of a recovery.
 
 use crate::log_map::LogMap;
 use lanefs_device::Device;
@@ -13,6 +13,6 @@ pub struct Input<'a> {
     pub map: &'a LogMap,
     /// The checked journal superblock.
     pub superblock: &'a JournalSuperblock,
-    /// Blocks of the file system; nothing is written beyond them.
+    /// The number of blocks of the file system; nothing is written beyond them.
     pub blocks: u64,
 }

@@ -6,9 +6,10 @@
 //!    freed it;
 //! 3. *replay*: check the newest copy of each block, then write it in place.
 //!
-//! Supports any variant of jbd2: without checksums, with one per transaction, with v2 or v3;
-//! numbers of 32 or 64 bits. Replaying twice has the same effect as replaying once, so a crash
-//! during recovery is harmless until [`mark_empty`] has moved the tail.
+//! Supports any variant of jbd2: without checksums, with one checksum per transaction, with
+//! checksums of version 2 or 3; block numbers of 32 or 64 bits. Replaying twice has the same effect
+//! as replaying once, so a crash during recovery is harmless until [`mark_empty`] has moved the
+//! tail.
 //!
 //! *Where a log ends.* The log ends at the first block that does not belong to the expected
 //! transaction. If the commit block, a descriptor or a revoke block of a transaction has a wrong
@@ -58,7 +59,7 @@ pub struct Replay<'a> {
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
-/// it uses something unknown or holds fast commits, [`Error::Device`].
+/// it uses an unknown feature or has fast commits, [`Error::Device`].
 pub fn plan<'a>(input: &Input<'a>) -> Result<Replay<'a>, Error> {
     input.superblock.support()?;
     if input.map.len() < input.superblock.blocks() {
@@ -89,13 +90,13 @@ impl Replay<'_> {
         plan.contents(reader, block)
     }
 
-    /// The transaction after the last one of the log.
+    /// Returns the number of the transaction after the last one in the log.
     pub fn end(&self) -> Sequence {
         self.found.sequence
     }
 
     /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
-    /// nothing. Flushes `target`. The log does not change until [`mark_empty`].
+    /// nothing. Flushes `target`. The log is not changed until [`mark_empty`] is called.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -110,7 +111,8 @@ impl Replay<'_> {
 /// Replays the log of `input` to `target`, by [`plan`] and [`Replay::write`].
 ///
 /// # Errors
-/// Errors of both. A failure of [`plan`] leaves `target` unchanged.
+/// The errors of [`plan`] and of [`Replay::write`]. A failure of [`plan`] leaves `target`
+/// unchanged.
 pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Error> {
     plan(input)?.write(target)
 }

@@ -104,7 +104,7 @@ impl Plan {
         Ok(Ok(()))
     }
 
-    /// Returns the content that `block` will have, if there is a copy of it.
+    /// Returns the content that `block` will have, if the log has a copy of it.
     pub(super) fn contents(
         &self,
         reader: &Reader<'_>,

@@ -28,7 +28,8 @@ impl Revoked {
                 let records = Revokes::decode(&block, &reader.format)
                     .map_err(|cause| Reader::corruption(*at, cause))?;
                 for block in records {
-                    // Transactions come in order, so the later one replaces the earlier one.
+                    // Transactions come in order, so the later transaction replaces the earlier
+                    // one.
                     last.entry(block).and_modify(|t| *t = Some(transaction.sequence));
                 }
             }

@@ -14,7 +14,7 @@ pub(super) struct Transaction {
     pub(super) descriptors: Vec<u32>,
     /// Log blocks of its revoke blocks.
     pub(super) revokes: Vec<u32>,
-    /// Log block of its commit block.
+    /// The log block that contains its commit block.
     commit: u32,
     time: (u64, u32),
 }
@@ -132,16 +132,17 @@ fn transaction(
 }
 
 /// Returns whether the transaction after `log`, damaged at block `damaged`, was committed: a
-/// correct commit block of it or of the next transaction follows. Blocks of an older log, whose
-/// numbers were reset, are older than the last transaction.
+/// correct commit block of this transaction or of the next one follows. Commit blocks that remain
+/// from an older log, whose numbers were reset, have an earlier time than the last transaction of
+/// `log` and do not count.
 ///
 /// Between two header blocks of these transactions there are at most as many copies as a descriptor
 /// can list. So the search stops after that many blocks without a header, and is cheap in an empty
 /// log of any length.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
-        // Without checksums a block may look like a correct commit block by chance; here only a
-        // count was wrong.
+        // Without checksums a block may look like a correct commit block by chance. In such a log,
+        // damage means only that a count was wrong.
         return Ok(false);
     }
     let lost = log.end();

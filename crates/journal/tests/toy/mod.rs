@@ -57,7 +57,7 @@ pub fn config(device: Arc<dyn Device>) -> Config {
     Config { log: Some(log), ..Config::new(device, block_size()) }
 }
 
-/// Replays and marks the log empty.
+/// Replays the log and marks it empty.
 pub fn replay(device: &dyn Device) -> Result<Recovered, Error> {
     let map = log_map();
     let mut superblock = superblock(device);

@@ -5,12 +5,12 @@ use super::known::Known;
 use lanefs_ext4::{DirId, Names, NoNames, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 
-/// The result of a look-up, and a mark of when it was published.
+/// The result of a look-up, with a mark that changes when the name is published again.
 #[derive(Clone, Copy)]
 pub struct Sighting<'p> {
     /// The inode that the name refers to.
     pub known: Known,
-    /// The cache's own form of the result, with a mark of when it was published.
+    /// The cache's own form of the result, with the mark.
     pub(crate) seen: Seen,
     /// The entry, if the cache keeps it in memory as long as the pin lives.
     pub(crate) entry: Option<&'p Entry>,
@@ -35,7 +35,7 @@ pub trait NameCache: Names {
     }
 }
 
-/// Caches nothing: the caller has a cache of its own above.
+/// A cache that stores nothing, for a caller that has a name cache of its own.
 impl NameCache for NoNames {
     fn sight<'p>(&'p self, _: &'p Pin, _: DirId, _: &[u8]) -> Sighting<'p> {
         Sighting::NONE

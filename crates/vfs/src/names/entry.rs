@@ -19,10 +19,10 @@ const ABSENT: u64 = 1 << 63;
 pub(crate) struct Entry {
     hash: u64,
     dir: DirId,
-    /// The inode's number, and above it the type as in a mode; or [`ABSENT`].
+    /// The inode's number in the low bits, and the type as in a mode above them; or [`ABSENT`].
     target: VersionedWord,
-    /// Set when the entry is found; the bucket's next eviction clears it and spares the entry once.
-    /// A hint, so relaxed.
+    /// Set when the entry is found. The next eviction in the bucket clears the mark and keeps the
+    /// entry once. The mark is only a hint, so its accesses are relaxed.
     pub(super) used: AtomicBool,
     name: EntryName,
 }
@@ -98,14 +98,15 @@ impl Entry {
     /// Returns the present target.
     #[inline]
     pub(super) fn look(&self) -> Seen {
-        // Read first: many threads that find one name should not each write its cache line.
+        // The mark is read first: many threads that find one name should not each write its cache
+        // line.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         self.target.look()
     }
 
-    /// Returns whether the entry was not published again since the look `seen`.
+    /// Returns whether the entry was not published again since the look-up that returned `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         self.target.is_still(seen)

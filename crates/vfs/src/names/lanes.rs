@@ -28,9 +28,9 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 struct Bucket {
     /// The way at which the next search for room starts.
     change: Mutex<usize>,
-    /// A part of each entry's hash, so that other entries need not be read: [`TAGS`] in a word,
-    /// compared together. A tag and its way do not change together: a reader in between does not
-    /// find the name, as if it had read a moment before. Written under `change`.
+    /// A part of each entry's hash, so that other entries need not be read. A word has [`TAGS`]
+    /// tags, which are compared together. A tag and its way do not change together: a reader in
+    /// between does not find the name, as if it had read a moment before. Written under `change`.
     tags: [AtomicU64; WAYS / TAGS],
     ways: [Slot<Entry>; WAYS],
 }
@@ -49,8 +49,8 @@ impl Bucket {
         let wanted = tag_of(hash) * ONES;
         for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
             let other = tags.load(Ordering::Relaxed) ^ wanted;
-            // A tag that matches is zero now, and gets its highest bit set. Some tags after it may
-            // get theirs too, so the entry itself is compared.
+            // A tag that matches is zero now, and its highest bit gets set. The highest bits of
+            // some tags after it may get set too, so the entry itself is compared.
             let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
             while same != 0 {
                 let entry = ways[same.trailing_zeros() as usize / 16].get(pin);
@@ -71,14 +71,14 @@ impl Bucket {
         tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
     }
 
-    /// Returns a way for a new entry: a free one, or that of an entry that was not used since the
-    /// last search. The search starts at `next`.
+    /// Returns a way for a new entry: a free way, or the way of an entry that was not used since
+    /// the last search. The search starts at `next`.
     fn room(&self, pin: &Pin, next: &mut usize) -> usize {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // The first round clears all marks, so the second finds an entry unless each was used
-        // again.
+        // The first round clears all marks, so the second round finds an entry without a mark
+        // unless every entry was used again.
         let mut at = *next % WAYS;
         for _ in 0..=WAYS {
             at = *next % WAYS;
@@ -144,8 +144,8 @@ impl Names for LaneNames {
     }
 
     fn forget(&self, _: DirId) {
-        // A generation that is deleted is not looked up any more; its entries are evicted when room
-        // is needed.
+        // After a directory is deleted, its number and generation are not looked up any more; the
+        // entries of its names are evicted when room is needed.
     }
 }
 
@@ -160,7 +160,7 @@ impl NameCache for LaneNames {
     }
 
     fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
-        // A name that was not found may have been published since.
+        // A name that was not found may have been published after the look-up.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
     }
 }

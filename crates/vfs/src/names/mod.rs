@@ -79,7 +79,7 @@ mod tests {
             let pin = pin();
             names.publish(dir(2), b"a", named(12));
             let first = names.sight(&pin, dir(2), b"a");
-            // Enough other names to evict it twice over after its last use.
+            // Enough other names to evict "a" even if its use mark spares it once.
             (0..64u32).for_each(|n| names.publish(dir(3), &n.to_le_bytes(), named(n)));
             assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
             names.publish(dir(2), b"a", named(14));

@@ -51,7 +51,7 @@ pub(crate) fn by_mode(
     }
     let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
     // With a list, the group bits are its mask. If they are empty, the list allows no more than the
-    // mode does.
+    // mode bits.
     if attr.permissions & GROUP_CLASS != 0 {
         return Verdict::AskList(allowed);
     }

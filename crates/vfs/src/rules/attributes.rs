@@ -19,7 +19,7 @@ pub fn check_resize(attr: &Attr) -> Result<(), Error> {
 }
 
 /// Returns whether both times become the present time, as touch(1) requests. A caller with write
-/// permission may do that.
+/// permission may make this change.
 pub(crate) fn is_touch(set: &SetAttr) -> bool {
     matches!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::Now)))
 }

@@ -25,7 +25,8 @@ pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Re
     check_deletion(dir, victim)
 }
 
-/// Fails if `who` may not create an inode of `kind`: only the superuser may create devices.
+/// Fails if `who` is not allowed to create an inode of `kind`: only the superuser may create
+/// devices.
 pub(crate) fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
     let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
     if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }

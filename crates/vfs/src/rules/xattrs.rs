@@ -1,4 +1,4 @@
-//! The rules of xattr(7) for extended attributes: which callers may read, change and list which.
+//! The rules of xattr(7): which extended attributes a caller may read, change and list.
 
 use super::set_id::STICKY;
 use crate::credentials::Credentials;

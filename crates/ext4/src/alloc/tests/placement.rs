@@ -264,7 +264,8 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
         assert!(claims.iter().all(|claim| claim.start().0 + 10 * 8192 > last));
         assert!(claims.iter().all(|claim| claim.len() == 100));
     }
-    // Both take microseconds; a scan of a million groups would take milliseconds each time.
+    // Both searches take microseconds; a scan of a million groups would take milliseconds each
+    // time.
     assert!(times[1] < times[0] * 50 + std::time::Duration::from_millis(50), "{times:?}");
 }
 

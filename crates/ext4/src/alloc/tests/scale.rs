@@ -67,7 +67,8 @@ impl AllocPolicy for Counting {
     }
 }
 
-/// The groups looked for by all claims, the most looked for by one claim, and the bitmaps read.
+/// How many groups all claims looked for, how many at most one claim, and how many bitmaps were
+/// read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,

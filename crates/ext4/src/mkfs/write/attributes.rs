@@ -8,7 +8,7 @@ use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
 use std::collections::HashMap;
 
-/// The most inodes that share a block; e2fsck and the kernel allow as many.
+/// The most inodes that share a block; e2fsck and the kernel allow this number.
 const MOST_SHARERS: u32 = 1024;
 
 /// The attributes of one inode.
@@ -31,7 +31,7 @@ pub(super) struct AttributeBlocks {
 }
 
 impl AttributeBlocks {
-    /// Stores attributes: in the inode those that fit there, in the order given; the rest in a
+    /// Stores attributes: those that fit into the inode there, in the given order; the rest in a
     /// block.
     pub(super) fn store(
         &mut self,

@@ -7,12 +7,12 @@ use lanefs_ondisk::BlockSize;
 /// Bytes at the start of the device where other formats have marks: the farthest is btrfs, at 64
 /// KiB.
 const HEAD: u64 = 128 << 10;
-/// Bytes at its end: the farthest mark is md 0.90, up to 128 KiB before the end.
+/// Bytes at the end of the device: the farthest mark is md 0.90, up to 128 KiB before the end.
 const TAIL: u64 = 128 << 10;
-/// The most bytes that wait for their neighbours.
+/// The most bytes that wait to be written together with the next block.
 const MOST_WAITING: usize = 1 << 20;
 
-/// Writes whole blocks; neighbours that come one after another in one write.
+/// Writes whole blocks; adjacent blocks that are passed one after another are written together.
 pub(crate) struct BlockWriter<'d> {
     device: &'d dyn Device,
     block_size: BlockSize,
@@ -55,7 +55,7 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the waiting bytes.
     fn send(&mut self) -> Result<(), MkfsError> {
         if !self.waiting.is_empty() {
             self.device.write_at(self.start << self.block_size.bits(), &self.waiting)?;

@@ -1,4 +1,4 @@
-//! Writes what belongs to the files of the tree: directories, attributes, extents, long links.
+//! Writes the metadata of the tree's files: directories, attributes, extents, long links.
 
 use super::BlockWriter;
 use super::attributes::AttributeBlocks;
@@ -13,7 +13,7 @@ use lanefs_ondisk::inode::{DeviceNumber, Inode, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
 use std::ops::Range;
 
-/// Most hard links of a file, and most subdirectories that a directory's link count can say.
+/// Most hard links of a file, and most subdirectories that a directory's link count can express.
 const MOST_LINKS: u32 = 65_000;
 /// Bytes of `lost+found`, so that e2fsck can add names without allocating.
 const LOST_AND_FOUND_BYTES: usize = 16 << 10;
@@ -30,7 +30,7 @@ pub(crate) struct ReadyInode {
 pub(crate) type Claim<'c> = dyn FnMut(u64) -> Result<Vec<Range<u64>>, MkfsError> + 'c;
 
 /// Writes the blocks of all files, and returns their inodes. `placed` are the first blocks of root
-/// and `lost+found`, as far as they have places.
+/// and `lost+found`, if the layout has placed them.
 pub(crate) fn contents(
     out: &mut BlockWriter<'_>,
     format: &Format,
@@ -71,7 +71,7 @@ impl Writer<'_, '_, '_> {
             NewContent::Directory { parent, entries } => {
                 let subdirectories = entries.iter().filter(|(_, child)| self.is_directory(*child));
                 inode.links = match u32::try_from(subdirectories.count() + 2).unwrap_or(u32::MAX) {
-                    // Feature dir_nlink: 1 means many.
+                    // With the feature dir_nlink, a link count of 1 means more than `MOST_LINKS`.
                     many if many > MOST_LINKS => 1,
                     links => links as u16,
                 };
@@ -177,7 +177,7 @@ impl Writer<'_, '_, '_> {
         Ok(blocks)
     }
 
-    /// Returns the blocks for `len` blocks of a file that may have its first ones already.
+    /// Returns the blocks for `len` blocks of a file whose first blocks the layout may have placed.
     fn place(&mut self, placed: &File, len: usize) -> Result<Vec<Extent>, MkfsError> {
         let mut extents = placed.extents.clone();
         let have: u64 = blocks_of(&extents);

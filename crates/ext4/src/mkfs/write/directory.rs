@@ -22,7 +22,7 @@ pub(super) struct DirectoryBlocks {
 }
 
 impl Directory<'_> {
-    /// Builds the blocks: one, if the names fit, otherwise an index over full leaves.
+    /// Builds the blocks: one block if all names fit, otherwise an index over full leaves.
     pub(super) fn build(&self, format: &Format) -> Result<DirectoryBlocks, FileFault> {
         let packed: Result<Vec<Packed<'_>>, FileFault> = self.entries.iter().map(pack).collect();
         let packed = packed?;
@@ -94,7 +94,7 @@ impl Directory<'_> {
     }
 
     /// Packs the names in the order of their hashes into leaves, each with the hash of its index
-    /// entry. The low bit of a hash says that the leaf before has names of that hash too.
+    /// entry. A set low bit of this hash shows that the leaf before has names of the same hash too.
     fn leaves(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<(u32, Vec<u8>)>> {
         let hash = |packed: Packed<'_>| {
             let hash = format.hasher.hash(packed.name.bytes());

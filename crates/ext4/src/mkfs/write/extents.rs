@@ -24,7 +24,7 @@ pub(super) fn write_tree(
     claim: &mut dyn FnMut() -> Result<u64, MkfsError>,
 ) -> Result<Root, MkfsError> {
     let block_size = format.block_size.bytes();
-    // Four bytes for the checksum, which is behind the last possible entry.
+    // Four bytes are left for the checksum, which is behind the last possible entry.
     let max = extent::capacity(block_size - 4);
     let mut nodes = 0;
     let mut depth = 0;

@@ -51,7 +51,7 @@ fn write_nodes(
     Ok(())
 }
 
-/// Zeroes the log too: it must not contain transactions of an earlier file system.
+/// Zeroes the log too: the log must not contain transactions of an earlier file system.
 fn write_journal(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,
@@ -123,7 +123,7 @@ fn numbered<'i>(
     (0..).zip(inodes).map(move |(index, ready)| (ino_of(index, with_orphan_file), ready))
 }
 
-/// Makes an inode that is not of the tree.
+/// Creates an inode that is not of the tree.
 fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
     let geometry = superblock.geometry();
     let time = Time { secs: superblock.write_time() as i64, nanos: 0 };

@@ -1,4 +1,4 @@
-//! What the blocks of files depend on; the layout of groups is not part of it.
+//! The properties that the blocks of files depend on, without the layout of groups.
 
 use crate::mkfs::MkfsOptions;
 use crate::mkfs::numbers::Numbers;
@@ -41,7 +41,7 @@ impl Format {
                 has_large_dirs: false,
                 inodes: u32::MAX,
             },
-            // The superblock says the same.
+            // The superblock has the same values.
             hasher: NameHasher {
                 version: HashVersion::HalfMd4,
                 bytes: NameBytes::Signed,
@@ -62,7 +62,7 @@ impl Format {
         self.has_orphan_file
     }
 
-    /// Returns the seed of the checksums of an inode's blocks, if there are any.
+    /// Returns the seed of the checksums of an inode's blocks, if the blocks have checksums.
     pub(super) fn seed_of(&self, ino: Ino) -> Option<Seed> {
         self.checksums.seed().map(|seed| seed.of_inode(ino, 0))
     }

@@ -143,7 +143,7 @@ impl<T> LruList<T> {
     }
 
     /// Returns the `most` oldest entries and makes them the newest, so that the next call returns
-    /// others.
+    /// other entries.
     pub(super) fn turn_over(&mut self, most: usize) -> Vec<T>
     where
         T: Clone,

@@ -12,8 +12,8 @@ fn new_mount() -> Mount {
     Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
 }
 
-/// An inode without a name gets none before its creation is complete: a thread that found it by its
-/// number must not make it an orphan with a name.
+/// An inode without a name gets no name before its creation is complete: a thread that found it by
+/// its number must not make it an orphan with a name.
 #[test]
 fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let mount = new_mount();

@@ -8,8 +8,8 @@ use lanefs_ondisk::dirent::{self, Packed};
 use lanefs_ondisk::htree::{self, IndexEntry};
 use lanefs_ondisk::{FileBlock, Ino};
 
-/// Moves the entries of the first block, and the new one, into leaves, and replaces the block by a
-/// root.
+/// Moves the entries of the first block, and the new entry, into leaves, and replaces the block by
+/// a root.
 pub(super) fn to_indexed(
     cx: &DirContext,
     blocks: &dyn DirBlocks,

@@ -11,7 +11,7 @@ use lanefs_ondisk::{FileBlock, htree::Kind};
 const DEEPEST: usize = 3;
 
 /// A descent through an index: [`Descent::begin`] reads the root, then [`Descent::step`] reads the
-/// node that [`Descent::node`] returns, until it returns `None`.
+/// node that [`Descent::node`] returns, until `node` returns `None`.
 #[derive(Debug, Clone, Copy)]
 pub struct Descent {
     hash: u32,
@@ -25,7 +25,7 @@ pub struct Descent {
     /// The child of the last block that was read.
     child: FileBlock,
     /// The first hash of the entries after the child's range, if it is known; the low bit is set if
-    /// the child's last hash continues there.
+    /// names with the child's last hash continue after that range.
     next: Option<u32>,
 }
 
@@ -73,7 +73,7 @@ impl Descent {
         Ok(self)
     }
 
-    /// Returns the leaf, unless names with the same hash are also in the next one.
+    /// Returns the leaf, unless names with the same hash are also in the next leaf.
     pub fn only_leaf(&self) -> Option<FileBlock> {
         (self.next != Some(self.hash | 1)).then_some(self.child)
     }

@@ -1,4 +1,4 @@
-//! Looks for a name in the one block where it is or would be.
+//! Looks for a name in the only block that contains it or would contain it.
 
 use super::{DirContext, Found};
 use crate::error::Error;

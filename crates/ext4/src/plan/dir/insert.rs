@@ -47,7 +47,7 @@ fn insert_linear(cx: &DirContext, blocks: &dyn DirBlocks, new: &Packed<'_>) -> R
     Ok(Plan { appended: growth.into_appended(), ..Plan::default() })
 }
 
-/// Adds the entry to the slack of block `n`, if there is enough.
+/// Adds the entry to the slack of block `n`, if there is enough slack.
 fn insert_into(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -124,7 +124,7 @@ struct Tree<'a> {
     cx: &'a DirContext,
     frames: Vec<Frame>,
     levels: u8,
-    /// Which frames have new contents and are existing blocks.
+    /// For each frame, whether it is an existing block with new contents.
     changed: [bool; 4],
     growth: Growth,
 }

@@ -1,7 +1,7 @@
 //! Indexes the names of some blocks by hash.
 //!
 //! A leaf has a hundred names or more, and a search reads half of them on average. A walk of a tree
-//! looks up every name; with this index each is found at once, after one pass over the blocks.
+//! looks up every name; with this index each name is found at once, after one pass over the blocks.
 
 use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 
@@ -9,8 +9,8 @@ use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 /// built from.
 pub struct NameIndex {
     /// The length is a power of two, and at most half of the slots are used. An unused slot is
-    /// zero. A used one contains the offset of the record, counted over all blocks in units of four
-    /// bytes, plus one, and in the upper bits a part of the name's hash.
+    /// zero. A used slot contains the offset of the record, counted over all blocks in units of
+    /// four bytes, plus one, and in the upper bits a part of the name's hash.
     slots: Box<[u32]>,
 }
 
@@ -22,8 +22,8 @@ const PLACE: u32 = 20;
 const LONGEST: usize = 128;
 
 impl NameIndex {
-    /// Builds the index of leaves, or of blocks of a linear directory; `None` if one is damaged, a
-    /// name occurs twice, or the blocks are too large.
+    /// Builds the index of leaves, or of blocks of a linear directory; `None` if a block is
+    /// damaged, a name occurs twice, or the blocks are too large.
     pub fn of(format: &DirFormat, blocks: &[&[u8]]) -> Option<NameIndex> {
         let bytes = format.block_size.bytes();
         let mut names: Vec<(u32, &[u8])> = Vec::with_capacity(blocks.len() * bytes / 32);
@@ -74,7 +74,7 @@ impl NameIndex {
         None
     }
 
-    /// Returns the entry with this name, and the number of its block among the indexed ones.
+    /// Returns the entry with this name, and the number of its block among the indexed blocks.
     ///
     /// # Errors
     /// A slot points to an invalid record: the blocks are not those that were indexed.
@@ -103,7 +103,7 @@ impl NameIndex {
         Ok(None)
     }
 
-    /// Returns its size in bytes.
+    /// Returns the size of the index in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }

@@ -33,7 +33,7 @@ pub(super) struct Path<'a> {
     blocks: &'a dyn DirBlocks,
     frames: Vec<Frame>,
     leaf: FileBlock,
-    /// Number of leaves passed; a sound index has fewer than the directory has blocks.
+    /// Number of leaves passed; a sound index has fewer leaves than the directory has blocks.
     steps: u32,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Path<'a> {
         Ok(Bounds { low: low.unwrap_or(0), next })
     }
 
-    /// Advances to the next leaf if it continues the names of `hash`.
+    /// Advances to the next leaf if that leaf continues the names of `hash`.
     pub(super) fn advance_within(&mut self, hash: u32) -> Result<bool, Error> {
         match self.bounds()?.next {
             Some(next) if next == hash | 1 => self.advance(),
@@ -125,7 +125,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Advances to the next leaf; returns false at the last.
+    /// Advances to the next leaf; returns false at the last leaf.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         let bounds = self.bounds()?;
         let Some(depth) = self.deepest_with_more()? else { return Ok(false) };

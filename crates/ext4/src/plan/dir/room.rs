@@ -7,7 +7,7 @@ use lanefs_ondisk::dirent::{self, Name};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::sync::Arc;
 
-/// Returns the block that contains `name`, or else the first one with room for it. `None` if no
+/// Returns the block that contains `name`, or else the first block with room for it. `None` if no
 /// block has room. Does not look for "." and "..".
 ///
 /// # Errors

@@ -12,8 +12,8 @@ pub(super) struct Leaf {
 }
 
 /// Packs the entries, given with their hashes, into one leaf, or into two if they do not fit into
-/// one. `None` if two are not enough, which is impossible for the entries of one leaf and a new
-/// one.
+/// one. `None` if two leaves are not enough, which is impossible for the entries of one leaf and a
+/// new entry.
 pub(super) fn leaves(
     cx: &DirContext,
     mut entries: Vec<(u32, Packed<'_>)>,

@@ -1,4 +1,4 @@
-//! Collects the next entries of a directory in order, in bounded memory.
+//! Collects the next entries of a directory in hash order, in bounded memory.
 
 use super::cookie::{Key, Position};
 use crate::attr::DirEntry;
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
 /// The most entries that are delivered at a time: more than a leaf of 16 KiB can have. Twice as
-/// many are kept before the higher half is dropped, so that the cost per entry is constant.
+/// many entries are kept before the higher half is dropped, so that the cost per entry is constant.
 const CAPACITY: usize = 1400;
 
 /// Collects the lowest entries at or after a position.
@@ -52,7 +52,7 @@ impl Window {
         Window { from, entries, names, limit: None }
     }
 
-    /// Adds the entry if it is among the next ones.
+    /// Adds the entry if it is among the next entries to be delivered.
     pub(super) fn offer(&mut self, key: Key, entry: &Entry<'_>) {
         let Some(ino) = entry.ino else { return };
         if key < self.from.key() || self.limit.is_some_and(|limit| key > limit) {
@@ -87,7 +87,7 @@ impl Window {
     }
 
     /// Delivers the entries in order. Entries before the position that share its key have been
-    /// collected too, since the ordinals of the others depend on them.
+    /// collected too, since the ordinals of the other entries with this key depend on them.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

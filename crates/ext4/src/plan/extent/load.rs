@@ -25,7 +25,7 @@ pub struct Limits {
     /// The most entries of a new node in a block, at least 4 and at most as many as fit. A smaller
     /// value makes deep trees out of few extents.
     pub node_max: u16,
-    /// The physical blocks that files may use: after the superblock's, within the file system.
+    /// The physical blocks that files may use: after the superblock, within the file system.
     pub space: Range<u64>,
 }
 

@@ -16,9 +16,9 @@ const FAN: usize = 32;
 /// Bytes of a node besides its entries: reference counts and the allocator's overhead.
 const NODE: u64 = 32;
 
-/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another one that
-/// shares all but one path with it, so that a change costs the same for long and short files, and
-/// readers of the old one (under an epoch pin) are not disturbed.
+/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another map, which
+/// shares all nodes except one path with this one, so that a change costs the same for long and
+/// short files, and readers of the old map (under an epoch pin) are not disturbed.
 ///
 /// *Invariants*: extents ascend without overlap; no node is empty; leaves are all equally deep.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ struct Child {
     count: u64,
     /// Number of physical blocks below.
     blocks: u64,
-    /// Bytes of memory of the node and of those below it.
+    /// Bytes of memory of the node and of the nodes below it.
     bytes: u64,
     node: Node,
 }
@@ -109,7 +109,7 @@ impl Map {
         Map::over(change.apply(&self.top, self.height), self.height, change.fill)
     }
 
-    /// Returns the extents from the one that contains `from` or follows it, uncut.
+    /// Returns the extents, uncut, from the extent on that contains `from` or follows it.
     pub fn iter_from(&self, from: FileBlock) -> Iter<'_> {
         let mut iter = Iter { rows: Vec::new(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;
@@ -158,7 +158,7 @@ impl Map {
         self.top.iter().map(|child| child.blocks).sum()
     }
 
-    /// Returns the bytes of memory of the map; nodes shared with other maps count in each.
+    /// Returns the bytes of memory of the map; nodes shared with other maps count in each map.
     pub fn bytes(&self) -> u64 {
         bytes_of(&self.top)
     }
@@ -248,7 +248,7 @@ impl Change<'_> {
     }
 }
 
-/// Joins the entries of the first and the last of `touched`; copies nothing if they are the same.
+/// Joins the entries of the first and the last of `touched`; copies nothing if both are the same.
 fn ends<T: Clone>(touched: &[Child], of: fn(&Child) -> &[T]) -> Cow<'_, [T]> {
     match touched {
         [] => Cow::Borrowed(&[]),
@@ -372,8 +372,8 @@ impl Builder {
     }
 }
 
-/// Returns the mappings of `map` in `range`, cut at its ends: a replacement of `range` removes
-/// these.
+/// Returns the mappings of `map` in `range`, cut at its ends: the mappings that a replacement of
+/// `range` removes.
 pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
     map.iter_from(FileBlock(range.start))
         .take_while(|extent| extent.start.0 < range.end)

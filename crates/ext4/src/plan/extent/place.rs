@@ -76,7 +76,7 @@ impl Plan {
     /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
     ///
     /// # Panics
-    /// If their number differs.
+    /// If the number of blocks is another one.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(
             blocks.len(),

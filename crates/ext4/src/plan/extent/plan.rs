@@ -73,7 +73,7 @@ fn descend(
     Ok(path)
 }
 
-/// Where in a node the change was: determines where it is split.
+/// The place of the change in a node, which determines where the node is split.
 #[derive(Clone, Copy)]
 enum Changed {
     AtEnd,

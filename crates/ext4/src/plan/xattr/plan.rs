@@ -13,8 +13,8 @@ pub struct XattrPlan {
     /// The change of the block.
     pub block: BlockChange,
     /// Number of inodes that use the present block, this one included; 0 if there is no block.
-    /// Above 1 the block must not be changed: the inode gets a new one, or none, and the old one's
-    /// count decreases.
+    /// Above 1 the block must not be changed: the inode gets a new block, or none, and the count of
+    /// the old block decreases.
     pub shared_by: u32,
 }
 
@@ -29,8 +29,8 @@ pub enum BlockChange {
     Remove,
 }
 
-/// Sets an attribute, or removes it if `value` is `None`. It is stored in the inode if it fits
-/// there, else in the block; its old value is removed from either.
+/// Sets an attribute, or removes it if `value` is `None`. The new value is stored in the inode if
+/// it fits there, else in the block; the old value is removed wherever it is stored.
 ///
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`, the latter also if the
@@ -59,7 +59,7 @@ pub fn plan_set(
     Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount })
 }
 
-/// The remaining attributes, and the old place of the one to be set.
+/// The remaining attributes, and the old place of the attribute to be set.
 struct Parts<'a> {
     in_inode: Vec<Attribute<'a>>,
     in_block: Vec<Attribute<'a>>,
@@ -84,7 +84,7 @@ impl<'a> Parts<'a> {
 
 type Placed = (Option<Vec<u8>>, BlockChange);
 
-/// Places the attributes; `None` if the new one does not fit.
+/// Places the attributes; `None` if the new attribute does not fit.
 fn place<'a>(
     state: &XattrState<'_>,
     old: &Parts<'a>,

@@ -267,7 +267,7 @@ fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() 
     }
 }
 
-/// Builds a directory with the planners only, and puts it in the place of a linear one.
+/// Builds a directory with the planners only, and puts it in the place of a linear directory.
 fn build(options: &[&str], names: &[Vec<u8>], guests: usize, test: &str) {
     let mut rng = rng(test);
     build_in(Image::new(options, "64M", names), names, guests, &mut rng);
