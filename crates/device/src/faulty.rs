@@ -8,7 +8,7 @@ use std::io;
 /// The duration of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duration {
-    /// One operation fails; the next of its kind works.
+    /// One operation fails; the next operation of its kind succeeds.
     Once,
     /// The chosen operation and all later ones of its kind fail.
     FromThenOn,
@@ -50,8 +50,8 @@ impl FaultyDevice {
         }
     }
 
-    /// Returns the number of operations of this kind so far. A run without a fault shows which
-    /// numbers exist.
+    /// Returns the number of operations of this kind so far. After a run without a fault, this is
+    /// the largest useful [`Fault::nth`].
     pub fn count(&self, operation: Operation) -> u64 {
         self.counter(operation).load(Ordering::Relaxed)
     }

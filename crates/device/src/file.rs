@@ -26,7 +26,7 @@ pub struct OpenOptions {
     pub len: Option<u64>,
 }
 
-/// Why an image could not be opened.
+/// The error of opening an image.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The image is in use: by another Lanefs, or by the host.
@@ -150,14 +150,15 @@ impl FileDevice {
     }
 
     /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The
-    /// lock stays. The caller must not rely on anything that it has read: between the two claims
+    /// lock is kept. The caller must not rely on any data that it has read: between the two claims
     /// another mount may have changed the device.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`. If `take`
-    /// has claimed the device, it contains the result of `take`; else it contains the error, and
-    /// this device has the claim again. If `take` succeeded and the device is not claimed, `untake`
-    /// is called.
+    /// [`OpenError::InUse`] if another user claimed the device meanwhile, or another error of the
+    /// new claim. Otherwise the inner result is that of `take`: `Ok` if `take` has claimed the
+    /// device, `Err` if it failed and this device has the claim again. If `take` succeeded without
+    /// claiming the device, its value is passed to `untake`, and the inner result is the error that
+    /// `untake` returns.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,
@@ -167,7 +168,7 @@ impl FileDevice {
         self.claim = None;
         let taken = take();
         match (taken, claim(path)) {
-            // If `take` has claimed the device, a claim here must be refused.
+            // If `take` has claimed the device, the new claim in this function must be refused.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
                 self.claim = Some(claim);
@@ -298,8 +299,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes one durable write; returns `false` if the host does not support it. The bytes may then
-    /// not be written.
+    /// Makes one durable write; returns `false` if the host does not support durable writes. In
+    /// that case the bytes are possibly not written.
     fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
         while !buf.is_empty() {
             let slice = [IoSlice::new(buf)];

@@ -7,7 +7,7 @@ use crate::recording::{Event, Recording};
 /// A disk writes sectors of this size atomically, but nothing larger.
 const SECTOR: usize = 512;
 
-/// The part of the unflushed writes that a crash keeps.
+/// Selects the unflushed writes that a crash keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// All writes, in order.
@@ -24,8 +24,8 @@ pub enum Kept {
         /// The random seed.
         seed: u64,
     },
-    /// As [`Kept::Torn`], and the operation of the last event had not returned: a durable write may
-    /// then be missing or torn too.
+    /// Works as [`Kept::Torn`], but the operation of the last event had not returned: a durable
+    /// write may then be missing or torn too.
     Unended {
         /// The random seed.
         seed: u64,
@@ -158,7 +158,8 @@ fn sectors(device: &OverlayDevice, offset: u64, data: &[u8], rng: &mut fastrand:
 }
 
 fn put(device: &OverlayDevice, offset: u64, data: &[u8]) {
-    // The base is RAM, the cap is off, and the write was within the device when it was recorded.
+    // The base is RAM, the overlay has no cap, and the write was within the device when it was
+    // recorded.
     device.write_at(offset, data).expect("a recorded write fits its own base");
 }
 

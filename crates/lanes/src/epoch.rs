@@ -12,9 +12,9 @@
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
 //! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
 //! then needs one locked instruction, and unpinning is a plain store. A pin that can see a retired
-//! value is of the epoch of the retirement or an earlier one: the fence of a later pin would come
-//! after the retirement's fence, and it would find the value unlinked. The epoch advances from `r +
-//! 1` to `r + 2` only when no pin of `r` is left.
+//! value started in the epoch of the retirement or an earlier one: the fence of a later pin would
+//! come after the retirement's fence, and that pin would find the value unlinked. The epoch
+//! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
 //! once or twice for each 8 to 16 values that the busiest lane retires.
@@ -43,7 +43,7 @@ struct Pins {
     guests: [AtomicU64; 2],
 }
 
-/// The value of a word without a pin.
+/// The value of `own` without a pin.
 const NOT_PINNED: u64 = 0;
 
 world::constant_global! {
@@ -61,8 +61,8 @@ world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 // The parity of the epoch in which a guest is pinned.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
-// Set when the lane's limbo list was full under a pin, or where no destructor may run: the thread
-// empties the list later.
+// Set when the lane's limbo list became full while the thread had a pin, or while no destructor was
+// allowed to run. The thread then empties the list later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
 /// While a pin exists, no published value that its thread could see is freed. Not held across I/O
@@ -187,7 +187,7 @@ pub fn limbo() -> usize {
     Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
-/// Returns the last epoch whose retired values no pin can see in epoch `now`.
+/// Returns the last epoch whose retired values can be freed in epoch `now`: no pin can see them.
 fn freeable(now: u64) -> u64 {
     now - 2
 }
@@ -197,13 +197,13 @@ fn freeable(now: u64) -> u64 {
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
-        // The update that this fence follows is that of the limbo's lock, under which this runs.
+        // This runs under the limbo's lock, so the fence follows the update that took the lock.
         world::fence_after_update();
         domain.epoch.load(Ordering::Relaxed)
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // A pin of this thread would prevent it; then the values are freed when the thread unpins.
+        // Under a pin of this thread nothing can be freed: then the thread's unpin frees values.
         if !pin_depth::is_pinned() {
             pay();
         }

@@ -64,7 +64,7 @@ pub struct Holds(AtomicU64);
 
 /// A value that many lanes can hold.
 pub trait Holdable: Send + Sync + Sized + 'static {
-    /// Returns its hold word.
+    /// Returns the value's hold word.
     fn holds(&self) -> &Holds;
     /// Returns the tables in which lanes count their shares; `None` if the word counts all holds.
     fn shares(&self) -> Option<&Shares<Self>>;
@@ -98,9 +98,9 @@ enum Way<T> {
 /// Whether a value has lost its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nameless {
-    /// It has none: releasing the last hold ends the value.
+    /// The value has no name: releasing its last hold ends it.
     Yes,
-    /// It has a name, possibly a new one.
+    /// The value has a name, possibly a new one.
     No,
 }
 
@@ -130,8 +130,8 @@ impl Holds {
         .is_ok()
     }
 
-    /// Removes `n` such holds; returns `true` if that ended a nameless value, which the caller then
-    /// has to delete.
+    /// Removes `n` holds that are counted in the word; returns `true` if that ended a nameless
+    /// value, which the caller then has to delete.
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
@@ -171,8 +171,8 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// Adds one hold to the word. Refused if the value is dead or spread, or if this hold spreads
-    /// it.
+    /// Adds one hold to the word. Returns an error if the value is dead or spread, or if this hold
+    /// spreads the value.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;
@@ -275,7 +275,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// Works as [`Holds::add`], also while a fold has added [`MANY`].
+    /// Works as [`Holds::add`], even while the count contains [`MANY`] of a running fold.
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }
@@ -347,7 +347,7 @@ impl<T: Holdable> Hold<T> {
         }
     }
 
-    /// Converts a hold that was counted in the word already.
+    /// Creates a [`Hold`] from a hold that was counted in the word already.
     pub fn adopt(value: Arc<T>) -> Hold<T> {
         Hold { way: Way::Word(value) }
     }

@@ -128,7 +128,8 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // Without the first handle the lane's count may be gone; cloning still works.
+        // Without the first handle, the lane's count possibly no longer exists; cloning still
+        // works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);

@@ -59,8 +59,8 @@ struct Waiting {
     due: usize,
 }
 
-// Destructors may retire values; only the outermost collection frees, since a long list would
-// recurse.
+// Destructors may retire values. Only the outermost collection frees values: nested collections
+// would recurse deeply on a long list.
 world::constant_local! { static COLLECTING: Cell<bool> = Cell::new(false) }
 
 /// Completes a collection, also when a destructor panics.
@@ -85,7 +85,8 @@ impl Limbo {
         let len = waiting.values.len();
         let due = len >= waiting.due;
         if due {
-            // If a pin prevents it, the next attempt comes later, not at each value.
+            // If a pin prevents freeing, the next attempt comes after more values, not after each
+            // value.
             waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
         }
         due

@@ -1,8 +1,8 @@
 //! Membership of the running transaction, without a line that members share.
 //!
 //! A member writes its lane's slot and reads the state, which is written only when a transaction
-//! closes. Each side writes its own word, fences (sequentially consistent), and then reads that of
-//! the other, so at least one of them sees the other:
+//! closes. Each side writes its own word, fences (sequentially consistent), and then reads the word
+//! of the other side, so at least one of them sees the other:
 //!
 //! ```text
 //! join:   loop { if !closed(state) { slot[lane] += 1; FENCE; if !closed(state) { member of tid }
@@ -59,8 +59,8 @@ fn is_closed(state: u64) -> bool {
 }
 
 impl Membership {
-    /// Creates a membership without members, with transaction `tid` running. Numbers have 63 bits
-    /// here; the journal converts them to those of jbd2, which wrap.
+    /// Creates a membership without members, with transaction `tid` running. Transaction numbers
+    /// have 63 bits in this type; the journal converts them to those of jbd2, which wrap.
     pub fn new(tid: u64) -> Membership {
         Membership {
             state: Padded(AtomicU64::new(tid << 1)),

@@ -13,7 +13,7 @@ pub enum Rank {
     /// Held by the one thread that loads an inode, while its table block is read.
     InodeLoad,
     /// Separates captures from evictions: held by the thread that evicts, and by the committer
-    /// while it captures, which may read.
+    /// during a capture. A capture may read from the device.
     Eviction,
     /// Held by the one thread that loads a group or inode-table block, across one read.
     Load,

@@ -65,7 +65,8 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     mine.try_iter().chain(kept).for_each(|parcel| parcel.check());
 }
 
-/// Runs one generation of threads after another, until `over` returns true for their number.
+/// Runs one generation of threads after another, until `over` returns true for the number of
+/// generations that have run.
 fn generations(over: impl Fn(u64) -> bool) {
     let first = match std::env::var("LANEFS_SEED") {
         Ok(text) => text.parse().expect("a number"),

@@ -130,7 +130,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Returns the slots without a member, or with one that is not fully rebuilt.
+    /// Returns the slots without a member, or with a member that is not fully rebuilt.
     pub fn degraded(&self) -> Vec<usize> {
         let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
         let slots = self.slots.iter().enumerate();

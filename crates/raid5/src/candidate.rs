@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 /// A device with an md superblock.
 #[derive(Clone)]
 pub struct Candidate {
-    /// Its name in messages.
+    /// The device's name in messages.
     pub name: PathBuf,
     /// The whole device.
     pub device: Arc<dyn Device>,
-    /// Its superblock.
+    /// The device's superblock.
     pub superblock: Superblock,
 }
 

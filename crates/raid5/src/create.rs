@@ -36,9 +36,9 @@ pub enum NewConsistency {
 /// Whether the present contents of the members have right parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialParity {
-    /// Unknown: a resync computes it while the array is used.
+    /// The parity is unknown: a resync computes it while the array is used.
     Unknown,
-    /// It is right, as it is when all members hold zeros.
+    /// The parity is right, as it is when all members hold zeros.
     Right,
 }
 
@@ -49,7 +49,7 @@ pub struct CreateOptions {
     pub set: Uuid,
     /// A UUID for each member.
     pub devices: Vec<Uuid>,
-    /// Its name, usually `HOST:NAME`; at most 32 bytes are used.
+    /// The array's name, usually `HOST:NAME`; at most 32 bytes are used.
     pub name: String,
     /// The layout of data and parity.
     pub layout: Layout,
@@ -57,11 +57,11 @@ pub struct CreateOptions {
     pub chunk: u64,
     /// How the array restores parity after a crash.
     pub consistency: NewConsistency,
-    /// Bytes to use on each member; `None`: the space of the smallest.
+    /// Bytes to use on each member; `None`: the space of the smallest member.
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,
-    /// A slot that gets no member now. Its contents are computed from the others by parity.
+    /// A slot that gets no member now. Its contents are computed from the other members by parity.
     pub missing: Option<usize>,
 }
 

@@ -1,8 +1,8 @@
 //! Replaces a member's device while the array is used.
 //!
-//! The device is the member's *shadow* until it has all of its contents. Rows are copied one by
-//! one, and writes to rows that are copied go to both. Then the shadow gets the slot, in this
-//! order:
+//! The device is the member's *shadow* until it has all of the member's contents. Rows are copied
+//! one by one, and writes to rows that are copied go to both devices. Then the shadow gets the
+//! slot, in this order:
 //!
 //! | order | state after a crash with another order |
 //! |---|---|
@@ -26,7 +26,7 @@ use lanefs_device::{Device, DeviceError};
 /// Why a shadow did not get its slot.
 #[derive(Debug)]
 pub(crate) enum NotExchanged {
-    /// Its member was removed meanwhile.
+    /// The shadow's member was removed meanwhile.
     MemberLost,
     /// The shadow or another member failed.
     Failed(DeviceError),

@@ -26,7 +26,7 @@ pub struct LogOutcome {
 /// A member that cannot be read or written.
 #[derive(Debug)]
 pub struct Failed {
-    /// Its slot.
+    /// The member's slot.
     pub slot: usize,
     /// The error.
     pub error: DeviceError,
@@ -48,7 +48,7 @@ enum Newest {
     /// The newest header, and its byte offset.
     Header(u64, ppl::Header),
     /// The first header is damaged, as after a crash during its write. No entry was unfinished when
-    /// it was written, since a log starts again only then.
+    /// the header was written, since a log starts again only when no entry is unfinished.
     Damaged,
     /// The first header is missing, although every log has had one since the array was created.
     Lost,
@@ -174,12 +174,12 @@ enum Applied {
     Damaged,
 }
 
-/// An entry, and its log.
+/// An entry, and the log that contains it.
 struct Logged<'a> {
     /// The slot of the member with this log.
     slot: usize,
     entry: &'a ppl::Entry,
-    /// The offset of its partial parity.
+    /// The offset of the entry's partial parity.
     at: u64,
 }
 
@@ -273,7 +273,7 @@ fn block_of(extent: &Extent) -> u64 {
     if whole { 4096 } else { SECTOR }
 }
 
-/// Computes the XOR of one block of all strips; `None` if one of them cannot be read or computed.
+/// Computes the XOR of one block of all strips; `None` if a block cannot be read or computed.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

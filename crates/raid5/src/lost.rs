@@ -22,7 +22,7 @@ impl Lost {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unread {
     pub(crate) place: Stretch,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
 }
 
@@ -41,6 +41,6 @@ pub(crate) enum ReadError {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) row: u64,
-    /// First byte within the chunk.
+    /// Offset of the first byte within the chunk.
     pub(crate) from: u64,
 }

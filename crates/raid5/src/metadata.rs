@@ -2,11 +2,12 @@
 //!
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
-//! - Each change is written to all members twice and counts two events: the first announces it, the
-//!   second makes it. So a member that is one event behind has missed nothing: a crash came
-//!   between. A member that missed a change is two events behind. Linux makes the same distinction.
+//! - Each change is written to all members twice and counts two events: the first write announces
+//!   the change, the second makes it. So a member that is one event behind has missed nothing: the
+//!   crash came between the two writes. A member that missed a change is two events behind. Linux
+//!   makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
-//!   the others.
+//!   the other members.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -26,9 +27,9 @@ pub(crate) struct Known {
     pub(crate) name: PathBuf,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
-    /// Its slot; `None` for a spare.
+    /// The device's slot; `None` for a spare.
     pub(crate) slot: Option<usize>,
-    /// Whether changes are written to it.
+    /// Whether changes are written to the device.
     pub(crate) live: bool,
 }
 
@@ -51,11 +52,11 @@ pub(crate) struct Intents {
 /// A device of an array, as recorded in the metadata.
 #[derive(Debug, Clone)]
 pub struct KnownMember {
-    /// Its name in messages.
+    /// The device's name in messages.
     pub name: PathBuf,
-    /// Its slot, if it has one.
+    /// The device's slot, if it has one.
     pub slot: Option<usize>,
-    /// Its superblock as it was last written.
+    /// The device's superblock as it was last written.
     pub superblock: Superblock,
 }
 
@@ -130,14 +131,14 @@ impl Metadata {
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
-    /// Returns the fields that all superblocks share. Fields of a single member have no meaning
-    /// here.
+    /// Returns the fields that all superblocks share. In the result, fields of a single member have
+    /// no meaning.
     pub fn array(&self) -> Superblock {
         self.known.lock().array.clone()
     }
 
-    /// Returns the same fields as they are on the members. Until the first change is written, they
-    /// include members that were not given.
+    /// Returns the fields that all superblocks share, as they are on the members. Until the first
+    /// change is written, these fields include members that were not given.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().recorded.clone()
     }
@@ -320,9 +321,9 @@ impl Record for Metadata {
 impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
-    /// While the array is being written that is sector 0, since any row may be written. With a log,
-    /// recovery restores the parity of such rows, so the result is the first sector that was in
-    /// doubt before, or sector 0 if there was none.
+    /// While the array is being written, this is sector 0, since any row may be written. With a
+    /// log, recovery restores the parity of such rows, so the result is the first sector that was
+    /// in doubt before, or sector 0 if there was none.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {

@@ -9,9 +9,9 @@ use crate::slots::Slots;
 /// The write of one band of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Band {
-    /// Data chunks in a row.
+    /// The number of data chunks in a row.
     pub data: usize,
-    /// Data chunks written, by index.
+    /// The data chunks that are written, by index.
     pub written: Slots,
     /// The written chunks whose blocks are written only in part: the rest must be kept.
     pub partial: Slots,
@@ -35,10 +35,10 @@ pub enum Missing {
 /// Whether a row's parity is known to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// It is right.
+    /// The parity is right.
     Right,
-    /// It may be wrong, as after a crash before resync: it must be computed from data without old
-    /// parity.
+    /// The parity may be wrong, as after a crash before resync: it must be computed from data
+    /// without old parity.
     Unknown,
 }
 
@@ -47,11 +47,11 @@ pub enum Trust {
 pub enum Method {
     /// No new parity: its member is missing.
     NoParity,
-    /// All data of the band is written: the XOR of the written data.
+    /// All data of the band is written. Parity is the XOR of the written data.
     FullRow,
-    /// The XOR of the written data and of the rest, which is read.
+    /// Parity is the XOR of the written data and of the other data, which is read.
     Reconstruct,
-    /// Old parity XOR old data XOR new data.
+    /// Parity is the XOR of the old parity, the old data and the new data.
     Modify,
 }
 

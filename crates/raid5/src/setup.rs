@@ -51,13 +51,13 @@ impl Default for Policies {
 
 /// The input for starting an array.
 pub struct Setup {
-    /// Its geometry.
+    /// The array's geometry.
     pub geometry: Geometry,
-    /// Its members, by slot.
+    /// The array's members, by slot.
     pub members: Vec<Option<Member>>,
-    /// Its metadata.
+    /// The array's metadata.
     pub record: Arc<dyn Record>,
-    /// How its parity is restored after a crash.
+    /// How the array's parity is restored after a crash.
     pub consistency: Consistency,
     /// Whether the metadata records the array as active.
     pub active: bool,

@@ -7,11 +7,11 @@
 //! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not
 //! concern the present one.
 //!
-//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. It
-//! is not a member: it is not read, and its failure does not degrade the array. It has its own
-//! index among the slot's devices, and keeps it when it becomes the member. A write reads the
-//! shadow before the member: if the exchange happens in between, it writes to one device twice, and
-//! never to the old member without the new one.
+//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
+//! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow
+//! has its own index among the slot's devices, and keeps this index when it becomes the member. A
+//! write reads the shadow before the member: if the exchange happens in between, the write goes to
+//! one device twice, and never to the old member without the new one.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -27,11 +27,11 @@ use std::ops::Deref;
 pub struct Member {
     /// The whole device.
     pub device: Arc<dyn Device>,
-    /// Start of its data area, in bytes.
+    /// Start of the data area, in bytes from the start of the device.
     pub data_offset: u64,
-    /// The area of its partial parity log, if the array has one.
+    /// The area of the partial parity log, if the array has one.
     pub log: Option<LogArea>,
-    /// Byte of its data area up to which it is rebuilt; `u64::MAX`: it is in sync.
+    /// The byte of the data area up to which the device is rebuilt; `u64::MAX`: it is in sync.
     pub recovered: u64,
 }
 
@@ -48,23 +48,23 @@ impl std::fmt::Debug for Member {
 /// The space of a member's partial parity log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogArea {
-    /// Where the log begins on the member's device, in bytes.
+    /// Start, in bytes from the start of the member's device.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 /// The standing of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// There is no member, or it failed.
+    /// The slot has no member, or its member failed.
     Missing,
-    /// The rows below this one are valid on it.
+    /// The rows below `row` are valid on the member.
     Rebuilding {
         /// The first row that is not valid.
         row: u64,
     },
-    /// All rows are valid on it.
+    /// All rows are valid on the member.
     InSync,
 }
 
@@ -72,9 +72,9 @@ pub enum Standing {
 /// different identities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemberId {
-    /// The slot that it has or had.
+    /// The slot that the member has or had.
     pub(crate) slot: usize,
-    /// Its index among the slot's devices.
+    /// The member's index among the slot's devices.
     device: usize,
 }
 
@@ -93,7 +93,7 @@ impl Deref for Present<'_> {
 }
 
 impl Present<'_> {
-    /// Returns the thread that flushes its device.
+    /// Returns the thread that flushes the member's device.
     pub(crate) fn flusher(&self) -> &Flusher {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
@@ -127,7 +127,7 @@ struct Occupant {
     /// Number of unreadable places that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
-    /// Why it was dropped as a shadow.
+    /// The error for which the device was dropped as a shadow.
     given_up: OnceLock<DeviceError>,
 }
 

@@ -20,7 +20,7 @@ const SIGNATURE: u32 = 7;
 /// One write of the load, or one flush.
 #[derive(Debug, Clone)]
 struct Op {
-    /// Sectors of the array; zero for a flush.
+    /// The first sector, and the sector after the last; both zero for a flush.
     from: u64,
     to: u64,
     /// The number of events on the tape when the operation started, and when it returned.
@@ -145,8 +145,8 @@ fn run_one(
 }
 
 impl Recorded {
-    /// For each sector at this cut: the oldest write whose content is allowed. Later writes are
-    /// allowed too.
+    /// Returns for each sector the oldest write whose content is allowed at this cut. Later writes
+    /// are allowed too.
     fn floor(&self, cut: usize) -> Vec<u64> {
         let mut floor = vec![0; (self.rig.shape.len() / SECTOR) as usize];
         // A completed flush keeps every write that returned before the flush started.
@@ -285,7 +285,7 @@ fn in_flight(ops: &[Op], cut: usize) -> Vec<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     AsMeant,
-    /// No recovery: a planted bug.
+    /// Does no recovery: a planted bug.
     Nothing,
 }
 
@@ -323,7 +323,7 @@ fn random_load(rng: &mut fastrand::Rng, lost: Option<usize>) -> Load {
         ops: rng.usize(10..30),
         lost,
         carries: [0, 3, 32][rng.usize(..3)],
-        // The content of a lost member is known by whole blocks only.
+        // The content of a lost member is known only for whole blocks.
         unit: if lost.is_some() { 8 } else { 1 },
     }
 }
@@ -410,7 +410,8 @@ fn a_member_that_is_not_flushed_is_found() {
 }
 
 /// Checks the states of a log with many laps in which the start of a lap is torn: of each write at
-/// the log's start the first sectors are kept, or the last, or any. Returns their number.
+/// the log's start the first sectors are kept, or the last sectors, or any. Returns the number of
+/// states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");

@@ -252,7 +252,7 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // The same without a write in between: the device is still known.
+        // Does the same without a write in between: the device is still known.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");
@@ -442,13 +442,13 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
         assert_eq!(wrong_rows(&array), 0);
         array.write_at(5000, &[0x5c; 100_000]).expect("a write");
         array.close().expect("closed");
-        // It is a member like the others.
+        // The device is a member like the others.
         let array = members.open(Some(2)).expect("degraded");
         let mut bytes = vec![0; 100_000];
         array.read_at(5000, &mut bytes).expect("a read");
         assert!(bytes.iter().all(|byte| *byte == 0x5c));
         drop(array);
-        // After one write without it, it is outdated.
+        // After one write without the device, the device is outdated.
         let array = members.open(Some(1)).expect("degraded");
         array.write_at(70_000, &[0x5d; 100]).expect("a write");
         assert_ne!(again(&array).misses, None, "{consistency:?}");
@@ -463,7 +463,7 @@ fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
     let array = Arc::new(members.open(Some(1)).expect("degraded"));
     let (name, device) = members.0[1].clone();
     let hook = Arc::new(HookDevice::new(device));
-    // Its areas are written before it gets its slot.
+    // The new device's areas are written before the device gets its slot.
     let writer = array.clone();
     hook.on(Kind::Flush, 0, move || {
         writer.write_at(0, &[0x11; 5000]).expect("a write");
@@ -594,7 +594,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     };
     let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("half of it");
     assert_eq!(ended, Ended::Stopped);
-    // A row whose parity is on that member. The crash comes after a part of the row's data is
+    // Finds a row whose parity is on that member. The crash comes after a part of the row's data is
     // written, and before the parity.
     let shape = *array.array().geometry();
     let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
@@ -666,7 +666,7 @@ fn a_member_whose_log_cannot_be_emptied_takes_no_part() {
     assert_eq!(array.array().status().members[2], Standing::Missing);
     assert!(content(&array) == model);
     drop(array);
-    // Its content is outdated now, and the others record that.
+    // The member's content is outdated now, and the other members record that.
     assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
     // If another member is missing already, opening returns an error that names it.
     let members = members.copies();

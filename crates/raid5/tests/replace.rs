@@ -42,7 +42,7 @@ fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
 
 #[derive(Debug, Clone, Copy)]
 struct Op {
-    /// Sectors; zero for a flush.
+    /// The first sector, and the sector after the last; both zero for a flush.
     from: u64,
     to: u64,
     asked: usize,

@@ -33,7 +33,7 @@ pub(super) struct Bucket<K, V> {
     head: AtomicPtr<Node<K, V>>,
 }
 
-/// The error of a bucket whose entries are in the successor.
+/// The error for an access to a bucket whose entries were moved to the successor.
 #[derive(Debug)]
 pub(super) struct Moved;
 
@@ -93,7 +93,7 @@ impl<K, V> Table<K, V> {
         &self.buckets[(hash >> self.shift) as usize]
     }
 
-    /// Returns the table to which this one's moved buckets went.
+    /// Returns the successor, which has the entries of the moved buckets.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
         // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
         // after `self`. A pin that starts after the successor was replaced as the root reaches
@@ -126,15 +126,16 @@ impl<K, V> Table<K, V> {
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
     /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
-    /// or three nodes per bucket. Other buckets are counted only for such a chain, so keys that
-    /// were made to collide do not let the table grow for nothing.
+    /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
+    /// found; then keys that were chosen to collide do not make the table grow without need.
     pub(super) fn is_crowded(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // Wherever the sample is, a chain of colliding keys is only one bucket of it.
+        // A chain of colliding keys is at most one bucket of the sample, wherever the sample
+        // starts.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample

@@ -100,7 +100,7 @@ impl Condvar {
     }
 }
 
-/// Lets another thread run, in a loop that waits for one.
+/// Lets another thread run. Called in loops that wait for another thread.
 pub(crate) fn relax(round: u32) {
     // A short wait is enough for a running writer; a long one is for a writer that was preempted.
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }

@@ -136,7 +136,7 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // From a module with braces, that many steps up stay in the file.
+        // In modules with braces, the first `super`s stay in the file: one for each such module.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;
