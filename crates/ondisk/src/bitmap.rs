@@ -43,7 +43,8 @@ pub enum Cause {
 /// A bitmap of one group, in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. The bits after the last one are set.
+    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. Unused bits of the last word are
+    /// set.
     words: Box<[u64]>,
     bits: u32,
 }

@@ -163,7 +163,7 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
 }
 
 /// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
-/// are unrolled: every name of a directory that is read is hashed here.
+/// are unrolled: every name of a directory that is read is hashed by this function.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

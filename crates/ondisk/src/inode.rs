@@ -189,7 +189,8 @@ impl Inode {
 
     /// Decodes an inode with all checks. `bytes` must be [`Geometry::inode_size`] long.
     ///
-    /// An inode that is all zeros is free, without a check of its checksum: tables are only zeroed.
+    /// An inode that is all zeros is free, and its checksum is not checked: new tables contain only
+    /// zeros.
     ///
     /// # Errors
     /// [`Corruption::Inode`].

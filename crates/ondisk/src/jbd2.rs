@@ -140,7 +140,7 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 pub struct Header {
     /// The kind of the block.
     pub kind: BlockKind,
-    /// The number of its transaction; meaningless in a superblock.
+    /// The number of the block's transaction; meaningless in a superblock.
     pub sequence: Sequence,
 }
 

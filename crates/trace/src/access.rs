@@ -18,7 +18,7 @@ pub(crate) struct Decoder {
 struct Known {
     operands: Vec<Operand>,
     flow: Flow,
-    /// Whether it is repeated rcx times, which may be zero.
+    /// Whether the instruction is repeated rcx times; rcx may be zero.
     repeated: bool,
 }
 
@@ -89,7 +89,8 @@ impl Calls {
     }
 
     fn call(&mut self, registers: &Registers) {
-        // The return address is after the call instruction; one byte before it is inside.
+        // The return address is after the call instruction; the byte before it is in that
+        // instruction.
         self.stack.push(registers[IP]);
         self.pointers.push(registers[4].wrapping_sub(8));
     }

@@ -95,7 +95,7 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Creates the superblock of a new, empty journal of `blocks` blocks, like mkfs.
+    /// Creates the superblock of a new, empty journal of `blocks` blocks, as mkfs does.
     pub fn new(block_size: BlockSize, blocks: u32, uuid: [u8; 16]) -> JournalSuperblock {
         let mut raw = RawJournalSuperblock::new_zeroed();
         raw.s_blocksize.set(block_size.bytes() as u32);
@@ -108,7 +108,8 @@ impl JournalSuperblock {
     }
 
     /// Decodes a superblock with all checks. `bytes` are the first block of the journal file,
-    /// `block_size` is that of the file system, `file_blocks` the length of the file.
+    /// `block_size` is the block size of the file system, and `file_blocks` is the length of the
+    /// file.
     ///
     /// # Errors
     /// Any [`Cause`].

@@ -140,7 +140,7 @@ impl Header {
         self.raw.sync_size.get()
     }
 
-    /// Returns the array's event count when this was written.
+    /// Returns the array's event count when this header was written.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }

@@ -279,10 +279,10 @@ impl Superblock {
     }
 
     /// Decodes a superblock with every check that is possible on a single member. `bytes` are at
-    /// least 4096 from [`SUPERBLOCK_OFFSET`]; `len` is the member's length in bytes.
+    /// least 4096 bytes from [`SUPERBLOCK_OFFSET`] on; `len` is the member's length in bytes.
     ///
-    /// [`Superblock::support`] decides whether Lanefs can use it. Other levels have other rules, so
-    /// checks that depend on the level are made only for level 5.
+    /// [`Superblock::support`] decides whether Lanefs can use the array. Other levels have other
+    /// rules, so checks that depend on the level are made only for level 5.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -670,7 +670,7 @@ impl Superblock {
     }
 }
 
-/// Changes fields, each call one property. A change is durable once the bytes of
+/// Changes properties, one with each call. A change is durable once the bytes of
 /// [`Superblock::encode`] are written.
 impl Superblock {
     /// Copies the properties of the array from `fresh`, and keeps those of this device. This
@@ -692,8 +692,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // Bitmap and log have the same position relative to the superblock on all members, so it is
-        // that of `fresh`.
+        // Bitmap and log have the same position relative to the superblock on all members, so the
+        // position in `fresh` stays.
     }
 
     /// Sets the role of device `number`; returns `false` if the number does not exist.

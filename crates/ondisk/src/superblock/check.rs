@@ -1,4 +1,4 @@
-//! Contains every check of a superblock: one that passes needs no further check.
+//! Makes every check of a superblock: a superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
 use crate::BlockSize;
@@ -211,7 +211,7 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Exactly one of both must be set.
+        // Exactly one of inode and device must be set.
         if (ino == 0) == (device == 0) || (ino != 0 && !exists(ino)) {
             return Err(Cause::JournalPlace { ino, device });
         }

@@ -66,8 +66,8 @@ impl Superblock {
     }
 }
 
-/// Returns whether both are computed in the same way. `gdt_csum` starts from the uuid, which may
-/// change; the log is found without it.
+/// Returns whether both kinds of checksums are computed in the same way. `gdt_csum` starts from the
+/// uuid, which may change; the log is found without the uuid.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
@@ -87,8 +87,8 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let mut kept = raw.clone();
     let features = check::features(raw);
     if !features.incompat.contains(Incompat::CSUM_SEED) {
-        // Without the feature the field has no meaning, and it is written before the feature is
-        // set.
+        // Without `metadata_csum_seed` the field has no meaning, and it is written before the
+        // feature is set.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());

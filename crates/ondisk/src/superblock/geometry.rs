@@ -9,11 +9,12 @@ use std::ops::Range;
 pub struct InodePlace {
     /// The group of the inode.
     pub group: Group,
-    /// Its bit in the group's inode bitmap.
+    /// The inode's bit in the group's inode bitmap.
     pub index: u32,
-    /// The block of the group's inode table that contains it, counted from the start of the table.
+    /// The block of the group's inode table that contains the inode, counted from the start of the
+    /// table.
     pub table_block: u32,
-    /// Its first byte in that block.
+    /// The inode's first byte in that block.
     pub offset: usize,
 }
 

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 /// A block of attributes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttributeBlock<'a> {
-    /// Number of inodes that share it, at least 1.
+    /// Number of inodes that share the block, at least 1.
     pub refcount: u32,
     /// The attributes, in the order of their names.
     pub attributes: Vec<Attribute<'a>>,

@@ -8,7 +8,7 @@ use crate::checksum::Seed;
 /// The offset of `h_checksum`.
 const CHECKSUM: usize = 16;
 
-/// Sets the checksum; `seed` is that of the file system.
+/// Sets the checksum; `seed` is the seed of the file system.
 pub fn seal(seed: Seed, place: Block, block: &mut [u8]) {
     let checksum = compute(seed, place, block);
     if let Some(field) = block.get_mut(CHECKSUM..CHECKSUM + 4) {

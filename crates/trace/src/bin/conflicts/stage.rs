@@ -30,9 +30,9 @@ pub struct Stage<'fs> {
     /// The name that this round creates, moves or removes.
     pub name: String,
     pub other: String,
-    /// `file`, open; set by entering a setting.
+    /// The open `file`; set when the thread enters a setting.
     open: Option<File>,
-    /// Opened by the preparation of an operation; the operation uses or closes it.
+    /// The file that an operation's preparation opened; the operation uses or closes it.
     pub held: Option<File>,
     pub page: Vec<u8>,
     /// The order of names in an index.
