@@ -65,9 +65,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: every later read sees a write that has returned. The write survives a crash only
-/// after a [`Device::flush`] that was called after it returned has succeeded. Concurrent writes to
-/// the same bytes leave any mix of their bytes.
+/// *Ordering*: a write that has returned is visible to every later read. It survives a crash only
+/// if a [`Device::flush`] has succeeded that was called after the write returned. Concurrent writes
+/// to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
@@ -118,7 +118,7 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Declares that the bytes are not needed any more: later reads there return undefined bytes.
+    /// Declares that the bytes are not needed any more: later reads of them return undefined bytes.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 

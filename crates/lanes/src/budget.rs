@@ -92,7 +92,7 @@ impl Budget {
     }
 
     /// Returns whether no unit is taken. If so, a thread that takes a unit later, fences and then
-    /// reads sees everything that the caller stored before this call.
+    /// reads sees all stores of the caller before this call.
     pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

@@ -71,7 +71,7 @@ impl<T: Words> SeqCell<T> {
     }
 
     /// Replaces the value. A lock of the caller should order the writers; writers without a common
-    /// lock wait for each other, and the last one wins.
+    /// lock wait for each other, and the last value stays.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();

@@ -73,7 +73,7 @@ pub struct Pin {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Pins the calling thread's lane. Pins can be nested; an inner one costs almost nothing.
+/// Pins the calling thread's lane. Pins can be nested; an inner pin costs almost nothing.
 #[inline]
 pub fn pin() -> Pin {
     // Several short accesses to the thread-local: one long access would be compiled to a call
@@ -158,9 +158,9 @@ impl Drop for Pin {
     }
 }
 
-/// Tries to advance the epoch, and frees values that no pin can see any more: those of this lane,
-/// and those that other lanes retired some epochs ago. The committer calls it now and then. Returns
-/// whether the epoch advanced.
+/// Tries to advance the epoch, and frees values that no pin can see any more: values of this lane,
+/// and values that other lanes retired some epochs ago. The committer calls this function now and
+/// then. Returns whether the epoch advanced.
 ///
 /// Destructors of retired values run in this function, at retirements and at unpins, but not while
 /// the thread holds a state guard or a lock of a higher rank. So a destructor may take a state

@@ -105,9 +105,9 @@ impl Drop for End {
 /// The number of threads with a counter of their own.
 const MOST_TALLIES: usize = 64;
 
-/// The bytes that threads took minus those they gave back: blocks in use or in threads' lists, and
-/// large blocks. A block may be given back by another thread than the one that took it, so only the
-/// sum is meaningful.
+/// The bytes that threads took minus the bytes that they gave back: blocks in use or in threads'
+/// lists, and large blocks. One thread may take a block and another give it back, so only the sum
+/// is meaningful.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 

@@ -1,10 +1,11 @@
 //! Holds: references that keep values in memory. Many lanes can hold a value without a shared line.
 //!
 //! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
-//! While only one lane holds it, the word has the whole count. A value without holds can *move* to
-//! another lane once: from the lane that created it to the one that uses it. The next lane after
-//! that, or a lane that finds holds of another lane, sets *spread*. From then on each lane counts
-//! its holds in its own share, found in the lane's table by the value's address.
+//! While only one lane holds the value, the word has the whole count. A value without holds can
+//! *move* to another lane once: from the lane that created the value to the lane that uses it. The
+//! next lane that takes a hold, or a lane that finds holds of another lane, sets *spread*. From
+//! then on each lane counts its holds in its own share, found in the lane's table by the value's
+//! address.
 //!
 //! ```text
 //! word = dead | nameless | spread | moved | lane | count
@@ -58,7 +59,7 @@ const CLOSED: u64 = 1 << 63;
 /// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. Its initial holds are those of the calling lane.
+/// A hold word. Its initial holds belong to the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 

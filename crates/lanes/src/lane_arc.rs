@@ -2,7 +2,7 @@
 
 use crate::lane::{Lane, PerLane};
 use std::ops::Deref;
-// The counts are those of `std` in every world; `loom` has no `Weak`.
+// The counts are `std`'s in every world; `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 

@@ -217,9 +217,9 @@ impl Condvar {
         self.inner.wait(&mut guard.inner);
     }
 
-    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if it was notified. The
-    /// checkers have no clock: there the time is over as soon as every other thread had a chance to
-    /// run.
+    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
+    /// notified. The checkers have no clock: under them the time is over as soon as every other
+    /// thread had a chance to run.
     ///
     /// # Panics
     /// The same as for [`Condvar::wait`].

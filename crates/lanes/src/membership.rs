@@ -60,7 +60,7 @@ fn is_closed(state: u64) -> bool {
 
 impl Membership {
     /// Creates a membership without members, with transaction `tid` running. Transaction numbers
-    /// have 63 bits in this type; the journal converts them to those of jbd2, which wrap.
+    /// have 63 bits in this type; the journal converts them to the numbers of jbd2, which wrap.
     pub fn new(tid: u64) -> Membership {
         Membership {
             state: Padded(AtomicU64::new(tid << 1)),

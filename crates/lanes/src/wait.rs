@@ -98,15 +98,15 @@ impl WaitBuckets {
         }
     }
 
-    /// Wakes a waiter for `key`, after a resource of this key was freed; returns `false` if there
-    /// is none.
+    /// Wakes a waiter for `key`, after a resource of this key was freed; returns `false` if no
+    /// thread waits for this key.
     pub fn wake_one(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
     /// Wakes one waiter after a resource for any key was freed, preferably one in the bucket of
-    /// `key`; returns `false` if there is none.
+    /// `key`; returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {

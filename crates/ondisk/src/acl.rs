@@ -1,4 +1,4 @@
-//! POSIX access control lists, in the form of ext4's extended attribute and in that of Linux's
+//! POSIX access control lists, in the form of ext4's extended attribute and in the form of Linux's
 //! system calls.
 //!
 //! Both forms are a version number and entries of tag, permissions and, for named users and groups,

@@ -1,7 +1,7 @@
 //! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
 //!
-//! [`Bitmap`] stores bits in words for fast searches. The bits after the last one count as used, in
-//! memory as on disk.
+//! [`Bitmap`] stores bits in words for fast searches. Unused bits after the bitmap's last bit count
+//! as used, in memory as on disk.
 //!
 //! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
 

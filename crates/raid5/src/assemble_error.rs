@@ -63,9 +63,9 @@ pub enum AssembleError {
     /// One device was given twice, or together with a copy of it.
     #[error("{}", twice(name, other))]
     Twice {
-        /// One of the two.
+        /// One of the two devices.
         name: PathBuf,
-        /// The other one.
+        /// The other device.
         other: PathBuf,
     },
     /// Members disagree about the array.

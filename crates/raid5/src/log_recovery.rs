@@ -6,8 +6,8 @@
 //! still be computed from parity. If a written member is missing now, the data written to it is
 //! lost: no log has it.
 //!
-//! Source: "Partial Parity Log" in Linux's md documentation; the results are those of kernels 6.1
-//! and 7.2 on the same members, byte for byte.
+//! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
+//! kernels 6.1 and 7.2 on the same members, byte for byte.
 
 use crate::layout::Geometry;
 use crate::standing::Member;

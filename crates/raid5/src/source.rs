@@ -133,7 +133,7 @@ impl Source {
     ///
     /// # Errors
     /// The error of the first device that cannot be opened or is not a member. A scan skips such
-    /// devices, and those for which permission is denied.
+    /// devices, and devices for which permission is denied.
     pub fn candidates(&self, access: Access) -> Result<Vec<Candidate>, AssembleError> {
         self.found(|path| Candidate::open(path, access))
     }

@@ -1,5 +1,5 @@
 //! Crash states of an array: after every cut between member writes, with unflushed writes kept,
-//! dropped and torn. Recovery must make parity right on every row, keep everything that was
+//! dropped and torn. Recovery must make parity right on every row, keep all data that was
 //! acknowledged and flushed, and change only data that was being written.
 
 mod rig;
@@ -369,7 +369,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = from("LANEFS_SECONDS").unwrap_or(5);
-    // Long runs must check this number of states; short ones stop after their time.
+    // Long runs must check this number of states; short runs stop after their time.
     let owed = if seconds > 5 { 100_000 } else { 0 };
     let (begun, mut count, mut round) = (Instant::now(), 0, 0);
     while count < owed || begun.elapsed() < Duration::from_secs(seconds) {

@@ -55,7 +55,7 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
     let mut ops = Vec::new();
-    // Some operations follow after that, on the new member alone.
+    // Some more operations follow, which go to the new member only.
     let mut left = 12;
     while left > 0 {
         left -= usize::from(ends.load(Ordering::Acquire));

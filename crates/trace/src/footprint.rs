@@ -95,7 +95,8 @@ impl Footprint {
         &self.lines
     }
 
-    /// Returns the number of executed instructions; each repetition of a repeated one counts.
+    /// Returns the number of executed instructions. Each repetition of a repeated instruction
+    /// counts.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }

@@ -324,8 +324,8 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
 }
 
 impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
-    /// Copies the chain to `successor`. No thread reaches the two buckets there before this bucket
-    /// is marked.
+    /// Copies the chain to `successor`. No thread reaches the two buckets of the successor before
+    /// this bucket is marked.
     fn move_to(&self, successor: &Table<K, V>, pin: &Pin) {
         let Some(locked) = self.lock(pin) else { return };
         let mut node = self.first(pin).expect("a locked bucket was not moved");

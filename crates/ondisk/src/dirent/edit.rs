@@ -185,7 +185,7 @@ fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
     }
 }
 
-/// Writes a record, an unused one if `packed` is `None`.
+/// Writes a record; the record is unused if `packed` is `None`.
 fn write(
     format: &DirFormat,
     block: &mut [u8],

@@ -186,8 +186,8 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // The part is far from those of other threads, and excludes its borders, since a leaf may
-        // extend across them.
+        // The part is far from the parts of other threads, and excludes its borders, since a leaf
+        // may extend across them.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;
