@@ -30,9 +30,9 @@ pub enum Operation {
 pub struct DeviceError {
     /// The failed operation.
     pub operation: Operation,
-    /// Byte offset; 0 for a flush.
+    /// Offset in bytes; 0 for a flush.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub len: u64,
     /// The host's error.
     pub source: std::sync::Arc<std::io::Error>,

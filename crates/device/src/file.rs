@@ -122,7 +122,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // For writing, the claim has made this check already.
+            // An open for writing needs no such check: the claim has made it already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -234,8 +234,8 @@ impl FileDevice {
         })
     }
 
-    /// Returns the same device, except that writes and flushes fail after the file became shorter.
-    /// Without this, a write grows the file again, with zeros in place of the lost bytes. Costs a
+    /// Without this check, a write grows the file again, with zeros in place of the lost bytes. The
+    /// check costs a system call for each write and flush.
     /// system call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;

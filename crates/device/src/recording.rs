@@ -12,7 +12,7 @@ use std::io;
 pub enum Event {
     /// A write returned.
     Write {
-        /// Byte offset.
+        /// Offset in bytes.
         offset: u64,
         /// The bytes written.
         data: Arc<[u8]>,
@@ -20,7 +20,7 @@ pub enum Event {
     /// A durable write returned: it survives any later crash, but does not make earlier writes
     /// durable.
     DurableWrite {
-        /// Byte offset.
+        /// Offset in bytes.
         offset: u64,
         /// The bytes written.
         data: Arc<[u8]>,

@@ -10,9 +10,9 @@ const SECTOR: usize = 512;
 /// Selects the unflushed writes that a crash keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// All writes, in order.
+    /// All writes are kept, in order.
     All,
-    /// No write.
+    /// No write is kept.
     None,
     /// Each write is kept whole or dropped, at random.
     Some {

@@ -9,9 +9,10 @@ use std::sync::{Arc, Weak};
 /// A shared value with one reference count per lane: clones on different lanes write different
 /// lines.
 ///
-/// For the few values that all threads clone often, such as a mount: each takes some kilobytes. The
-/// handle that [`LaneArc::new`] returns keeps the counts of all lanes. After it is dropped, the
-/// clones still work, but a lane without a clone of its own uses the count of another lane.
+/// For the few values that all threads clone often, such as a mount: each [`LaneArc`] takes some
+/// kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all lanes. After this
+/// handle is dropped, the clones still work, but a lane without a clone of its own uses the count
+/// of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);

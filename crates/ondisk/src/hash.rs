@@ -41,9 +41,9 @@ impl HashVersion {
 /// The interpretation of name bytes above 127.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameBytes {
-    /// As negative numbers (superblock flag 1).
+    /// Bytes above 127 are negative numbers (superblock flag 1).
     Signed,
-    /// As positive numbers (superblock flag 2).
+    /// Bytes above 127 are positive numbers (superblock flag 2).
     Unsigned,
 }
 

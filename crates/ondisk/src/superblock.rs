@@ -168,9 +168,9 @@ pub enum OnError {
 /// The location of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalPlace {
-    /// In a file.
+    /// The journal is in a file.
     Inode(Ino),
-    /// On a separate device with this uuid.
+    /// The journal is on a separate device with this uuid.
     Device([u8; 16]),
 }
 

@@ -53,7 +53,7 @@ pub enum AssembleError {
     Mixed {
         /// A member.
         name: PathBuf,
-        /// Its array.
+        /// The member's array.
         set: md::Uuid,
         /// Another member.
         other: PathBuf,
@@ -137,9 +137,9 @@ pub enum AssembleError {
     TooSmall {
         /// The device.
         name: PathBuf,
-        /// Its length.
+        /// The device's length in bytes.
         len: u64,
-        /// The required length.
+        /// The required length in bytes.
         needed: u64,
     },
     /// The request is impossible.

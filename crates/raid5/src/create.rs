@@ -24,12 +24,13 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 /// How a new array restores parity after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewConsistency {
-    /// By a partial parity log.
+    /// A partial parity log restores parity.
     PartialParity,
-    /// By a write-intent bitmap with one bit for this many bytes of a member; `None`: 64 MiB, or
-    /// the smallest larger number with which the bitmap fits into its space.
+    /// A resync of the regions in a write-intent bitmap restores parity. One bit covers this many
+    /// bytes of a member; `None`: 64 MiB, or the smallest larger number with which the bitmap fits
+    /// into its space.
     Bitmap(Option<u64>),
-    /// By a resync of the whole array.
+    /// A resync of the whole array restores parity.
     Resync,
 }
 

@@ -48,7 +48,7 @@ pub enum ArrayError {
     TooSmall {
         /// The slot of the device.
         slot: usize,
-        /// Its size in bytes.
+        /// The device's size in bytes.
         len: u64,
         /// The size needed, in bytes.
         needed: u64,

@@ -41,7 +41,7 @@ pub enum Ended {
 /// The rows that a rebuild writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuild {
-    /// All: the member is new.
+    /// All rows: the member is new.
     Whole,
     /// The rows whose bits are set in the write-intent bitmap: a former member missed only these.
     Intended,

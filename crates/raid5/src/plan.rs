@@ -45,7 +45,7 @@ pub enum Trust {
 /// The computation of the new parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// No new parity: its member is missing.
+    /// No parity is computed: the member with the parity is missing.
     NoParity,
     /// All data of the band is written. Parity is the XOR of the written data.
     FullRow,
@@ -246,7 +246,7 @@ mod tests {
                 let rest = (0..band.data).filter(|i| !band.written.contains(*i));
                 let whole = rest.clone().all(known);
                 let modify = parity && band.written.iter().all(known);
-                // Only the old parity has a missing chunk that is not written.
+                // Only the old parity has the data of a missing chunk that is not written.
                 let bound = read(band.data) && band.written.iter().all(known) && kept;
                 let lost_rest = match band.missing {
                     Missing::Data(lost) => !band.written.contains(lost),

@@ -10,16 +10,16 @@ use std::time::Duration;
 /// How parity is restored after a crash during the writes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consistency {
-    /// By a resync of all rows.
+    /// A resync of all rows restores parity.
     Resync,
-    /// By a resync of the regions in the write-intent bitmap.
+    /// A resync of the regions in the write-intent bitmap restores parity.
     Bitmap {
         /// Bytes of a member's data area that one bit covers: a power of two.
         chunk: u64,
         /// The bits as on the members, lowest first; a set bit marks a region for resync.
         bits: Vec<u8>,
     },
-    /// By the partial parity log, without reading other rows.
+    /// The partial parity log restores parity, without reading other rows.
     PartialParity {
         /// The signature of the array's log headers.
         signature: u32,

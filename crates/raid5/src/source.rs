@@ -129,7 +129,7 @@ impl Source {
         self.absent
     }
 
-    /// Opens the members; for writing, this is exclusive.
+    /// Opens the members, exclusively if they are to be written.
     ///
     /// # Errors
     /// The error of the first device that cannot be opened or is not a member. A scan skips such

@@ -186,17 +186,17 @@ impl Members {
         self.present(id.slot).filter(|present| present.id == id)
     }
 
-    /// Returns whether this is still a member, or a member's shadow.
+    /// Returns whether this device is still a member, or a member's shadow.
     pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
         let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
-        // In this order: a shadow may become the member in between.
+        // The shadow is read first: it may become the member in between.
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
     /// Returns all devices that a flush of the array includes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
-            // In this order: a shadow may become the member in between.
+            // The shadow is read first: it may become the member in between.
             let shadow = self.shadow(slot);
             let member = self.present(slot);
             let shadow = shadow.filter(|shadow| member.is_none_or(|m| m.id != shadow.id));
@@ -307,7 +307,8 @@ impl Members {
         if self.shadow(id.slot).is_none_or(|shadow| shadow.id != id) {
             return false;
         }
-        // In this order: an operation that does not find the shadow finds the new member.
+        // The member is stored first: an operation that does not find the shadow then finds the new
+        // member.
         self.words.0[id.slot].store(Word::new(id.device, u64::MAX).0, Ordering::Release);
         self.shadows.0[id.slot].store(Word::MISSING.0, Ordering::Release);
         true

@@ -189,7 +189,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // In a row that misses a member, old parity is the only source of its data.
+        // In a row that misses a member, old parity is the only source of that member's data.
         let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
         let band = Band {
             data: self.shape.data(),

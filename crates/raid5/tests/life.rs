@@ -202,7 +202,7 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
             let (_, device) = &members.0[*slot];
             device.write_at(log.offset + 700, &[0x5a; 64]).expect("damage");
         }
-        // With all members it starts, and parity is recomputed.
+        // With all members the array starts, and parity is recomputed.
         let whole = members.copies();
         assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
         match members.open(Some(2)) {

@@ -43,7 +43,7 @@ mod linux {
     use std::time::Duration;
 
     impl FutexWord {
-        /// All bits.
+        /// All bits: a wake-up for any sleeper.
         pub(crate) const ANY: u32 = u32::MAX;
 
         /// Sleeps if the word is `expected`, until a call wakes one of the bits in `hears`. Returns

@@ -113,7 +113,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // Only the lower half, even for v3 tags: debugfs does not set the other half of this word.
+    // The flags are in the lower half, even for v3 tags: debugfs does not set the other half.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })

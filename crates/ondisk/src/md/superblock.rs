@@ -135,9 +135,9 @@ pub struct Area {
 /// How much of a member's data area has valid contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// All of the data area.
+    /// All of the data area is valid.
     InSync,
-    /// The part below this sector of the data area.
+    /// The part below this sector of the data area is valid.
     Below(u64),
 }
 
