@@ -24,7 +24,8 @@ pub enum Operation {
     Discard,
 }
 
-/// A failed device operation. Cloneable, since an aborted journal keeps it as its first cause.
+/// A failed device operation. Cloneable, since an aborted journal keeps the error as its first
+/// cause.
 #[derive(Debug, Clone, Error)]
 #[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
 pub struct DeviceError {

@@ -19,8 +19,8 @@ pub enum Duration {
 pub struct Fault {
     /// The kind. A durable write and zeroing count as writes.
     pub operation: Operation,
-    /// The number of the operation among those of its kind, counted from 1 since the wrapper was
-    /// created.
+    /// The number of the operation, counted from 1 among the operations of its kind since the
+    /// wrapper was created.
     pub nth: u64,
     /// Whether later operations fail too.
     pub duration: Duration,

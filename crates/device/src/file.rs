@@ -83,8 +83,8 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether writes are refused after the file became shorter.
     keeps_length: bool,
-    /// Set to false when the host refuses `RWF_DSYNC`. It is rarely written, so its cache line
-    /// stays shared.
+    /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
+    /// line stays shared.
     has_dsync: AtomicBool,
 }
 
@@ -320,7 +320,7 @@ impl FileDevice {
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
         let range = [at, len];
-        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has them.
+        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has these two.
         unsafe {
             rustix::ioctl::ioctl(
                 &self.file,

@@ -61,8 +61,8 @@ impl Replay<'_> {
         recording.base().fork()
     }
 
-    /// Returns the device after a crash between events `cut - 1` and `cut`. It has all flushed
-    /// writes; `kept` selects the others. The caller owns the state and may write it.
+    /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
+    /// flushed writes; `kept` selects the other writes. The caller owns the state and may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.

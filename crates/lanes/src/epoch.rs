@@ -28,8 +28,8 @@ use crate::world;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// The words that pins read and write. It is a static without lazy initialisation, so a pin needs
-/// neither a pointer nor a check.
+/// The words that pins read and write. The domain is a static without lazy initialisation, so a pin
+/// needs neither a pointer nor a check.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],
@@ -174,8 +174,8 @@ pub fn advance() -> bool {
     let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
-        // A lane frees its own values, so their memory stays in its own part of the allocator.
-        // After some epochs any lane frees the values of an idle one.
+        // A lane frees the values that it retired, so their memory stays in this lane's part of the
+        // allocator. After some epochs any lane frees the values of an idle one.
         let patience = if lane == mine { 0 } else { 2 };
         LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
     }
@@ -192,8 +192,8 @@ fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` once no pin can see it. It must be unlinked already, so that later pins do not
-/// find it.
+/// Frees `value` once no pin can see it. The value must be unlinked already, so that later pins do
+/// not find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
@@ -219,9 +219,9 @@ fn pay() {
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
-    // All threads read the epoch. If other lanes have advanced it far enough, it is not advanced
-    // again, so it changes as often as the busiest lane needs, for any number of lanes. After two
-    // advances all values can be freed, if no thread is pinned.
+    // All threads read the epoch. If other lanes have advanced it far enough, this lane does not
+    // advance it. So the epoch changes as often as the busiest lane needs, for any number of lanes.
+    // After two advances all values can be freed, if no thread is pinned.
     if collect() < crowded() / 2 && domain.try_advance() {
         domain.try_advance();
         collect();

@@ -15,8 +15,8 @@
 //! allocated and freed by the system. Small ones stay until a trim ([`LineHeap::trim`]), which
 //! gives back whole pages of the depots. A thread keeps up to two batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since these
-//! allocate nothing.
+//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since
+//! unscheduled locks allocate nothing.
 
 mod classes;
 mod depot;
@@ -362,7 +362,7 @@ impl Magazines {
     /// Registers the thread, so that its blocks are given back when it terminates.
     fn note_end(&self) {
         if self.state.get() == State::Fresh {
-            // This may allocate, but from `libc`, not from this heap.
+            // `try_with` may allocate, but from `libc`, not from this heap.
             let running = END.try_with(|_| ()).is_ok();
             self.state.set(match running {
                 true if FORGETFUL.load(Ordering::Relaxed) => State::Forgetful,

@@ -2,7 +2,8 @@
 //! a rare deadlock.
 //!
 //! A release build checks nothing. It only counts the state guards and locks of higher ranks that
-//! the thread holds, because destructors of retired values have to wait for these.
+//! the thread holds, because destructors of retired values have to wait for the release of these
+//! locks.
 
 use crate::rank::Rank;
 use std::cell::Cell;

@@ -53,7 +53,7 @@ const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
 /// Added by a fold while it runs: more than the number of all holds.
 const MANY: u64 = 1 << 40;
 
-/// Set in a share that was removed from its table, after its count moved to the word.
+/// Set in a share that was removed from its table, after the share's count moved to the word.
 const CLOSED: u64 = 1 << 63;
 
 /// When a lane's table reaches this size, unused shares are dropped.
@@ -85,8 +85,8 @@ struct Share<T> {
     value: Arc<T>,
 }
 
-/// A counted hold. It must be released by [`Hold::release`], not by a drop: after the last hold of
-/// a nameless value, the caller has to delete the value.
+/// A counted hold. The hold must be released by [`Hold::release`], not by a drop: after the last
+/// hold of a nameless value, the caller has to delete the value.
 pub struct Hold<T> {
     way: Way<T>,
 }

@@ -1,8 +1,8 @@
 //! Lanes: small numbers that threads have until they terminate.
 //!
-//! A thread gets the least used lane when it first needs one, and returns it when it terminates. So
-//! short-lived threads use the same few lanes, whose lines are in the processors' caches, and
-//! long-lived threads are spread over the lanes.
+//! A thread gets the least used lane when it first needs a lane, and returns this lane when it
+//! terminates. So short-lived threads use the same few lanes, whose lines are in the processors'
+//! caches, and long-lived threads are spread over the lanes.
 //!
 //! One of a lane's threads is its *owner*, the others are guests. Only the owner writes some words
 //! of the lane, so it needs fewer locked instructions.
@@ -107,7 +107,7 @@ impl LaneSlot {
 
     #[cold]
     fn leased() -> LaneSlot {
-        // A thread whose locals are destroyed already uses the first lane as a guest. That is
+        // A thread whose locals are destroyed already uses the first lane as a guest. This use is
         // always correct, since any lane may be shared.
         let guest = LaneSlot { lane: Lane::FIRST, owner: false };
         let slot = LEASE.try_with(|lease| lease.slot).unwrap_or(guest);

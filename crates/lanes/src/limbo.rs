@@ -47,7 +47,8 @@ impl Drop for Retired {
     }
 }
 
-/// The values that one lane retired. Its lock is the innermost, and no destructor runs under it.
+/// The values that one lane retired. The list's lock is the innermost, and no destructor runs under
+/// this lock.
 pub(crate) struct Limbo {
     waiting: world::Mutex<Waiting>,
 }

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
-//! closed state and undoes its entry as if it left, since the closer may have counted the entry. No
-//! thread spins: a member may be preempted, and several threads may share a lane.
+//! closed state and undoes its entry in the same way as a leave, since the closer may have counted
+//! the entry. No thread spins: a member may be preempted, and several threads may share a lane.
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
@@ -44,8 +44,8 @@ struct Door {
     closing: bool,
 }
 
-/// A member of transaction `tid`, until dropped. It may move to another thread: it leaves on the
-/// lane on which it entered.
+/// A member of transaction `tid`, until dropped. A member may move to another thread: it leaves on
+/// the lane on which it entered.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the transaction"]
 pub struct Member<'a> {
@@ -112,7 +112,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: the closing thread reads zero only after the member's work, and sees it.
+        // Release: the closing thread reads zero only after the member's work, and sees this work.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {

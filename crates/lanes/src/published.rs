@@ -332,8 +332,8 @@ mod loom_tests {
         });
     }
 
-    /// The model's own thread owns one of the two lanes. While both readers run, one owns the other
-    /// lane and one is a guest on the first.
+    /// The model's own thread owns one of the two lanes. While both readers run, one reader owns
+    /// the other lane, and one reader is a guest on the first lane.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {

@@ -582,8 +582,9 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Records an error: counts it, and stores it as the last one. The first error is also stored
-    /// as the first one. Marks the file system so that the next check is complete.
+    /// Records an error: counts the error, and stores it as the last error. If it is the first
+    /// error, it is also stored as the first. Marks the file system so that the next check is
+    /// complete.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

@@ -23,7 +23,7 @@ use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
 /// The limit of the event count: beyond it, two changes could not be told apart. No real use of an
-/// array reaches it.
+/// array reaches this limit.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
 /// The assignment of devices to slots. Numbers are indexes of the candidates.

@@ -88,7 +88,8 @@ impl OpenArray {
     }
 
     /// Copies the member in `slot` to a new device, which then takes the slot, while the array is
-    /// in use. The array is never degraded by this; a crash before completion leaves it unchanged.
+    /// in use. The replacement never degrades the array; a crash before completion leaves it
+    /// unchanged.
     ///
     /// # Errors
     /// If the slot has no member in sync, the device is too small, or a device fails. The array is

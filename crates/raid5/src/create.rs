@@ -133,7 +133,7 @@ fn superblocks(
 ) -> Vec<Superblock> {
     // With a log, unknown parity cannot be distinguished from interrupted writes. So the last
     // member is marked as not yet rebuilt: the rebuild makes its contents agree with the others, so
-    // all parity is right after that.
+    // all parity is right after the rebuild.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;

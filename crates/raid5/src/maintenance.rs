@@ -278,8 +278,8 @@ impl Array {
         Ok((report, Ended::Done))
     }
 
-    /// Computes a row's parity from its data, and returns the number of blocks in which it was
-    /// wrong. `None` if a member of the row is missing.
+    /// Computes a row's parity from its data, and returns the number of blocks with wrong parity.
+    /// `None` if a member of the row is missing.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.

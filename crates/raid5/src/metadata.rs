@@ -146,7 +146,8 @@ impl Metadata {
     /// Returns whether a device with this superblock, which is not used now, has all data of the
     /// array: its superblock was written with the last change of the array's metadata, the array
     /// was clean at that time, and there was no write since. A change is written before the first
-    /// write and counts two events, so equal event counts and times prove this.
+    /// write and counts two events, so equal event counts and times prove that the device has all
+    /// data.
     ///
     /// # Locking
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
@@ -176,8 +177,8 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// Returns a device that was a member since the array was assembled, and failed. It is still
-    /// open and locked, so it can be used again only through this handle.
+    /// Returns a device that was a member since the array was assembled, and failed. The device is
+    /// still open and locked, so it can be used again only through this handle.
     pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
         let known = state.members.iter().find(|known| !known.live && known.name == name)?;
@@ -200,8 +201,8 @@ impl Metadata {
     }
 
     /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The
-    /// device gets the bitmap of the others, and keeps its device number if no other device has it.
-    /// A former member of the slot counts as failed.
+    /// device gets the bitmap of the other members, and keeps its device number if no other device
+    /// has it. A former member of the slot counts as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.

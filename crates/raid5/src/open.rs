@@ -74,7 +74,8 @@ impl ArrayOptions {
     }
 }
 
-/// An open array. Dropping it marks it clean and ignores errors; [`OpenArray::close`] returns them.
+/// An open array. A drop marks the array clean and ignores errors; [`OpenArray::close`] returns
+/// these errors.
 pub struct OpenArray {
     array: Arc<Array>,
     metadata: Arc<Metadata>,

@@ -7,8 +7,8 @@
 //!
 //! An entry is *unfinished* from its write to the log until its data and parity are flushed on
 //! their members. Recovery uses only the newest header, in md as here. So a header is written when
-//! no entry is unfinished, or else it repeats the unfinished entries with their partial parity (it
-//! *carries* them). Four rules make that safe:
+//! no entry is unfinished; otherwise the header repeats the unfinished entries with their partial
+//! parity (it *carries* these entries). Four rules make that safe:
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.

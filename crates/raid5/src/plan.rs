@@ -79,8 +79,9 @@ impl Plan {
     }
 }
 
-/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it
-/// takes the one that reconstructs parity, since it does not depend on old parity.
+/// Returns the correct plan with the fewest member reads and writes. Of two plans with the same
+/// cost it returns the plan that reconstructs parity, since this plan does not depend on old
+/// parity.
 ///
 /// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
 /// wrong.
@@ -228,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Tries every set of reads: checks that parity and preserved data can be computed from it.
+    /// Tries every set of reads: checks that parity and preserved data can be computed from the
+    /// set.
     fn fewest_reads(band: Band) -> Option<usize> {
         let readable: Vec<usize> = (0..band.data)
             .filter(|i| band.missing != Missing::Data(*i))

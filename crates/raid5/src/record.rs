@@ -6,9 +6,9 @@ use lanefs_device::DeviceError;
 /// The array's metadata on its members, in the form that the array needs.
 ///
 /// Every call returns when the change is durable on all remaining members. It returns the members
-/// that failed *while it was being recorded*. Their failure is recorded already; the array only has
-/// to stop using them. An error means that the state of the metadata is unknown, and stops the
-/// array's writes.
+/// that failed *while the change was being recorded*. The failure of these members is recorded
+/// already; the array only has to stop using them. An error means that the state of the metadata is
+/// unknown, and stops the array's writes.
 pub trait Record: Send + Sync {
     /// Records that the array is active: parity may be wrong after a crash from now on.
     ///

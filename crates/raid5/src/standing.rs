@@ -287,7 +287,7 @@ impl Members {
     /// Returns the shadow if `row` is valid on it, so that writes must go to it too.
     ///
     /// # Locking
-    /// The caller holds a range of the row, and reads the member only after this.
+    /// The caller holds a range of the row, and reads the member only after this call.
     pub(crate) fn shadow_of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.shadow_word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }

@@ -203,8 +203,8 @@ impl Array {
         })
     }
 
-    /// Returns the new content of a chunk of which a part is written: old content with the new
-    /// bytes in it.
+    /// Returns the new content of a chunk of which a part is written: the old content with the new
+    /// bytes inserted.
     fn merge<'a>(
         &'a self,
         write: &RowWrite<'_>,
@@ -300,8 +300,8 @@ impl Array {
     ///
     /// The row misses another member, whose data can be computed only from the old parity and the
     /// old data: a half-finished write would lose data that was acknowledged earlier. Chunks whose
-    /// old content was not read stay as they are, since nothing depends on it. Strips whose parity
-    /// was written are complete and keep the new data.
+    /// old content was not read stay as they are, since no data depends on this content. Strips
+    /// whose parity was written are complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
         let half = |done: &&Prepared<'_>| {
             done.plan.method == Method::Modify && done.strip.from >= failed.parity_below

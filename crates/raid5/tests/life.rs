@@ -735,7 +735,7 @@ fn the_array_is_made_right_and_clean_in_the_background() {
         assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // The array is not closed, so this is its state after a power cut.
+    // The array is not closed, so the copies have its state after a power cut.
     let copies = members.copies();
     assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
     assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);

@@ -70,7 +70,7 @@ pub(super) struct Span {
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class. They are as short as possible with at most a sixteenth unused, since a
+/// The spans of each class. Spans are as short as possible with at most a sixteenth unused, since a
 /// span can be returned to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];

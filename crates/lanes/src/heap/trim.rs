@@ -130,8 +130,8 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     let span = SPANS[class];
     let mut given_back = 0;
     while !chunk.is_null() {
-        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take its last
-        // carved span, and unmaps it later. TRIMMING guards these fields.
+        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take the
+        // chunk's last carved span, and it unmaps the chunk later. TRIMMING guards these fields.
         let (free, next) = unsafe {
             (*chunk).seen = false;
             (std::mem::replace(&mut (*chunk).free, [0; CHUNK / PAGE]), (*chunk).next_seen)

@@ -13,8 +13,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 /// The number of buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. Only the field `next` changes. It is on its own line: readers that look for
-/// other keys read it, and must not share a line with other data of the thread that allocated it.
+/// An entry in a chain. Only the field `next` changes. Each entry is on its own line: readers that
+/// look for other keys read the entry, and must not share a line with other data of the thread that
+/// allocated the entry.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -39,7 +40,7 @@ pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
     /// A power of two. The hash's highest bits choose a bucket; in a successor they choose two
-    /// adjacent ones.
+    /// adjacent buckets.
     buckets: Box<[Bucket<K, V>]>,
     /// The shift of a hash that leaves the bits of the bucket number.
     shift: u32,
@@ -200,8 +201,8 @@ impl<K: Eq, V> Bucket<K, V> {
         if head == moved_mark() {
             return Err(Moved);
         }
-        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free it after
-        // it was unlinked; otherwise it is freed with the table, which `self` borrows.
+        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free the node
+        // after it was unlinked; otherwise it is freed with the table, which `self` borrows.
         Ok(unsafe { head.as_ref() })
     }
 

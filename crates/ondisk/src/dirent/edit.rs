@@ -144,8 +144,8 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // The slack after the entry is not cleared: it may be the whole block, and never contained this
-    // name.
+    // The slack after the entry is not cleared: the slack may be the whole block, and never
+    // contained this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }

@@ -336,8 +336,8 @@ impl JournalSuperblock {
         self.raw.s_errno.set(errno as u32);
     }
 
-    /// Sets all features. Allowed for an empty log only, since they determine how its blocks are
-    /// read. Changes the superblock to version 2.
+    /// Sets all features. Allowed for an empty log only, since the features determine how the log's
+    /// blocks are read. Changes the superblock to version 2.
     pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         self.version = JournalVersion::V2;
         self.raw.s_feature_compat.set(compat.bits());

@@ -521,7 +521,7 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// Returns the time of the last write in microseconds, if its writer stored them. The
+    /// Returns the time of the last write in microseconds, if the writer stored microseconds. The
     /// superblocks that one change of the array wrote to its active members all have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
@@ -567,7 +567,7 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Returns the bitmap's area. It ends at the data area, the bad-block log or the end of a
+    /// Returns the bitmap's area. The area ends at the data area, the bad-block log or the end of a
     /// member of `len` bytes, whichever comes first.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
@@ -673,8 +673,8 @@ impl Superblock {
 /// Changes properties, one with each call. A change is durable once the bytes of
 /// [`Superblock::encode`] are written.
 impl Superblock {
-    /// Copies the properties of the array from `fresh`, and keeps those of this device. This
-    /// updates a member with outdated properties.
+    /// Copies the properties of the array from `fresh`, and keeps the properties of this device. So
+    /// a member with outdated properties is updated.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();

@@ -16,7 +16,7 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
 
 impl Superblock {
     /// Decodes like [`Superblock::decode`], without a check of the checksum: for a superblock of
-    /// which a crash left some sectors old and some new. It may be trusted only if it
+    /// which a crash left some sectors old and some new. The result may be trusted only if it
     /// [agrees](Superblock::agrees_with) with a copy whose checksum is right.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Superblock {
     }
 
     /// Fails unless `next`, the superblock in the log, agrees in every field that was used to find
-    /// the log, and in every field that does not change while mounted. It may have more blocks,
+    /// the log, and in every field that does not change while mounted. `next` may have more blocks,
     /// since a file system can grow.
     ///
     /// # Errors

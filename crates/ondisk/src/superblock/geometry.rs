@@ -205,7 +205,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // Both sizes are powers of two. Every access to an inode calls this, so it does not divide.
+        // Both sizes are powers of two. Every access to an inode calls this function, so it avoids
+        // divisions.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {

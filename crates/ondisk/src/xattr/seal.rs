@@ -1,5 +1,5 @@
-//! The checksum of a block of attributes. It covers the block's number, not its inode, since
-//! inodes share it.
+//! The checksum of a block of attributes. The checksum covers the block's number and no inode
+//! number, since several inodes share the block.
 
 use super::{Cause, HEADER};
 use crate::Block;
