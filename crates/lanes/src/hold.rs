@@ -225,7 +225,7 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
 }
 
 /// Marks a value with a name as nameless and dead if the caller is its only holder: then it cannot
-/// be held again, and the caller has to end it. Returns `false` if others hold it too.
+/// be held again, and the caller has to end it. Returns `false` if the value has other holds too.
 ///
 /// # Locking
 /// The same as for [`evict`].

@@ -79,7 +79,7 @@ impl Limbo {
     }
 
     /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
-    /// Returns `true` if it is time to free some.
+    /// Returns `true` if it is time to free some values.
     pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.values.push_back((epoch(), value));

@@ -1,8 +1,8 @@
 //! The lock order of Lanefs, in one place.
 
 /// A lock's position in the order: a thread may take a lock only if its rank is above every rank
-/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: several at once, in
-/// ascending number of the inode or block.
+/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: a thread may hold
+/// several of one rank, taken in ascending number of the inode or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {

@@ -158,11 +158,11 @@ fn make_and_free(
         let numbers = (0..).filter(|n| n % 1000 != 0);
         numbers.zip(&given).for_each(|(n, block)| check(from, n, block));
         full.wait();
-        // Here the main thread reads the memory in use.
+        // At this point the main thread reads the memory in use.
         full.wait();
         drop(given);
         full.wait();
-        // Here the main thread trims and reads again.
+        // At this point the main thread trims and reads again.
         full.wait();
         kept.iter().for_each(|(n, block)| check(maker, *n, block));
     }

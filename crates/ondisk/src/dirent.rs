@@ -54,7 +54,8 @@ pub struct DirFormat {
     pub has_file_types: bool,
     /// Feature `metadata_csum`: blocks end in a tail with a checksum.
     pub has_checksums: bool,
-    /// Feature `large_dir`: an index may have one more level, and a directory more than 4 GiB.
+    /// Feature `large_dir`: an index may have one more level, and a directory may have more than 4
+    /// GiB.
     pub has_large_dirs: bool,
     /// Number of inodes of the file system, which is the highest inode number.
     pub inodes: u32,

@@ -227,7 +227,7 @@ impl OpenArray {
     }
 
     /// Writes an empty log and an empty bad-block log. The bitmap is written when the device takes
-    /// the slot, since bits are set until then.
+    /// the slot, since writes may set further bits until then.
     fn prepare_areas(
         &self,
         device: &dyn Device,

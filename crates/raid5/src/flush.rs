@@ -72,7 +72,7 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that removes a member does not know which threads wait here.
+            // The thread that removes a member does not know which threads wait in this function.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

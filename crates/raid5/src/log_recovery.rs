@@ -215,8 +215,8 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// Returns the bytes of the array that the entry covers; `None` if there are none on this
-    /// member's rows.
+    /// Returns the bytes of the array that the entry covers; `None` if the entry covers no bytes on
+    /// this member's rows.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));

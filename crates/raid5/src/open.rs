@@ -237,7 +237,8 @@ struct Start {
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the superblock's number was checked to be one of them.
+        // Level 5 has six layouts, and the superblock's number was checked to be one of these
+        // layouts.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;

@@ -117,7 +117,7 @@ pub(crate) struct LogState {
 pub(crate) enum Turn {
     /// The turn is free for the next thread; no thread waits for it.
     Free,
-    /// A thread is writing a header to this member, or flushing for one.
+    /// A thread is writing a header to this member, or runs a flush that the header needs first.
     Taken,
     /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
@@ -258,8 +258,8 @@ impl ParityLog {
         self.per_write
     }
 
-    /// Waits for threads that write a header or flush for one, for any member of the slot. While
-    /// the slot has no member, no thread starts to write a header.
+    /// Waits for threads that write a header, or run a flush for a header, of any member of the
+    /// slot. While the slot has no member, no thread starts to write a header.
     pub(crate) fn await_writers(&self) {
         let mut state = self.state.lock();
         while state.turn == Turn::Taken || state.late > 0 {
@@ -321,7 +321,7 @@ impl ParityLog {
 }
 
 impl LogState {
-    /// Frees the turn after a thread has written a header, or flushed for one, in `epoch`.
+    /// Frees the turn after a thread has written a header, or run a flush for a header, in `epoch`.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;

@@ -350,7 +350,8 @@ impl Members {
     /// removed.
     ///
     /// Uses compare-exchange, because members are added and removed concurrently. The number never
-    /// decreases: two threads may rebuild one member, and the rows of both are valid.
+    /// decreases: two threads may rebuild one member, and the rows that either thread rebuilt are
+    /// valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }

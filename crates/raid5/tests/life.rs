@@ -1,4 +1,4 @@
-//! Arrays that are created here and go through failures and repairs.
+//! Arrays that these tests create, and that go through failures and repairs.
 
 mod rig;
 
@@ -369,7 +369,8 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
         assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Some(Rebuild::Whole) });
         let seen = Candidate::read(&name, device.clone()).expect("a member").superblock;
         assert_eq!((seen.role(), seen.recovery()), (Role::Active(2), Recovery::Below(0)));
-        // The rebuild stops halfway, and resumes at that row when the array is opened again.
+        // The rebuild stops halfway, and resumes at the recorded row when the array is opened
+        // again.
         let mut rows = 0;
         let mut half = |_| {
             rows += 1;

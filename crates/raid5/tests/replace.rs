@@ -196,7 +196,7 @@ enum With {
 
 impl Recorded {
     /// Assembles the members after a crash, with all devices, twice; and, if the array has a log,
-    /// without one of them.
+    /// without one of the devices.
     fn check_crash(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
         let devices = |state: &[Vec<u8>]| -> Vec<(PathBuf, Arc<dyn Device>)> {
             let device = |bytes: &Vec<u8>| -> Arc<dyn Device> {

@@ -28,7 +28,7 @@ impl DeviceNumber {
         }
     }
 
-    /// Encodes the old form if it can hold the numbers, else the new one.
+    /// Encodes the old form if it can hold the numbers, else the new form.
     pub(super) fn encode(self, block: &mut [u8; 60]) {
         let (major, minor) = (self.major & 0xfff, self.minor & 0xf_ffff);
         let words = if major < 256 && minor < 256 && (major, minor) != (0, 0) {

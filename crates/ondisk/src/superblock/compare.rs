@@ -80,8 +80,8 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// Returns the fields that stay the same from one change of the layout to the next, with the others
-/// zeroed.
+/// Returns the fields that stay the same from one change of the layout to the next, with the other
+/// fields zeroed.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();
@@ -97,9 +97,9 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     macro_rules! blank {
         ($($field:ident)*) => { $(kept.$field = blank.$field;)* };
     }
-    // Each copy has its own values.
+    // Each copy of the superblock has its own values of these fields.
     blank!(s_block_group_nr s_checksum);
-    // Counts, times and states of use.
+    // These fields are counts, times and states of use.
     blank!(
         s_free_blocks_count_lo s_free_blocks_count_hi s_free_inodes_count s_overhead_clusters
         s_mtime s_mtime_hi s_wtime s_wtime_hi s_lastcheck s_lastcheck_hi s_mnt_count s_state

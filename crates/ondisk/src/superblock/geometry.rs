@@ -255,7 +255,7 @@ impl Geometry {
     }
 
     /// Returns the blocks of descriptors and of the reserve after them at the start of a group,
-    /// after its superblock if it has one.
+    /// after the group's superblock if there is one.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
         let meta_group = group.0 / self.descs_per_block();
         if self.is_meta_bg(meta_group) {

@@ -110,7 +110,7 @@ struct Client<'s> {
     home: u64,
     away: u64,
     file: u64,
-    /// The names of this round, and the node of the first one.
+    /// The names of this round, and the node of the first name.
     names: [String; 2],
     node: u64,
     page: Vec<u8>,
