@@ -123,7 +123,7 @@ impl Holds {
     }
 
     /// Adds `n` holds that are counted in the word, even if the value is spread; returns `false` if
-    /// it is dead.
+    /// the value is dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -333,7 +333,7 @@ impl<T: Holdable> Shares<T> {
 }
 
 impl<T: Holdable> Hold<T> {
-    /// Takes a hold on `value`; returns `None` if it is dead.
+    /// Takes a hold on `value`; returns `None` if the value is dead.
     pub fn take(value: &Arc<T>) -> Option<Hold<T>> {
         let shares = value.shares();
         loop {

@@ -26,8 +26,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): growing clones
-/// them, and a clone of a removed value may exist until the epochs free it.
+/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): a map that grows
+/// clones them, and a clone of a removed value may exist until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,

@@ -23,7 +23,8 @@ pub enum Rank {
     Membership,
     /// The journal's internal state: image store, log space. Never held across I/O.
     Journal,
-    /// The members of an array, and the state in its superblocks. Held while these are written.
+    /// The members of an array, and the state in its superblocks. Held while the superblocks are
+    /// written.
     ArrayState,
     /// An array's superblocks and bitmaps in memory. Held across I/O.
     ArrayRecord,

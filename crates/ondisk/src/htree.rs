@@ -202,7 +202,7 @@ pub fn max_levels(format: &DirFormat) -> u8 {
 }
 
 /// Returns the kind of an index block by its form; `None` for another block. In a file system with
-/// checksums the form is unambiguous; without, an empty leaf looks like a node.
+/// checksums the form is unambiguous; without checksums, an empty leaf looks like a node.
 pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     let first = dirent::entry_at(format, block, 0).ok()?;
     if first.ino.is_none() && first.rec_len == block.len() {

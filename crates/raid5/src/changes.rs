@@ -179,7 +179,7 @@ impl OpenArray {
         slot: usize,
     ) -> Result<Recovery, AssembleError> {
         if self.may_have_been_here(&new, slot) {
-            // A late log header of the former member must not reach the new one.
+            // A late log header of the former member must not reach the new member.
             self.array().await_log_of(slot);
         }
         let (member, known) = self.member_of(new, superblock, slot)?;

@@ -88,7 +88,7 @@ struct Plan {
     bad_blocks: u64,
 }
 
-/// Makes the devices members of a new array, in the order given. Their contents are lost.
+/// Makes the devices members of a new array, in the order given. The devices' contents are lost.
 ///
 /// # Errors
 /// If the devices are too small, the options invalid, or a device fails.

@@ -4,7 +4,7 @@
 //! The six layouts differ in the member with a row's parity and in the member with its first data
 //! chunk. All six were compared with arrays that the kernel's md driver wrote.
 
-/// The member with a row's parity, and the order in which the others have its data.
+/// The member with a row's parity, and the order in which the other members have the row's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Parity moves from the last member to the first. Data chunks are counted from member 0,

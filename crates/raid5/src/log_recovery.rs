@@ -59,7 +59,7 @@ impl Logs {
     /// the parity of its valid rows, and the log of their writes.
     ///
     /// # Errors
-    /// The first member that cannot be read.
+    /// The error of the first member that cannot be read.
     pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, Failed> {
         let newest = |(slot, member): (usize, &Option<Member>)| match member {
             Some(member) if member.recovered > 0 => {
@@ -85,7 +85,7 @@ impl Logs {
 /// Applies the logs.
 ///
 /// # Errors
-/// The first member that cannot be read or written.
+/// The error of the first member that cannot be read or written.
 pub fn recover(
     shape: &Geometry,
     members: &[Option<Member>],
@@ -120,7 +120,7 @@ pub fn recover(
 /// Empties the log of every member: old entries must not be applied after later writes.
 ///
 /// # Errors
-/// The first member that cannot be written.
+/// The error of the first member that cannot be written.
 pub fn clear(members: &[Option<Member>], signature: u32) -> Result<(), Failed> {
     there(members)
         .try_for_each(|(slot, member)| clear_one(member, signature).map_err(Failed::of(slot)))

@@ -113,7 +113,8 @@ impl Array {
         self.note(change()?)
     }
 
-    /// Puts a member into `slot`, in place of any other. Its rows below `rows` are valid.
+    /// Puts a member into `slot`, in place of any other. The new member's rows below `rows` are
+    /// valid.
     ///
     /// # Locking
     /// The caller holds the state.

@@ -430,8 +430,8 @@ impl LogState {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
-        // A writer whose headers repeat many entries spends most of its time here: it copies whole
-        // slices.
+        // A writer whose headers repeat many entries spends most of its time in this code, which
+        // therefore copies whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
         self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));

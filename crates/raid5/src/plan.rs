@@ -67,7 +67,7 @@ pub struct Plan {
     /// Data chunks to write: the written chunks that are not missing.
     pub write: Slots,
     /// A missing data chunk of which a part must be kept: its old content is computed from all
-    /// others and the parity.
+    /// other chunks and the parity.
     pub rebuild: Option<usize>,
 }
 

@@ -77,7 +77,7 @@ struct Waiter {
 pub(crate) struct RowHold<'a> {
     locks: &'a RowLocks,
     span: Span,
-    /// Whether the thread had to wait for it.
+    /// Whether the thread had to wait for the range.
     pub(crate) waited: bool,
 }
 

@@ -86,7 +86,8 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// Returns the array of these members, `missing` among them, or of a UUID and directories.
+    /// Returns the array that the words name: by its members, with `missing` for missing ones, or
+    /// by a UUID and directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);

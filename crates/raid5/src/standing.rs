@@ -5,7 +5,7 @@
 //!
 //! The member of a slot can change while operations are under way. So an operation keeps the
 //! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not
-//! concern the present one.
+//! concern the present member.
 //!
 //! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
 //! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow

@@ -240,7 +240,8 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// Checks the same crash with one of the other members lost: the log restores its data.
+    /// Checks the same crash with one of the other members lost: the log restores the lost member's
+    /// data.
     fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();

@@ -60,7 +60,7 @@ pub(crate) struct Condvar {
     /// Counts the notifications; waiters sleep on this word.
     told: FutexWord,
     /// The number of waiting threads. Incremented with the mutex held, so a thread that changes
-    /// something under the mutex sees all waiters that saw it unchanged.
+    /// something under the mutex sees all waiters that saw the state before the change.
     waiting: AtomicU32,
 }
 

@@ -55,7 +55,7 @@ pub enum JournalVersion {
     V2,
 }
 
-/// The bytes, with the format's names.
+/// The bytes of the superblock, with the format's names.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawJournalSuperblock {

@@ -141,7 +141,7 @@ pub enum Recovery {
     Below(u64),
 }
 
-/// The bytes, with the format's names; roles follow.
+/// The bytes of the superblock, with the format's names; the roles follow these bytes.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSuperblock {

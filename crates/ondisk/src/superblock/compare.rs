@@ -1,5 +1,5 @@
-//! Comparisons of two superblocks: a torn one with a backup, and the one on the device with the one
-//! in the log.
+//! Comparisons of two superblocks: a torn superblock with a backup, and the superblock on the
+//! device with the superblock in the log.
 
 use super::{Cause, RawSuperblock, Superblock, check};
 use crate::Corruption;
@@ -30,9 +30,9 @@ impl Superblock {
         }
     }
 
-    /// Returns whether both agree in every field that mounts, checks and settings do not change: a
-    /// backup is as old as the last change of the layout. None of these fields crosses the boundary
-    /// of two sectors.
+    /// Returns whether both superblocks agree in every field that mounts, checks and settings do
+    /// not change: a backup is as old as the last change of the layout. None of these fields
+    /// crosses the boundary of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
@@ -111,7 +111,7 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
         s_last_error_time s_last_error_time_hi s_last_error_ino s_last_error_block
         s_last_error_func s_last_error_line s_last_error_errcode
     );
-    // Settings.
+    // These fields are settings.
     blank!(
         s_max_mnt_count s_checkinterval s_errors s_volume_name s_default_mount_opts s_mount_opts
         s_r_blocks_count_lo s_r_blocks_count_hi s_def_resuid s_def_resgid
