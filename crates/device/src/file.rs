@@ -234,9 +234,9 @@ impl FileDevice {
         })
     }
 
+    /// Returns the same device, except that writes and flushes fail after the file became shorter.
     /// Without this check, a write grows the file again, with zeros in place of the lost bytes. The
     /// check costs a system call for each write and flush.
-    /// system call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self

@@ -240,8 +240,8 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
 
 /// Marks a value without holds as dead, for eviction. Returns `false` if it is held or has no name.
 ///
+/// # Locking
 /// The value's last name must not be removed meanwhile.
-/// Its last name must not be removed meanwhile.
 pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     let holds = value.holds();
     if holds.is_spread() {
