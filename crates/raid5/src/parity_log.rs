@@ -305,7 +305,8 @@ impl ParityLog {
     }
 
     /// Gives the turn to the thread that has waited longest if the turn was blocked and few enough
-    /// writes are under way. Called after writes or flushes have completed.
+    /// writes are under way. Called after writes or flushes have completed, which also lets a
+    /// thread that moves the log check again.
     fn progressed(&self, mut state: MutexGuard<'_, LogState>) {
         let held = state.held;
         let wakes = match state.turn {

@@ -13,8 +13,8 @@
 //!   other thread may take it, so no thread is overtaken for ever.
 //!
 //! *Invariant*: a thread sleeps only while the lock is held, or reserved for another thread. The
-//! thread that releases the lock or clears the reservation sees the number of sleepers. It wakes
-//! one of them, unless a woken thread is already about to try.
+//! thread that releases the lock sees the number of sleepers, and wakes one of them unless a woken
+//! thread is already about to try.
 
 use super::atomic::Ordering;
 use super::futex::FutexWord;

@@ -66,8 +66,8 @@ impl Superblock {
     }
 }
 
-/// Returns whether both kinds of checksums are computed in the same way. `gdt_csum` starts from the
-/// uuid, which may change; the log is found without the uuid.
+/// Returns whether the checksums of both superblocks are computed in the same way. `gdt_csum`
+/// starts from the uuid, which may change; the log is found without the uuid.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
