@@ -117,7 +117,8 @@ static COUNTING: AtomicUsize = AtomicUsize::new(0);
 /// The second of the last check in [`LineHeap::trim_some`].
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// The bytes of a class that must be free for a trim, in addition to those that the last trim kept.
+/// The bytes of a class that must be free for a trim, in addition to the bytes that the last trim
+/// kept.
 const WORTH: usize = 1 << 20;
 
 /// Whether new threads start as [`State::Forgetful`].
@@ -146,7 +147,7 @@ impl LineHeap {
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
         // The sum can be negative: a block may be taken in a counter that was added already, and
-        // given back in one that was not added yet.
+        // given back in a counter that was not added yet.
         usize::try_from(sum).unwrap_or(0)
     }
 

@@ -31,7 +31,8 @@ use crate::world;
 pub struct Membership {
     /// `tid << 1 | closed`; only the closing thread writes it.
     state: Padded<AtomicU64>,
-    /// The number of members that entered on each lane, including those that will undo their entry.
+    /// The number of members that entered on each lane, including threads that will undo their
+    /// entry.
     slots: PerLane<AtomicU64>,
     door: Mutex<Door>,
     opened: Condvar,

@@ -33,8 +33,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old one is freed once no reader has it. A lock of the caller should
-    /// order the writers; of concurrent stores, any one comes last.
+    /// Replaces the value; the old value is freed once no reader has it. A lock of the caller
+    /// should order the writers; of concurrent stores, any one comes last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);

@@ -39,7 +39,8 @@ impl Parcel {
     }
 }
 
-/// Runs a thread that keeps or sends its allocations, and checks and frees those that it receives.
+/// Runs a thread that keeps or sends its allocations, and checks and frees the allocations that it
+/// receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();

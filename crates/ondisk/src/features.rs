@@ -1,7 +1,7 @@
 //! Feature words, their names, and how Lanefs treats each.
 //!
 //! The words are from the ext4 disk layout documentation ("Super Block": `s_feature_compat`,
-//! `s_feature_incompat`, `s_feature_ro_compat`); the names are those that `dumpe2fs` prints.
+//! `s_feature_incompat`, `s_feature_ro_compat`); the names are as `dumpe2fs` prints them.
 
 use bitflags::bitflags;
 

@@ -1,6 +1,6 @@
 //! Creates arrays: computes the layout of the members and writes their metadata.
 //!
-//! Offsets are those that mdadm 4.2 chooses, so that both create the same layout: superblock,
+//! Offsets are the same as in mdadm 4.2, so that both programs create the same layout: superblock,
 //! bitmap or partial parity log, bad-block log, headroom for a later reshape, data.
 
 use crate::assemble_error::AssembleError;

@@ -1,5 +1,5 @@
-//! Orders flushes of the whole array. Threads that request one while a flush is under way share the
-//! next one.
+//! Orders flushes of the whole array. Threads that request a flush while another one is under way
+//! share the next flush.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};

@@ -50,7 +50,8 @@ enum Newest {
     /// The first header is damaged, as after a crash during its write. No entry was unfinished when
     /// the header was written, since a log starts again only when no entry is unfinished.
     Damaged,
-    /// The first header is missing, although every log has had one since the array was created.
+    /// The first header is missing, although every log has had a first header since the array was
+    /// created.
     Lost,
 }
 

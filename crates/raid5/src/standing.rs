@@ -98,7 +98,7 @@ impl Present<'_> {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
 
-    /// Counts a correction of the member; returns the number of earlier ones.
+    /// Counts a correction of the member; returns the number of earlier corrections.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ struct Occupant {
 
 /// A standing in one word: the number of valid rows, and in the upper bits the index of the slot's
 /// device plus one. Both are in one word, so that a row of a new device is never read with the
-/// standing of the old one.
+/// standing of the old device.
 #[derive(Clone, Copy)]
 struct Word(u64);
 

@@ -8,9 +8,9 @@
 //! counts the lines that a coherent machine would transfer if many threads ran one operation after
 //! the other.
 //!
-//! The trace contains everything that the processor executes in user space: locks, reference
-//! counts, the allocator, thread locals. In the kernel it sees nothing: system calls are only
-//! counted.
+//! The trace contains all instructions that the processor executes in user space: locks, reference
+//! counts, the allocator, thread locals. It contains no instructions of the kernel: system calls
+//! are only counted.
 //!
 //! Works on Linux on x86-64 only; elsewhere [`record`] returns an error.
 #![warn(missing_docs)]

@@ -702,7 +702,7 @@ impl Superblock {
         place.map(|place| *place = role.number()).is_some()
     }
 
-    /// Sets another number and uuid of this device: those of a new member.
+    /// Sets another number and uuid of this device: the number and uuid of a new member.
     pub fn set_device(&mut self, number: u32, device: Uuid) {
         self.raw.dev_number.set(number);
         self.raw.device_uuid = device.0;

@@ -87,7 +87,7 @@ fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
 }
 
-/// Checks the cluster size. Without `bigalloc` the fields are those of fragments, which are as
+/// Checks the cluster size. Without `bigalloc` these are the fields of fragments, which are as
 /// large as blocks.
 fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
