@@ -24,15 +24,16 @@ pub enum Operation {
     Discard,
 }
 
-/// A failed device operation. Cloneable, since an aborted journal keeps it as its first cause.
+/// A failed device operation. Cloneable, since an aborted journal keeps the error as its first
+/// cause.
 #[derive(Debug, Clone, Error)]
 #[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
 pub struct DeviceError {
     /// The failed operation.
     pub operation: Operation,
-    /// Byte offset; 0 for a flush.
+    /// Offset in bytes; 0 for a flush.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub len: u64,
     /// The host's error.
     pub source: std::sync::Arc<std::io::Error>,
@@ -65,9 +66,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: every later read sees a write that has returned. The write survives a crash only
-/// after a [`Device::flush`] that was called after it returned has succeeded. Concurrent writes to
-/// the same bytes leave any mix of their bytes.
+/// *Ordering*: a write that has returned is visible to every later read. It survives a crash only
+/// if a [`Device::flush`] has succeeded that was called after the write returned. Concurrent writes
+/// to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
@@ -118,7 +119,7 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Declares that the bytes are not needed any more: later reads there return undefined bytes.
+    /// Declares that the bytes are not needed any more: later reads of them return undefined bytes.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 

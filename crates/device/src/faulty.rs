@@ -8,7 +8,7 @@ use std::io;
 /// The duration of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duration {
-    /// One operation fails; the next of its kind works.
+    /// One operation fails; the next operation of its kind succeeds.
     Once,
     /// The chosen operation and all later ones of its kind fail.
     FromThenOn,
@@ -19,8 +19,8 @@ pub enum Duration {
 pub struct Fault {
     /// The kind. A durable write and zeroing count as writes.
     pub operation: Operation,
-    /// The number of the operation among those of its kind, counted from 1 since the wrapper was
-    /// created.
+    /// The number of the operation, counted from 1 among the operations of its kind since the
+    /// wrapper was created.
     pub nth: u64,
     /// Whether later operations fail too.
     pub duration: Duration,
@@ -50,8 +50,8 @@ impl FaultyDevice {
         }
     }
 
-    /// Returns the number of operations of this kind so far. A run without a fault shows which
-    /// numbers exist.
+    /// Returns the number of operations of this kind so far. After a run without a fault, this is
+    /// the largest useful [`Fault::nth`].
     pub fn count(&self, operation: Operation) -> u64 {
         self.counter(operation).load(Ordering::Relaxed)
     }

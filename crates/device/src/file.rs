@@ -26,7 +26,7 @@ pub struct OpenOptions {
     pub len: Option<u64>,
 }
 
-/// Why an image could not be opened.
+/// The error of opening an image.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The image is in use: by another Lanefs, or by the host.
@@ -83,8 +83,8 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether writes are refused after the file became shorter.
     keeps_length: bool,
-    /// Set to false when the host refuses `RWF_DSYNC`. It is rarely written, so its cache line
-    /// stays shared.
+    /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
+    /// line stays shared.
     has_dsync: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // For writing, the claim has made this check already.
+            // An open for writing needs no such check: the claim has made it already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -150,14 +150,15 @@ impl FileDevice {
     }
 
     /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The
-    /// lock stays. The caller must not rely on anything that it has read: between the two claims
+    /// lock is kept. The caller must not rely on any data that it has read: between the two claims
     /// another mount may have changed the device.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`. If `take`
-    /// has claimed the device, it contains the result of `take`; else it contains the error, and
-    /// this device has the claim again. If `take` succeeded and the device is not claimed, `untake`
-    /// is called.
+    /// [`OpenError::InUse`] if another user claimed the device meanwhile, or another error of the
+    /// new claim. Otherwise the inner result is that of `take`: `Ok` if `take` has claimed the
+    /// device, `Err` if it failed and this device has the claim again. If `take` succeeded without
+    /// claiming the device, its value is passed to `untake`, and the inner result is the error that
+    /// `untake` returns.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,
@@ -167,7 +168,7 @@ impl FileDevice {
         self.claim = None;
         let taken = take();
         match (taken, claim(path)) {
-            // If `take` has claimed the device, a claim here must be refused.
+            // If `take` has claimed the device, the new claim in this function must be refused.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
                 self.claim = Some(claim);
@@ -234,8 +235,8 @@ impl FileDevice {
     }
 
     /// Returns the same device, except that writes and flushes fail after the file became shorter.
-    /// Without this, a write grows the file again, with zeros in place of the lost bytes. Costs a
-    /// system call for each write and flush.
+    /// Without this check, a write grows the file again, with zeros in place of the lost bytes. The
+    /// check costs a system call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self
@@ -298,8 +299,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes one durable write; returns `false` if the host does not support it. The bytes may then
-    /// not be written.
+    /// Makes one durable write; returns `false` if the host does not support durable writes. In
+    /// that case the bytes are possibly not written.
     fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
         while !buf.is_empty() {
             let slice = [IoSlice::new(buf)];
@@ -319,7 +320,7 @@ impl FileDevice {
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
         let range = [at, len];
-        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has them.
+        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has these two.
         unsafe {
             rustix::ioctl::ioctl(
                 &self.file,

@@ -8,10 +8,11 @@ use std::time::Duration;
 /// The duration of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// This time.
+    /// A flush takes this time.
     Time(Duration),
-    /// Until the test has done this many steps ([`GatedDevice::step`]), or until no step was
-    /// completed for the time `patience`: then every thread of the test waits for the flush.
+    /// A flush returns after the test has done this many steps ([`GatedDevice::step`]), or after no
+    /// step was completed for the time `patience`: then every thread of the test waits for the
+    /// flush.
     Steps {
         /// The number of steps.
         steps: u64,
@@ -132,7 +133,7 @@ mod tests {
             });
             gated.write_at(0, &[7; 100]).unwrap();
             assert!(!flushed.load(Ordering::Acquire));
-            // The flush may start after some of the steps; it waits for three steps after its
+            // The flush possibly starts after some of the steps; it waits for three steps after its
             // start.
             while !flushed.load(Ordering::Acquire) {
                 gated.step();

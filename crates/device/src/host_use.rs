@@ -132,8 +132,8 @@ impl Host<'_> {
         }
     }
 
-    /// Returns whether the host itself uses a block device, one of its partitions, or the disk of
-    /// which it is a partition; `None` if that is not visible.
+    /// Returns whether the host itself uses a block device, one of the device's partitions, or (if
+    /// the device is a partition) its disk; `None` if that is not visible.
     fn claims(&self, block_device: &Metadata) -> Option<bool> {
         let dir = self.numbers.join(number_of(block_device)).canonicalize().ok()?;
         let mut dirs = vec![dir.clone()];

@@ -161,7 +161,7 @@ impl RamDevice {
             merged[skip..skip + bytes.len()].copy_from_slice(bytes);
             Some(u64::from_ne_bytes(merged))
         };
-        // Always `Some`, so it cannot fail.
+        // `replace` always returns `Some`, so the update cannot fail.
         let _ = self.word(at).fetch_update(Relaxed, Relaxed, replace);
     }
 

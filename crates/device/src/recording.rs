@@ -12,7 +12,7 @@ use std::io;
 pub enum Event {
     /// A write returned.
     Write {
-        /// Byte offset.
+        /// Offset in bytes.
         offset: u64,
         /// The bytes written.
         data: Arc<[u8]>,
@@ -20,7 +20,7 @@ pub enum Event {
     /// A durable write returned: it survives any later crash, but does not make earlier writes
     /// durable.
     DurableWrite {
-        /// Byte offset.
+        /// Offset in bytes.
         offset: u64,
         /// The bytes written.
         data: Arc<[u8]>,
@@ -35,9 +35,9 @@ pub enum Event {
 /// Wraps a device and records its operations. The recording starts with a copy of the whole device.
 ///
 /// An event is recorded when its operation returns. So a write that was under way at a crash is
-/// covered by the cut after it, which may drop all of it, some sectors, or nothing. Zeroing is
-/// recorded as a write of zeros. A discard is not recorded, since the contents after it are
-/// undefined.
+/// covered by the cut after that write; this cut may drop the whole write, some of its sectors, or
+/// nothing. Zeroing is recorded as a write of zeros. A discard is not recorded, since the contents
+/// after it are undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     base: Arc<OverlayDevice>,
@@ -61,8 +61,8 @@ impl RecordingDevice {
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Returns the number of events so far. If a test reads it after a promise, the promise must
-    /// hold at every cut from this number on.
+    /// Returns the number of events so far. If a test reads this number after a promise, the
+    /// promise must hold at every cut from this number on.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }

@@ -7,12 +7,12 @@ use crate::recording::{Event, Recording};
 /// A disk writes sectors of this size atomically, but nothing larger.
 const SECTOR: usize = 512;
 
-/// The part of the unflushed writes that a crash keeps.
+/// Selects the unflushed writes that a crash keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// All writes, in order.
+    /// All writes are kept, in order.
     All,
-    /// No write.
+    /// No write is kept.
     None,
     /// Each write is kept whole or dropped, at random.
     Some {
@@ -24,8 +24,8 @@ pub enum Kept {
         /// The random seed.
         seed: u64,
     },
-    /// As [`Kept::Torn`], and the operation of the last event had not returned: a durable write may
-    /// then be missing or torn too.
+    /// Works as [`Kept::Torn`], but the operation of the last event had not returned: a durable
+    /// write may then be missing or torn too.
     Unended {
         /// The random seed.
         seed: u64,
@@ -61,8 +61,8 @@ impl Replay<'_> {
         recording.base().fork()
     }
 
-    /// Returns the device after a crash between events `cut - 1` and `cut`. It has all flushed
-    /// writes; `kept` selects the others. The caller owns the state and may write it.
+    /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
+    /// flushed writes; `kept` selects the other writes. The caller owns the state and may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.
@@ -158,7 +158,8 @@ fn sectors(device: &OverlayDevice, offset: u64, data: &[u8], rng: &mut fastrand:
 }
 
 fn put(device: &OverlayDevice, offset: u64, data: &[u8]) {
-    // The base is RAM, the cap is off, and the write was within the device when it was recorded.
+    // The base is RAM, the overlay has no cap, and the write was within the device when it was
+    // recorded.
     device.write_at(offset, data).expect("a recorded write fits its own base");
 }
 

@@ -1,9 +1,9 @@
 //! A budget: a number of equal units that threads take and give back. If all units are taken,
 //! threads wait.
 //!
-//! Each lane has its own slot of units. A thread takes from its own lane's slot, and from another
-//! only when that is empty; it gives back to its own. With enough units for all, threads share no
-//! line.
+//! Each lane has its own slot of units. A thread takes a unit from its own lane's slot, and from
+//! another slot only when its own is empty. It gives units back to its own slot. With enough units
+//! for all, threads share no cache line.
 //!
 //! *No waiter is forgotten.* A thread gives back a unit, fences, and then searches for waiters. A
 //! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So the
@@ -18,9 +18,9 @@ use crate::wait::WaitBuckets;
 /// Which waiters are woken when a unit is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
-    /// All waiters: all except one find no unit and sleep again.
+    /// Wakes all waiters. All except one find no unit and sleep again.
     All,
-    /// One waiter, from one of several queues chosen by the hash of a key.
+    /// Wakes one waiter, from one of several queues chosen by the hash of a key.
     #[default]
     One,
 }
@@ -61,7 +61,8 @@ impl Budget {
             attempts += 1;
             self.try_take()
         });
-        // One attempt before joining the queue, then two for each sleep: before it and after it.
+        // The thread tries once before it joins the queue, and then once before and once after each
+        // sleep.
         (attempts > 1).then(|| (attempts - 1) / 2)
     }
 
@@ -91,7 +92,7 @@ impl Budget {
     }
 
     /// Returns whether no unit is taken. If so, a thread that takes a unit later, fences and then
-    /// reads sees everything that the caller stored before this call.
+    /// reads sees all stores of the caller before this call.
     pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

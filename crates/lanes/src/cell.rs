@@ -58,8 +58,8 @@ impl<T: Words> SeqCell<T> {
         (before == after).then(|| T::from_words(words))
     }
 
-    /// Returns word `at` of the value alone, from one of the last stores: for a reader that needs
-    /// no other word of the same store.
+    /// Returns only word `at` of the value, as one of the last stores left it. For a reader that
+    /// needs no other word of the same store.
     ///
     /// # Panics
     /// If the value has no such word.
@@ -71,7 +71,7 @@ impl<T: Words> SeqCell<T> {
     }
 
     /// Replaces the value. A lock of the caller should order the writers; writers without a common
-    /// lock wait for each other, and the last one wins.
+    /// lock wait for each other, and the last value stays.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();

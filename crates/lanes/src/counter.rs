@@ -5,8 +5,8 @@ use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
 
 /// A number: each thread adds to its lane's part, and a read sums all parts.
 ///
-/// It orders no other accesses and no thread waits for it, so the schedule checkers do not explore
-/// it.
+/// The counter orders no other accesses and no thread waits for it, so the schedule checkers do not
+/// explore counters.
 #[derive(Debug)]
 pub struct LaneCounter {
     parts: PerLane<Part>,
@@ -14,7 +14,7 @@ pub struct LaneCounter {
 
 #[derive(Debug, Default)]
 struct Part {
-    /// The sum added by the lane's owner, which alone writes it.
+    /// The sum that the lane's owner added. Only the owner writes this word.
     own: AtomicI64,
     guests: AtomicI64,
 }
@@ -41,7 +41,7 @@ impl LaneCounter {
     }
 }
 
-/// Several counters like [`LaneCounter`], side by side on the lines of each lane.
+/// Several counters like [`LaneCounter`], next to each other on the cache lines of each lane.
 #[derive(Debug)]
 pub struct LaneCounters<const N: usize> {
     lanes: PerLane<[Part; N]>,
@@ -61,7 +61,7 @@ impl<const N: usize> LaneCounters<N> {
         self.lanes.of(slot.lane)[n].add(slot.owner, delta);
     }
 
-    /// The sums over all lanes: exact if no thread adds meanwhile.
+    /// Returns the sums over all lanes: exact if no thread adds concurrently.
     pub fn sums(&self) -> [i64; N] {
         std::array::from_fn(|n| {
             Lane::given().map(|lane| self.lanes.of(lane)[n].sum()).fold(0, i64::wrapping_add)

@@ -12,9 +12,9 @@
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
 //! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
 //! then needs one locked instruction, and unpinning is a plain store. A pin that can see a retired
-//! value is of the epoch of the retirement or an earlier one: the fence of a later pin would come
-//! after the retirement's fence, and it would find the value unlinked. The epoch advances from `r +
-//! 1` to `r + 2` only when no pin of `r` is left.
+//! value started in the epoch of the retirement or an earlier one: the fence of a later pin would
+//! come after the retirement's fence, and that pin would find the value unlinked. The epoch
+//! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
 //! once or twice for each 8 to 16 values that the busiest lane retires.
@@ -28,8 +28,8 @@ use crate::world;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// The words that pins read and write. It is a static without lazy initialisation, so a pin needs
-/// neither a pointer nor a check.
+/// The words that pins read and write. The domain is a static without lazy initialisation, so a pin
+/// needs neither a pointer nor a check.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],
@@ -43,7 +43,7 @@ struct Pins {
     guests: [AtomicU64; 2],
 }
 
-/// The value of a word without a pin.
+/// The value of `own` without a pin.
 const NOT_PINNED: u64 = 0;
 
 world::constant_global! {
@@ -61,8 +61,8 @@ world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 // The parity of the epoch in which a guest is pinned.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
-// Set when the lane's limbo list was full under a pin, or where no destructor may run: the thread
-// empties the list later.
+// Set when the lane's limbo list became full while the thread had a pin, or while no destructor was
+// allowed to run. The thread then empties the list later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
 /// While a pin exists, no published value that its thread could see is freed. Not held across I/O
@@ -73,7 +73,7 @@ pub struct Pin {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Pins the calling thread's lane. Pins can be nested; an inner one costs almost nothing.
+/// Pins the calling thread's lane. Pins can be nested; an inner pin costs almost nothing.
 #[inline]
 pub fn pin() -> Pin {
     // Several short accesses to the thread-local: one long access would be compiled to a call
@@ -158,9 +158,9 @@ impl Drop for Pin {
     }
 }
 
-/// Tries to advance the epoch, and frees values that no pin can see any more: those of this lane,
-/// and those that other lanes retired some epochs ago. The committer calls it now and then. Returns
-/// whether the epoch advanced.
+/// Tries to advance the epoch, and frees values that no pin can see any more: values of this lane,
+/// and values that other lanes retired some epochs ago. The committer calls this function now and
+/// then. Returns whether the epoch advanced.
 ///
 /// Destructors of retired values run in this function, at retirements and at unpins, but not while
 /// the thread holds a state guard or a lock of a higher rank. So a destructor may take a state
@@ -174,8 +174,8 @@ pub fn advance() -> bool {
     let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
-        // A lane frees its own values, so their memory stays in its own part of the allocator.
-        // After some epochs any lane frees the values of an idle one.
+        // A lane frees the values that it retired, so their memory stays in this lane's part of the
+        // allocator. After some epochs any lane frees the values of an idle one.
         let patience = if lane == mine { 0 } else { 2 };
         LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
     }
@@ -187,23 +187,23 @@ pub fn limbo() -> usize {
     Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
-/// Returns the last epoch whose retired values no pin can see in epoch `now`.
+/// Returns the last epoch whose retired values can be freed in epoch `now`: no pin can see them.
 fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` once no pin can see it. It must be unlinked already, so that later pins do not
-/// find it.
+/// Frees `value` once no pin can see it. The value must be unlinked already, so that later pins do
+/// not find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
-        // The update that this fence follows is that of the limbo's lock, under which this runs.
+        // This runs under the limbo's lock, so the fence follows the update that took the lock.
         world::fence_after_update();
         domain.epoch.load(Ordering::Relaxed)
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // A pin of this thread would prevent it; then the values are freed when the thread unpins.
+        // Under a pin of this thread nothing can be freed: then the thread's unpin frees values.
         if !pin_depth::is_pinned() {
             pay();
         }
@@ -219,9 +219,9 @@ fn pay() {
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
-    // All threads read the epoch. If other lanes have advanced it far enough, it is not advanced
-    // again, so it changes as often as the busiest lane needs, for any number of lanes. After two
-    // advances all values can be freed, if no thread is pinned.
+    // All threads read the epoch. If other lanes have advanced it far enough, this lane does not
+    // advance it. So the epoch changes as often as the busiest lane needs, for any number of lanes.
+    // After two advances all values can be freed, if no thread is pinned.
     if collect() < crowded() / 2 && domain.try_advance() {
         domain.try_advance();
         collect();

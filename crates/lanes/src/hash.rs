@@ -98,8 +98,8 @@ impl NumberKey {
     }
 
     /// Returns whether the key spreads consecutive numbers, and the first numbers of many groups of
-    /// equal length: inodes and blocks of a tree have such numbers. About one key in sixty does,
-    /// which leaves 2^57.
+    /// equal length: inodes and blocks of a tree have such numbers. About one key in sixty spreads
+    /// them, so 2^57 keys are left.
     fn spreads(self) -> bool {
         self.spreads_rows() && self.spreads_groups()
     }
@@ -136,7 +136,7 @@ impl NumberKey {
 }
 
 /// Reads up to seven bytes as a word, in pieces that may overlap. Copying the bytes into a buffer
-/// first would be a call, and then a stall when the buffer is read as a word.
+/// first would cost a call, and then a stall when the buffer is read as a word.
 #[inline]
 fn word_of(rest: &[u8]) -> u64 {
     if let (Some(low), Some(high)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {

@@ -15,8 +15,8 @@
 //! allocated and freed by the system. Small ones stay until a trim ([`LineHeap::trim`]), which
 //! gives back whole pages of the depots. A thread keeps up to two batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since these
-//! allocate nothing.
+//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since
+//! unscheduled locks allocate nothing.
 
 mod classes;
 mod depot;
@@ -55,7 +55,7 @@ struct Magazine {
 struct Magazines {
     classes: [Magazine; CLASSES],
     state: Cell<State>,
-    /// The index of its counter in [`TALLIES`], if it has one.
+    /// The index of the thread's counter in [`TALLIES`], if the thread has one.
     tally: Cell<Option<u8>>,
 }
 
@@ -105,9 +105,9 @@ impl Drop for End {
 /// The number of threads with a counter of their own.
 const MOST_TALLIES: usize = 64;
 
-/// The bytes that threads took minus those they gave back: blocks in use or in threads' lists, and
-/// large blocks. A block may be given back by another thread than the one that took it, so only the
-/// sum is meaningful.
+/// The bytes that threads took minus the bytes that they gave back: blocks in use or in threads'
+/// lists, and large blocks. One thread may take a block and another give it back, so only the sum
+/// is meaningful.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
@@ -117,7 +117,8 @@ static COUNTING: AtomicUsize = AtomicUsize::new(0);
 /// The second of the last check in [`LineHeap::trim_some`].
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// A trim needs at least this many free bytes of a class.
+/// The bytes of a class that must be free for a trim, in addition to the bytes that the last trim
+/// kept.
 const WORTH: usize = 1 << 20;
 
 /// Whether new threads start as [`State::Forgetful`].
@@ -145,8 +146,8 @@ impl LineHeap {
     /// kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // The sum can be negative: a block may be given back in a counter that was added already,
-        // and taken in one that was not added yet.
+        // The sum can be negative: a block may be taken in a counter that was added already, and
+        // given back in a counter that was not added yet.
         usize::try_from(sum).unwrap_or(0)
     }
 
@@ -158,14 +159,14 @@ impl LineHeap {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims the block sizes of which at least a mebibyte more is free than after their last trim.
-    /// Returns the number of bytes. For idle times; cheap in a program with another heap.
+    /// Trims each block size that has at least a mebibyte more free memory than after its last
+    /// trim. Returns the number of bytes. For idle times; cheap in a program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
 
-    /// Trims one such size, at most once a second; otherwise it only reads the clock. For threads
-    /// that have other work.
+    /// Trims one block size that [`LineHeap::trim_excess`] would trim, at most once a second;
+    /// further calls in that second only read the clock. For threads that have other work.
     pub fn trim_some() -> usize {
         let now = coarse_now().secs;
         if LOOKED.load(Ordering::Relaxed) == now || LOOKED.swap(now, Ordering::Relaxed) == now {
@@ -174,9 +175,9 @@ impl LineHeap {
         trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
-    /// From now on, memory that this thread frees is not reused, nor memory that later threads
-    /// free. For tools that compare the accesses of operations: an address then always means the
-    /// same object.
+    /// Stops the reuse of memory: from now on, memory that this thread frees is not reused, and
+    /// neither is memory that threads started later free. For tools that compare the accesses of
+    /// operations: an address then always means the same object.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));
@@ -362,7 +363,7 @@ impl Magazines {
     /// Registers the thread, so that its blocks are given back when it terminates.
     fn note_end(&self) {
         if self.state.get() == State::Fresh {
-            // This may allocate, but from `libc`, not from this heap.
+            // `try_with` may allocate, but from `libc`, not from this heap.
             let running = END.try_with(|_| ()).is_ok();
             self.state.set(match running {
                 true if FORGETFUL.load(Ordering::Relaxed) => State::Forgetful,

@@ -2,7 +2,8 @@
 //! a rare deadlock.
 //!
 //! A release build checks nothing. It only counts the state guards and locks of higher ranks that
-//! the thread holds, because destructors of retired values have to wait for these.
+//! the thread holds, because destructors of retired values have to wait for the release of these
+//! locks.
 
 use crate::rank::Rank;
 use std::cell::Cell;
@@ -50,8 +51,8 @@ impl Held {
         Held::tried(key)
     }
 
-    /// Records a lock that was taken by a try: it needs no check, since a thread that does not wait
-    /// cannot deadlock.
+    /// Records a lock that was taken by a try. No check is needed, since a thread that does not
+    /// wait cannot deadlock.
     #[inline]
     pub(crate) fn tried(key: LockKey) -> Held {
         let leaf = key.rank >= Rank::Guard;
@@ -86,7 +87,7 @@ fn check(key: LockKey) {
 /// wait, except the lock of rank `own`, which the sleep releases.
 ///
 /// # Panics
-/// In debug builds, if it holds such a lock.
+/// In debug builds, if the thread holds such a lock.
 #[inline]
 #[track_caller]
 pub(crate) fn may_sleep(own: Option<Rank>) {

@@ -1,10 +1,11 @@
 //! Holds: references that keep values in memory. Many lanes can hold a value without a shared line.
 //!
 //! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
-//! While only one lane holds it, the word has the whole count. A value without holds can *move* to
-//! another lane once: from the lane that created it to the one that uses it. The next lane after
-//! that, or a lane that finds holds of another lane, sets *spread*. From then on each lane counts
-//! its holds in its own share, found in the lane's table by the value's address.
+//! While only one lane holds the value, the word has the whole count. A value without holds can
+//! *move* to another lane once: from the lane that created the value to the lane that uses it. The
+//! next lane that takes a hold, or a lane that finds holds of another lane, sets *spread*. From
+//! then on each lane counts its holds in its own share, found in the lane's table by the value's
+//! address.
 //!
 //! ```text
 //! word = dead | nameless | spread | moved | lane | count
@@ -52,19 +53,19 @@ const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
 /// Added by a fold while it runs: more than the number of all holds.
 const MANY: u64 = 1 << 40;
 
-/// Set in a share that was removed from its table, after its count moved to the word.
+/// Set in a share that was removed from its table, after the share's count moved to the word.
 const CLOSED: u64 = 1 << 63;
 
 /// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. Its initial holds are those of the calling lane.
+/// A hold word. Its initial holds belong to the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
 /// A value that many lanes can hold.
 pub trait Holdable: Send + Sync + Sized + 'static {
-    /// Returns its hold word.
+    /// Returns the value's hold word.
     fn holds(&self) -> &Holds;
     /// Returns the tables in which lanes count their shares; `None` if the word counts all holds.
     fn shares(&self) -> Option<&Shares<Self>>;
@@ -84,8 +85,8 @@ struct Share<T> {
     value: Arc<T>,
 }
 
-/// A counted hold. It must be released by [`Hold::release`], not by a drop: after the last hold of
-/// a nameless value, the caller has to delete the value.
+/// A counted hold. The hold must be released by [`Hold::release`], not by a drop: after the last
+/// hold of a nameless value, the caller has to delete the value.
 pub struct Hold<T> {
     way: Way<T>,
 }
@@ -98,9 +99,9 @@ enum Way<T> {
 /// Whether a value has lost its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nameless {
-    /// It has none: releasing the last hold ends the value.
+    /// The value has no name: releasing its last hold ends it.
     Yes,
-    /// It has a name, possibly a new one.
+    /// The value has a name, possibly a new one.
     No,
 }
 
@@ -122,7 +123,7 @@ impl Holds {
     }
 
     /// Adds `n` holds that are counted in the word, even if the value is spread; returns `false` if
-    /// it is dead.
+    /// the value is dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -130,8 +131,8 @@ impl Holds {
         .is_ok()
     }
 
-    /// Removes `n` such holds; returns `true` if that ended a nameless value, which the caller then
-    /// has to delete.
+    /// Removes `n` holds that are counted in the word; returns `true` if that ended a nameless
+    /// value, which the caller then has to delete.
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
@@ -171,8 +172,8 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// Adds one hold to the word. Refused if the value is dead or spread, or if this hold spreads
-    /// it.
+    /// Adds one hold to the word. Returns an error if the value is dead or spread, or if this hold
+    /// spreads the value.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;
@@ -224,7 +225,7 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
 }
 
 /// Marks a value with a name as nameless and dead if the caller is its only holder: then it cannot
-/// be held again, and the caller has to end it. Returns `false` if others hold it too.
+/// be held again, and the caller has to end it. Returns `false` if the value has other holds too.
 ///
 /// # Locking
 /// The same as for [`evict`].
@@ -240,7 +241,7 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
 /// Marks a value without holds as dead, for eviction. Returns `false` if it is held or has no name.
 ///
 /// # Locking
-/// Its last name must not be removed meanwhile.
+/// The value's last name must not be removed meanwhile.
 pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     let holds = value.holds();
     if holds.is_spread() {
@@ -275,7 +276,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// Works as [`Holds::add`], also while a fold has added [`MANY`].
+    /// Works as [`Holds::add`], even while the count contains [`MANY`] of a running fold.
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }
@@ -332,7 +333,7 @@ impl<T: Holdable> Shares<T> {
 }
 
 impl<T: Holdable> Hold<T> {
-    /// Takes a hold on `value`; returns `None` if it is dead.
+    /// Takes a hold on `value`; returns `None` if the value is dead.
     pub fn take(value: &Arc<T>) -> Option<Hold<T>> {
         let shares = value.shares();
         loop {
@@ -347,7 +348,7 @@ impl<T: Holdable> Hold<T> {
         }
     }
 
-    /// Converts a hold that was counted in the word already.
+    /// Creates a [`Hold`] from a hold that was counted in the word already.
     pub fn adopt(value: Arc<T>) -> Hold<T> {
         Hold { way: Way::Word(value) }
     }

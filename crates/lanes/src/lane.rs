@@ -1,8 +1,8 @@
 //! Lanes: small numbers that threads have until they terminate.
 //!
-//! A thread gets the least used lane when it first needs one, and returns it when it terminates. So
-//! short-lived threads use the same few lanes, whose lines are in the processors' caches, and
-//! long-lived threads are spread over the lanes.
+//! A thread gets the least used lane when it first needs a lane, and returns this lane when it
+//! terminates. So short-lived threads use the same few lanes, whose lines are in the processors'
+//! caches, and long-lived threads are spread over the lanes.
 //!
 //! One of a lane's threads is its *owner*, the others are guests. Only the owner writes some words
 //! of the lane, so it needs fewer locked instructions.
@@ -41,15 +41,15 @@ world::global! {
 
 world::local! { static LEASE: Lease = Lease::take() }
 
-// A copy of the lane in the thread's lease. Reading the lease is slower, since it is created late
-// and has a destructor.
+// A copy of the lane in the thread's lease. Reading the lease is slower, since the lease is created
+// at its first use and has a destructor.
 world::constant_local! { static MINE: Cell<Option<LaneSlot>> = Cell::new(None) }
 
 /// A thread's lane, and whether it is the lane's owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaneSlot {
     pub(crate) lane: Lane,
-    /// Whether the thread is the owner, which alone writes the owner's words.
+    /// Whether the thread is the lane's owner. Only the owner writes the owner's words.
     pub(crate) owner: bool,
 }
 
@@ -107,7 +107,7 @@ impl LaneSlot {
 
     #[cold]
     fn leased() -> LaneSlot {
-        // A thread whose locals are destroyed already uses the first lane as a guest. That is
+        // A thread whose locals are destroyed already uses the first lane as a guest. This use is
         // always correct, since any lane may be shared.
         let guest = LaneSlot { lane: Lane::FIRST, owner: false };
         let slot = LEASE.try_with(|lease| lease.slot).unwrap_or(guest);
@@ -146,10 +146,10 @@ impl Lane {
     /// Returns the lanes that any thread ever had: few if there are few threads.
     ///
     /// These lanes are sufficient for a protocol in which one thread writes its lane's slot, then
-    /// fences, and another fences, then reads the slots. If the second thread must see the slot, it
-    /// also sees that the lane was given, since that came before.
+    /// fences, and another fences, then reads the slots. If the second thread must see the value in
+    /// the slot, it also sees the lane here, since the lane was given before its slot was written.
     pub(crate) fn given() -> impl ExactSizeIterator<Item = Lane> {
-        // The checkers do not model this number, so the models do not rely on it.
+        // The checkers do not model `GIVEN`, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))
     }

@@ -2,16 +2,17 @@
 
 use crate::lane::{Lane, PerLane};
 use std::ops::Deref;
-// The counts are those of `std` in every world; `loom` has no `Weak`.
+// The counts are `std`'s in every world; `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 
 /// A shared value with one reference count per lane: clones on different lanes write different
 /// lines.
 ///
-/// For the few values that all threads clone often, such as a mount: each takes some kilobytes. The
-/// handle that [`LaneArc::new`] returns keeps the counts of all lanes. After it is dropped, the
-/// clones still work, but a lane without a clone of its own uses the count of another lane.
+/// For the few values that all threads clone often, such as a mount: each [`LaneArc`] takes some
+/// kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all lanes. After this
+/// handle is dropped, the clones still work, but a lane without a clone of its own uses the count
+/// of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);
@@ -128,7 +129,8 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // Without the first handle the lane's count may be gone; cloning still works.
+        // Without the first handle, the lane's count possibly no longer exists; cloning still
+        // works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);

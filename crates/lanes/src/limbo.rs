@@ -47,7 +47,8 @@ impl Drop for Retired {
     }
 }
 
-/// The values that one lane retired. Its lock is the innermost, and no destructor runs under it.
+/// The values that one lane retired. The list's lock is the innermost, and no destructor runs under
+/// this lock.
 pub(crate) struct Limbo {
     waiting: world::Mutex<Waiting>,
 }
@@ -59,8 +60,8 @@ struct Waiting {
     due: usize,
 }
 
-// Destructors may retire values; only the outermost collection frees, since a long list would
-// recurse.
+// Destructors may retire values. Only the outermost collection frees values: nested collections
+// would recurse deeply on a long list.
 world::constant_local! { static COLLECTING: Cell<bool> = Cell::new(false) }
 
 /// Completes a collection, also when a destructor panics.
@@ -78,14 +79,15 @@ impl Limbo {
     }
 
     /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
-    /// Returns `true` if it is time to free some.
+    /// Returns `true` if it is time to free some values.
     pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.values.push_back((epoch(), value));
         let len = waiting.values.len();
         let due = len >= waiting.due;
         if due {
-            // If a pin prevents it, the next attempt comes later, not at each value.
+            // If a pin prevents freeing, the next attempt comes after more values, not after each
+            // value.
             waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
         }
         due

@@ -31,7 +31,7 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.lock_as(None)
@@ -41,8 +41,8 @@ impl<T> Mutex<T> {
     /// ascending `order`.
     ///
     /// # Panics
-    /// The same as for [`Mutex::lock`]; among locks of the same rank, the one with the lower order
-    /// comes first.
+    /// The same as for [`Mutex::lock`]; of two locks of the same rank, the one with the lower order
+    /// must be taken first.
     #[track_caller]
     pub fn lock_in_order(&self, order: u64) -> MutexGuard<'_, T> {
         self.lock_as(Some(order))
@@ -65,7 +65,7 @@ impl<T> Mutex<T> {
         if world::COUNTS_WAITS { self.inner.try_lock() } else { None }
     }
 
-    /// Takes the lock if it is free. Exempt from the lock order, since it does not wait.
+    /// Takes the lock if it is free. The lock order does not apply, since the call does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
         let held = Held::tried(LockKey { rank: self.rank, order: None });
@@ -131,7 +131,7 @@ impl<T> RwLock<T> {
     /// Waits for shared access. Not recursive.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
     #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
@@ -147,7 +147,7 @@ impl<T> RwLock<T> {
     /// Waits for exclusive access.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
     #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
@@ -160,8 +160,8 @@ impl<T> RwLock<T> {
         RwWriteGuard { inner, _held: held }
     }
 
-    /// Takes exclusive access if the lock is free. Exempt from the lock order, since it does not
-    /// wait.
+    /// Takes exclusive access if the lock is free. The lock order does not apply, since the call
+    /// does not wait.
     pub fn try_write(&self) -> Option<RwWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         Some(RwWriteGuard { inner, _held: Held::tried(LockKey { rank: self.rank, order: None }) })
@@ -217,9 +217,9 @@ impl Condvar {
         self.inner.wait(&mut guard.inner);
     }
 
-    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if it was notified. The
-    /// checkers have no clock: there the time is over as soon as every other thread had a chance to
-    /// run.
+    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
+    /// notified. The checkers have no clock: under them the time is over as soon as every other
+    /// thread had a chance to run.
     ///
     /// # Panics
     /// The same as for [`Condvar::wait`].

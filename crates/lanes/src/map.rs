@@ -26,8 +26,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): growing clones
-/// them, and a clone of a removed value may exist until the epochs free it.
+/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): a map that grows
+/// clones them, and a clone of a removed value may exist until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,
@@ -133,8 +133,8 @@ where
         })
     }
 
-    /// Changes the entry of `key` by the result of `decide`, which gets the value under the
-    /// bucket's lock. Returns the value that was replaced or removed.
+    /// Changes the entry of `key` as `decide` returns. `decide` gets the present value, and runs
+    /// under the bucket's lock. Returns the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }
@@ -179,8 +179,8 @@ where
     /// Returns the number of entries: a sum over the lanes, exact if no thread changes any
     /// concurrently.
     pub fn len(&self) -> usize {
-        // The sum can be negative: an entry may be removed by a lane that was added already, and
-        // inserted by a lane that was not added yet.
+        // The sum can be negative: an entry may be inserted by a lane that was added already, and
+        // removed by a lane that was not added yet.
         usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 
@@ -203,7 +203,7 @@ where
     }
 
     /// Runs `visit` on the entries of `count` buckets, starting at bucket `from`, without a lock.
-    /// Returns the bucket at which to continue. Numbers wrap around.
+    /// Returns the bucket at which to continue. Bucket numbers wrap around.
     pub fn sweep(&self, from: usize, count: usize, mut visit: impl FnMut(&K, &V)) -> usize {
         let pin = pin();
         let all = self.root(&pin).len();

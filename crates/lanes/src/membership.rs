@@ -1,8 +1,8 @@
 //! Membership of the running transaction, without a line that members share.
 //!
 //! A member writes its lane's slot and reads the state, which is written only when a transaction
-//! closes. Each side writes its own word, fences (sequentially consistent), and then reads that of
-//! the other, so at least one of them sees the other:
+//! closes. Each side writes its own word, fences (sequentially consistent), and then reads the word
+//! of the other side, so at least one of them sees the other:
 //!
 //! ```text
 //! join:   loop { if !closed(state) { slot[lane] += 1; FENCE; if !closed(state) { member of tid }
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
-//! closed state and undoes its entry as if it left, since the closer may have counted the entry. No
-//! thread spins: a member may be preempted, and several threads may share a lane.
+//! closed state and undoes its entry in the same way as a leave, since the closer may have counted
+//! the entry. No thread spins: a member may be preempted, and several threads may share a lane.
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
@@ -31,7 +31,8 @@ use crate::world;
 pub struct Membership {
     /// `tid << 1 | closed`; only the closing thread writes it.
     state: Padded<AtomicU64>,
-    /// The number of members that entered on each lane, including those that will undo their entry.
+    /// The number of members that entered on each lane, including threads that will undo their
+    /// entry.
     slots: PerLane<AtomicU64>,
     door: Mutex<Door>,
     opened: Condvar,
@@ -44,8 +45,8 @@ struct Door {
     closing: bool,
 }
 
-/// A member of transaction `tid`, until dropped. It may move to another thread: it leaves on the
-/// lane on which it entered.
+/// A member of transaction `tid`, until dropped. A member may move to another thread: it leaves on
+/// the lane on which it entered.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the transaction"]
 pub struct Member<'a> {
@@ -59,8 +60,8 @@ fn is_closed(state: u64) -> bool {
 }
 
 impl Membership {
-    /// Creates a membership without members, with transaction `tid` running. Numbers have 63 bits
-    /// here; the journal converts them to those of jbd2, which wrap.
+    /// Creates a membership without members, with transaction `tid` running. Transaction numbers
+    /// have 63 bits in this type; the journal converts them to the numbers of jbd2, which wrap.
     pub fn new(tid: u64) -> Membership {
         Membership {
             state: Padded(AtomicU64::new(tid << 1)),
@@ -112,7 +113,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: the closing thread reads zero only after the member's work, and sees it.
+        // Release: the closing thread reads zero only after the member's work, and sees this work.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {

@@ -37,7 +37,7 @@ impl NumberSet {
     /// Adds a number.
     ///
     /// # Panics
-    /// If it is not below the set's length, rounded up to a whole word.
+    /// If `number` is not below the set's length, rounded up to a whole word.
     pub fn insert(&self, number: u32) {
         let (at, bit) = place(number as usize);
         if self.levels[0][at].load(Ordering::Relaxed) & bit == 0 {

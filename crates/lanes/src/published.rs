@@ -22,8 +22,8 @@ impl<T: Send + Sync + 'static> Published<T> {
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
         // SAFETY: the pointer comes from a box. The epochs free a replaced box, but not while the
-        // pin exists; `drop` frees the last one, but not while `self` is borrowed. Acquire: its
-        // contents were written before it was published.
+        // pin exists; `drop` frees the last box, but not while `self` is borrowed. Acquire: the
+        // contents of the box were written before it was published.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
 
@@ -33,8 +33,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old one is freed once no reader has it. A lock of the caller should
-    /// order the writers; of concurrent writers one wins.
+    /// Replaces the value; the old value is freed once no reader has it. A lock of the caller
+    /// should order the writers; of concurrent stores, any one comes last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
@@ -56,7 +56,7 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// As [`Published`], for a value that may be absent.
+/// Works as [`Published`], for a value that may be absent.
 pub struct Slot<T> {
     value: AtomicPtr<T>,
     _owns: PhantomData<T>,
@@ -210,7 +210,7 @@ mod tests {
     fn limbo_is_emptied_by_those_who_fill_it() {
         let drops = Arc::new(AtomicUsize::new(0));
         let value = Published::new(Counted(drops.clone()));
-        // Pins of other tests may delay it.
+        // Pins of other tests may delay the drop.
         while drops.load(Ordering::Relaxed) == 0 {
             value.store(Counted(drops.clone()));
         }
@@ -239,7 +239,7 @@ mod tests {
             drop(held);
             drop(pin());
         }
-        // Pins of other tests may delay it.
+        // Pins of other tests may delay the drop.
         while *drops.lock() == 0 {
             advance();
             std::thread::yield_now();
@@ -332,8 +332,8 @@ mod loom_tests {
         });
     }
 
-    /// The model's own thread owns one of the two lanes. While both readers run, one owns the other
-    /// lane and one is a guest on the first.
+    /// The model's own thread owns one of the two lanes. While both readers run, one reader owns
+    /// the other lane, and one reader is a guest on the first lane.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {

@@ -1,8 +1,8 @@
 //! The lock order of Lanefs, in one place.
 
 /// A lock's position in the order: a thread may take a lock only if its rank is above every rank
-/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: several at once, in
-/// ascending number of the inode or block.
+/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: a thread may hold
+/// several of one rank, taken in ascending number of the inode or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
@@ -13,7 +13,7 @@ pub enum Rank {
     /// Held by the one thread that loads an inode, while its table block is read.
     InodeLoad,
     /// Separates captures from evictions: held by the thread that evicts, and by the committer
-    /// while it captures, which may read.
+    /// during a capture. A capture may read from the device.
     Eviction,
     /// Held by the one thread that loads a group or inode-table block, across one read.
     Load,
@@ -23,7 +23,8 @@ pub enum Rank {
     Membership,
     /// The journal's internal state: image store, log space. Never held across I/O.
     Journal,
-    /// The members of an array, and the state in its superblocks. Held while these are written.
+    /// The members of an array, and the state in its superblocks. Held while the superblocks are
+    /// written.
     ArrayState,
     /// An array's superblocks and bitmaps in memory. Held across I/O.
     ArrayRecord,

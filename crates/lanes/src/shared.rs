@@ -72,7 +72,8 @@ pub struct SharedLock {
     order: u64,
     rank: Rank,
     bias: AtomicBool,
-    /// The lane that took shared holds through the inner lock, or that several did.
+    /// The lane that took shared holds through the inner lock, or a mark that several lanes took
+    /// some.
     seen: AtomicU16,
     /// Shared holds until the bias may be set again. Updates may be lost, which affects only speed.
     inhibit: AtomicU16,
@@ -81,7 +82,7 @@ pub struct SharedLock {
 /// Held shared until dropped.
 #[must_use = "dropping it lets the lock go"]
 pub struct SharedHold<'a> {
-    // Dropped before the record.
+    // Dropped before the record of the held lock.
     _way: Way<'a>,
     _held: Held,
 }
@@ -150,7 +151,7 @@ impl SharedLock {
         SharedHold { _way: way, _held: held }
     }
 
-    /// Takes a shared hold if that needs no wait. Exempt from the lock order.
+    /// Takes a shared hold if that needs no wait. The lock order does not apply.
     pub fn try_shared(&self) -> Option<SharedHold<'_>> {
         let way = match self.enter() {
             Some(visible) => Way::Fast(visible),
@@ -178,7 +179,7 @@ impl SharedLock {
         ExclusiveHold { _inner: inner, _held: held }
     }
 
-    /// Takes the exclusive hold if the lock is free. Exempt from the lock order.
+    /// Takes the exclusive hold if the lock is free. The lock order does not apply.
     pub fn try_exclusive(&self) -> Option<ExclusiveHold<'_>> {
         let inner = self.inner.try_write()?;
         if self.bias.load(Ordering::Relaxed) && !self.try_revoke() {

@@ -2,9 +2,9 @@
 //! shuttle).
 //!
 //! Code that the checkers explore takes these names from here, and its locks from the root of this
-//! crate. Code that they must not see takes them from [`unscheduled`]. No code takes them from
-//! `std`: a test searches the sources of all crates for that (`tests/facade.rs`). Under `loom`,
-//! atomics have no `const` constructor and `Arc` has no `Weak`.
+//! crate. Code that the checkers must not see takes these names from [`unscheduled`]. No code takes
+//! them from `std`: a test searches the sources of all crates for that (`tests/facade.rs`). Under
+//! `loom`, atomics have no `const` constructor and `Arc` has no `Weak`.
 
 pub use crate::world::Arc;
 #[cfg(not(loom))]
@@ -23,7 +23,7 @@ pub mod atomic {
 /// Primitives that no checker schedules: `std`'s own in every world, without a rank.
 ///
 /// The file system uses none of these for its locks: a checker could not run another thread there,
-/// and the lock order would not be checked. They are for:
+/// and the lock order would not be checked. These primitives are for:
 /// - memory outside of the program: the bytes of a mapping that represents a disk, which are not
 ///   atomics of a checker;
 /// - counts and locks that outlive a schedule or are not explored: the number of schedules, the

@@ -8,9 +8,9 @@
 //!
 //! *Invariant*: between its second attempt and its sleep a waiter is in the queue, so a thread that
 //! frees a resource after that attempt picks this waiter or an earlier one. If a waiter is picked
-//! although its own second attempt succeeded, it passes the wake-up on: the resource may still be
-//! free. A picked waiter that finds nothing, because another thread was faster, rejoins at the
-//! front.
+//! although its own second attempt succeeded, this waiter passes the wake-up on: the resource may
+//! still be free. A picked waiter that finds nothing, because another thread was faster, rejoins at
+//! the front.
 //!
 //! *Locking*: the queues' locks are innermost; attempts run without them.
 
@@ -43,7 +43,7 @@ struct Waiter {
     wake: world::Condvar,
 }
 
-/// Why a waiter was picked. It determines to which waiter a wake-up is passed on.
+/// Why a waiter was picked. The reason determines to which waiter a wake-up is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Picked {
     /// A resource of its key was freed.
@@ -66,8 +66,9 @@ impl WaitBuckets {
         WaitBuckets { buckets: (0..count.max(1).next_power_of_two()).map(bucket).collect() }
     }
 
-    /// Runs `attempt` until it returns a value, and returns that. Waiters for the same key, or for
-    /// a resource that fits any key, must need the same amount: a wake-up is for the first of them.
+    /// Runs `attempt` until it returns a value, and returns this value. Waiters for the same key,
+    /// or for a resource that fits any key, must need the same amount: a wake-up is for the first
+    /// of them.
     ///
     /// # Panics
     /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
@@ -98,15 +99,15 @@ impl WaitBuckets {
         }
     }
 
-    /// Wakes a waiter for `key`, after a resource of this key was freed; returns `false` if there
-    /// is none.
+    /// Wakes a waiter for `key`, after a resource of this key was freed; returns `false` if no
+    /// thread waits for this key.
     pub fn wake_one(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
     /// Wakes one waiter after a resource for any key was freed, preferably one in the bucket of
-    /// `key`; returns `false` if there is none.
+    /// `key`; returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
@@ -194,7 +195,7 @@ impl Drop for Queued<'_> {
 }
 
 impl Bucket {
-    /// Removes the first waiter for which `wanted` is true from the queue and wakes it.
+    /// Removes the first waiter for which `wanted` is true from the queue, and wakes this waiter.
     fn pick(&self, wanted: impl Fn(&Waiter) -> bool, why: Picked) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;

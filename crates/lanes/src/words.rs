@@ -119,8 +119,8 @@ impl Words for bool {
 
 crate::words!(CoarseTime { secs: i64, nanos: u32 });
 
-/// Implements [`Words`](crate::Words) for a struct from its fields and their types, which must
-/// implement it too.
+/// Implements [`Words`](crate::Words) for a struct from its fields and their types. These types
+/// must implement `Words` too.
 ///
 /// ```
 /// #[derive(Clone, Copy, Debug, PartialEq)]

@@ -226,7 +226,7 @@ fn a_planted_circle_is_seen() {
     // The name is imported through the module that re-exports it.
     let found = planted("middle/other.rs", "use crate::middle::One;\n");
     assert_eq!(found, ["circle: middle/one.rs, middle/other.rs"]);
-    // The root file imports all others: none may import from it.
+    // The root file imports all others: no file may import from the root file.
     let found = planted("base.rs", "use crate::Top;\n");
     assert!(found.iter().any(|what| what.starts_with("circle: ")), "{found:?}");
 }

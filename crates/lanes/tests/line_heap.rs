@@ -39,7 +39,8 @@ impl Parcel {
     }
 }
 
-/// Runs a thread that keeps or sends its allocations, and checks and frees those that it receives.
+/// Runs a thread that keeps or sends its allocations, and checks and frees the allocations that it
+/// receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();
@@ -65,7 +66,8 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     mine.try_iter().chain(kept).for_each(|parcel| parcel.check());
 }
 
-/// Runs one generation of threads after another, until `over` returns true for their number.
+/// Runs one generation of threads after another, until `over` returns true for the number of
+/// generations that have run.
 fn generations(over: impl Fn(u64) -> bool) {
     let first = match std::env::var("LANEFS_SEED") {
         Ok(text) => text.parse().expect("a number"),
@@ -157,11 +159,11 @@ fn make_and_free(
         let numbers = (0..).filter(|n| n % 1000 != 0);
         numbers.zip(&given).for_each(|(n, block)| check(from, n, block));
         full.wait();
-        // Here the main thread reads the memory in use.
+        // At this point the main thread reads the memory in use.
         full.wait();
         drop(given);
         full.wait();
-        // Here the main thread trims and reads again.
+        // At this point the main thread trims and reads again.
         full.wait();
         kept.iter().for_each(|(n, block)| check(maker, *n, block));
     }

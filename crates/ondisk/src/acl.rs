@@ -1,9 +1,9 @@
-//! POSIX access control lists, in the form of ext4's extended attribute and in that of Linux's
+//! POSIX access control lists, in the form of ext4's extended attribute and in the form of Linux's
 //! system calls.
 //!
 //! Both forms are a version number and entries of tag, permissions and, for named users and groups,
 //! an id. On disk (version 1) the other entries have no id; in the system's form (version 2) they
-//! have a meaningless one. The meaning of the entries follows acl(5).
+//! have an id without meaning. The meaning of the entries follows acl(5).
 
 mod access;
 mod codec;
@@ -115,7 +115,7 @@ impl Tag {
 pub struct AclEntry {
     /// The subject.
     pub tag: Tag,
-    /// The permissions that it grants.
+    /// The permissions that the entry grants.
     pub permissions: Permissions,
 }
 

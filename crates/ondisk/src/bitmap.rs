@@ -1,7 +1,7 @@
 //! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
 //!
-//! [`Bitmap`] stores bits in words for fast searches. The bits after the last one count as used, in
-//! memory as on disk.
+//! [`Bitmap`] stores bits in words for fast searches. Unused bits after the bitmap's last bit count
+//! as used, in memory as on disk.
 //!
 //! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
 
@@ -43,7 +43,8 @@ pub enum Cause {
 /// A bitmap of one group, in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. The bits after the last one are set.
+    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. Unused bits of the last word are
+    /// set.
     words: Box<[u64]>,
     bits: u32,
 }

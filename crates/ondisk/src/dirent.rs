@@ -54,7 +54,8 @@ pub struct DirFormat {
     pub has_file_types: bool,
     /// Feature `metadata_csum`: blocks end in a tail with a checksum.
     pub has_checksums: bool,
-    /// Feature `large_dir`: an index may have one more level, and a directory more than 4 GiB.
+    /// Feature `large_dir`: an index may have one more level, and a directory may have more than 4
+    /// GiB.
     pub has_large_dirs: bool,
     /// Number of inodes of the file system, which is the highest inode number.
     pub inodes: u32,
@@ -150,8 +151,9 @@ pub fn places<'a>(
     Ok(records(format, block)?.filter(used).map(move |record| record.map(place)))
 }
 
-/// Finds the entry with that name in a linear block or leaf. Checks the bounds of the records
-/// before it, and the whole entry; [`entries`] checks the other names when the block is read.
+/// Finds the entry with that name in a linear block or leaf. Checks the bounds of all records
+/// before the entry, and the whole entry; [`entries`] checks the other names when the block is
+/// read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -169,7 +171,7 @@ pub fn find<'a>(
 /// Returns the entry at `offset` of a linear block or leaf, if it has that name.
 ///
 /// # Errors
-/// If no record starts there.
+/// If no record starts at `offset`.
 pub fn named_at<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -184,7 +186,7 @@ pub fn named_at<'a>(
     }
 }
 
-/// Returns the record at `offset`, which may also be one of the two in the root of an index.
+/// Returns the record at `offset`, which may also be "." or ".." in the root of an index.
 pub fn entry_at<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -194,8 +196,8 @@ pub fn entry_at<'a>(
     record(format.block_size, block, offset, block.len())?.check(format)
 }
 
-/// Returns "." and "..", which start the first block of every directory, indexed or not. The second
-/// may fill the block, as it does in the root of an index.
+/// Returns "." and "..", which start the first block of every directory, indexed or not. The record
+/// of ".." may extend to the end of the block, as it does in the root of an index.
 pub fn dots<'a>(format: &DirFormat, block: &'a [u8]) -> Result<(Entry<'a>, Entry<'a>), Cause> {
     let dot = entry_at(format, block, 0)?;
     if dot.name != b"." || dot.ino.is_none() || dot.rec_len == block.len() {
@@ -304,7 +306,8 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Decodes the record at `offset`, which must end at `end` or leave room for another before it.
+/// Decodes the record at `offset`, which must end at `end` or leave room for another record before
+/// `end`.
 fn record(
     block_size: BlockSize,
     block: &[u8],
@@ -334,7 +337,7 @@ fn record(
 }
 
 /// Decodes a record's length. A record that fills a 64 KiB block does not fit into 16 bits and is
-/// written as 65,535; in other lengths the low two bits are unused. Older writers wrote 0 there.
+/// written as 65,535 (by older writers as 0); in other lengths the low two bits are unused.
 fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
     let raw = usize::from(raw);
     match (block_size.bytes() == 1 << 16, raw) {

@@ -64,8 +64,8 @@ impl Corruption {
     }
 }
 
-/// The image is valid but uses an unsupported feature; `what` is its name as `dumpe2fs` prints it,
-/// or a few words.
+/// The image is valid but uses an unsupported feature; `what` is the feature's name as `dumpe2fs`
+/// prints it, or a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("not supported: {what}")]
 pub struct Unsupported {

@@ -32,7 +32,8 @@ pub const END: u32 = u32::MAX;
 const HEADER: usize = size_of::<RawHeader>();
 const ENTRY: usize = size_of::<RawExtent>();
 const TAIL: usize = 4;
-/// If `ee_len` is above this, the extent is unwritten, and its length is `ee_len` minus this.
+/// If `ee_len` is above this value, the extent is unwritten, and its length is `ee_len` minus this
+/// value.
 const LEN_WRITTEN_MAX: u16 = 1 << 15;
 
 /// The possible faults of a node.
@@ -135,7 +136,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the logical block after the last.
+    /// Returns the logical block after the extent's last block.
     pub fn end(&self) -> u32 {
         self.start.0.saturating_add(self.len)
     }
@@ -197,9 +198,10 @@ impl Entries {
 /// The position of a node in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePosition {
-    /// In the inode; the depth is the one in its header, up to [`MAX_DEPTH`].
+    /// The node is in the inode; its header contains its depth, which is at most [`MAX_DEPTH`].
     Root,
-    /// In a block, at this depth; its first entry starts at `from` of [`Expected`].
+    /// The node is in a block, at this depth; its first entry starts at the start of [`Expected`]'s
+    /// range.
     Depth(u16),
 }
 
@@ -208,9 +210,10 @@ pub enum NodePosition {
 pub struct Expected {
     /// The root, or the depth.
     pub position: NodePosition,
-    /// The logical blocks that it may map; the end is at most [`END`].
+    /// The logical blocks that the node may map; the end is at most [`END`].
     pub range: Range<u32>,
-    /// The physical blocks that files may use: after the superblock's, within the file system.
+    /// The physical blocks that files may use: after the superblock's block, within the file
+    /// system.
     pub space: Range<u64>,
 }
 
@@ -219,7 +222,7 @@ pub struct Expected {
 pub struct Node {
     /// Levels below this node: 0 for a leaf.
     pub depth: u16,
-    /// Capacity in entries; the checksum follows it.
+    /// Capacity in entries; the checksum follows the last possible entry.
     pub max: u16,
     /// Kept unchanged; no known file system uses it.
     pub generation: u32,
@@ -349,8 +352,8 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
 }
 
 /// Checks that entry `i` starts at `from` or later; below the root, the first one must start
-/// exactly there. The kernel and e2fsck require this, and it makes a tree that visits one node
-/// twice impossible.
+/// exactly there. The kernel and e2fsck have the same requirement. Because of it, no tree can visit
+/// one node twice.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.position != NodePosition::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });

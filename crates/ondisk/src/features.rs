@@ -1,7 +1,7 @@
 //! Feature words, their names, and how Lanefs treats each.
 //!
 //! The words are from the ext4 disk layout documentation ("Super Block": `s_feature_compat`,
-//! `s_feature_incompat`, `s_feature_ro_compat`); the names are those that `dumpe2fs` prints.
+//! `s_feature_incompat`, `s_feature_ro_compat`); the names are as `dumpe2fs` prints them.
 
 use bitflags::bitflags;
 
@@ -222,8 +222,8 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 /// Returns the operations that Lanefs supports on a file system with these features.
 ///
 /// Compatible features never prevent a mount (not even `fast_commit`: the journal shows whether it
-/// contains fast commits). An unknown incompatible feature prevents it; an unknown
-/// read-only-compatible one permits only reading.
+/// contains fast commits). An unknown incompatible feature prevents every mount; an unknown
+/// read-only-compatible feature permits only reading.
 pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
     let _ = compat;
     let refused = incompat.difference(WRITABLE_INCOMPAT.union(READABLE_INCOMPAT));
@@ -249,7 +249,7 @@ impl Features {
         names
     }
 
-    /// Returns the feature of this name, as `dumpe2fs` prints it, alone.
+    /// Returns a set with only the feature that `dumpe2fs` prints under this name.
     pub fn by_name(name: &str) -> Option<Features> {
         let none = Features::default();
         let name = match name {

@@ -1,10 +1,10 @@
 //! Directory hashes: legacy, half MD4, TEA, signed and unsigned.
 //!
 //! The root of a directory's index names the hash that it uses. A flag of the superblock determines
-//! whether bytes of a name count as signed: the program that created the file system set it
-//! according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as
-//! in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
-//! sixteen rounds. The test values come from `debugfs -R dx_hash`.
+//! whether bytes of a name count as signed: the program that created the file system set the flag
+//! according to the program's machine. Sources: kernel documentation, *ext4: Hash Tree
+//! Directories*; MD4 as in RFC 1320, reduced to eight of its sixteen words; TEA as published by
+//! Wheeler and Needham, sixteen rounds. The test values come from `debugfs -R dx_hash`.
 
 /// The kind of hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,9 +41,9 @@ impl HashVersion {
 /// The interpretation of name bytes above 127.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameBytes {
-    /// As negative numbers (superblock flag 1).
+    /// Bytes above 127 are negative numbers (superblock flag 1).
     Signed,
-    /// As positive numbers (superblock flag 2).
+    /// Bytes above 127 are positive numbers (superblock flag 2).
     Unsigned,
 }
 
@@ -57,7 +57,8 @@ pub struct NameHash {
     pub minor: u32,
 }
 
-/// The value that means "the end of the directory" to readers. It is never the hash of a name.
+/// The value that means "the end of the directory" to readers. This value is never the hash of a
+/// name.
 pub const MAX_MAJOR: u32 = 0xffff_fffe;
 
 /// Hashes the names of one file system.
@@ -163,7 +164,7 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
 }
 
 /// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
-/// are unrolled: every name of a directory that is read is hashed here.
+/// are unrolled: every name of a directory that is read is hashed by this function.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

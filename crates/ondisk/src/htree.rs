@@ -1,13 +1,13 @@
 //! Index blocks of hashed directories.
 //!
-//! The first block of an indexed directory is the root. It begins with "." and ".." like any
-//! directory; the record of ".." covers the rest of the block, which contains eight bytes of
+//! The first block of an indexed directory is the root. The root begins with "." and ".." as any
+//! directory does; the record of ".." covers the rest of the block, which contains eight bytes of
 //! information and the entries. Blocks of further levels look like one unused record. An entry has
 //! the number of a child block in the directory and the lowest hash in it. The first entry of a
-//! block has no hash of its own (limit and count are in its place); its range begins at the hash of
-//! the block's entry in its parent. Entries are sorted. The low bit of an entry's hash is set if
-//! names with that hash are also in the previous block. Source: kernel documentation, *ext4: Hash
-//! Tree Directories*.
+//! block has no hash of its own (limit and count are in the hash's place); the entry's range begins
+//! at the hash of the block's entry in its parent. Entries are sorted. The low bit of an entry's
+//! hash is set if names with that hash are also in the previous block. Source: kernel
+//! documentation, *ext4: Hash Tree Directories*.
 
 mod checksum;
 mod edit;
@@ -202,7 +202,7 @@ pub fn max_levels(format: &DirFormat) -> u8 {
 }
 
 /// Returns the kind of an index block by its form; `None` for another block. In a file system with
-/// checksums the form is unambiguous; without, an empty leaf looks like a node.
+/// checksums the form is unambiguous; without checksums, an empty leaf looks like a node.
 pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     let first = dirent::entry_at(format, block, 0).ok()?;
     if first.ino.is_none() && first.rec_len == block.len() {

@@ -189,7 +189,8 @@ impl Inode {
 
     /// Decodes an inode with all checks. `bytes` must be [`Geometry::inode_size`] long.
     ///
-    /// An inode that is all zeros is free, without a check of its checksum: tables are only zeroed.
+    /// An inode that is all zeros is free, and its checksum is not checked: new tables contain only
+    /// zeros.
     ///
     /// # Errors
     /// [`Corruption::Inode`].
@@ -323,7 +324,8 @@ impl Inode {
         self.ctime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::CTIME_END));
     }
 
-    /// Sets the time of creation, if the inode stores it, rounded to the nearest that it can store.
+    /// Sets the time of creation, rounded to the nearest time that the inode can store. Does
+    /// nothing if the inode stores no time of creation.
     pub fn set_crtime(&mut self, time: Time) {
         self.crtime = self.crtime.map(|_| timestamp::nearest(time, true));
     }

@@ -61,8 +61,8 @@ pub enum Cause {
     RevokeCount { count: u32 },
 }
 
-/// The number of a transaction in the log. It wraps, so only numbers close to each other can be
-/// compared.
+/// The number of a transaction in the log. The number wraps, so only numbers close to each other
+/// can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Sequence(pub u32);
 
@@ -140,7 +140,7 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 pub struct Header {
     /// The kind of the block.
     pub kind: BlockKind,
-    /// The number of its transaction; meaningless in a superblock.
+    /// The number of the block's transaction; meaningless in a superblock.
     pub sequence: Sequence,
 }
 

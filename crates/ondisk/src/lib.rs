@@ -1,10 +1,10 @@
 //! The ext4, jbd2 and md on-disk formats: bytes to checked values and back.
 //!
-//! This crate does no I/O and has no `unsafe`. All bytes become values here: a `RawX` has the
-//! format's own field names and byte order (zerocopy, size asserted), an `X` is decoded and
+//! This crate does no I/O and has no `unsafe`. It converts all bytes to values: a type `RawX` has
+//! the format's own field names and byte order (zerocopy, size asserted), a type `X` is decoded and
 //! checked. `X::decode` makes every check, including that of the checksum with the *expected*
-//! owner; `encode` makes the same checks for the other direction and sets the checksum. Nothing
-//! here panics, loops or allocates without bound on any input.
+//! owner; `encode` makes the same checks for the other direction and sets the checksum. No function
+//! of this crate panics, loops or allocates without bound on any input.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -3,7 +3,7 @@
 //!
 //! Functions here return a bare [`Cause`], since only the caller knows which member it read. They
 //! check a single member; the code that assembles an array checks that the members agree. Offsets
-//! in superblocks are in sectors of 512 bytes, even if the device has larger ones.
+//! in superblocks are in sectors of 512 bytes, even if the device has larger sectors.
 //!
 //! Sources: `linux/raid/md_p.h` of Linux's interface headers, md(4), and members that Linux's md
 //! wrote.

@@ -60,7 +60,8 @@ impl OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
-    /// Decodes the file's block at the place `block`, and checks magic and checksum.
+    /// Decodes a block of the orphan file that is at `block` of the device, and checks magic and
+    /// checksum.
     ///
     /// # Errors
     /// Any [`Cause`]. The caller adds the number of the block in the file: see

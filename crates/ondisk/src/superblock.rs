@@ -168,9 +168,9 @@ pub enum OnError {
 /// The location of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalPlace {
-    /// In a file.
+    /// The journal is in a file.
     Inode(Ino),
-    /// On a separate device with this uuid.
+    /// The journal is on a separate device with this uuid.
     Device([u8; 16]),
 }
 
@@ -183,7 +183,7 @@ pub struct ErrorRecord {
     pub ino: u32,
     /// The affected block, or 0.
     pub block: u64,
-    /// The function that found it: at most 32 bytes of the name are stored.
+    /// The function that found the error: at most 32 bytes of the name are stored.
     pub function: String,
     /// The line number.
     pub line: u32,
@@ -211,8 +211,8 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Decodes a superblock with all checks. `bytes` are the first 1024 or more from
-    /// [`SUPERBLOCK_OFFSET`].
+    /// Decodes a superblock with all checks. `bytes` are the first 1024 bytes or more from
+    /// [`SUPERBLOCK_OFFSET`] on.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -278,7 +278,7 @@ impl Superblock {
     /// superblock.
     pub fn support(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
-            // Its inodes have other fields at the same offsets.
+            // Inodes of the Hurd have other fields at the same offsets.
             return Support::Refused(vec!["creator OS Hurd".into()]);
         }
         let more = self.refused_beyond_features();
@@ -295,7 +295,8 @@ impl Superblock {
         }
     }
 
-    /// Returns reasons for refusing it other than unsupported features, such as missing features.
+    /// Returns reasons for refusing the file system other than unsupported features, such as
+    /// missing features.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         let block_size = self.geometry.block_size().bytes();
@@ -560,7 +561,7 @@ impl Superblock {
     }
 
     /// Sets or clears the features that change while mounted: `needs_recovery` and
-    /// `orphan_present`. The others determine the geometry and stay.
+    /// `orphan_present`. The other features determine the geometry and do not change.
     pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
         let features = &mut self.geometry.features;
         features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
@@ -581,8 +582,9 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Records an error: counts it, and stores it as the last one. The first error is also stored
-    /// as the first one. Marks the file system so that the next check is complete.
+    /// Records an error: counts the error, and stores it as the last error. If it is the first
+    /// error, it is also stored as the first. Marks the file system so that the next check is
+    /// complete.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

@@ -104,7 +104,8 @@ impl FileType {
         }
     }
 
-    /// Returns the type for a directory entry's byte (feature `filetype`); 0 there means unknown.
+    /// Returns the type for a directory entry's byte (feature `filetype`); `None` for 0, which
+    /// means unknown.
     pub fn from_dirent(byte: u8) -> Option<FileType> {
         Some(match byte {
             1 => FileType::Regular,

@@ -97,18 +97,19 @@ pub enum Cause {
 /// An attribute in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Its name.
+    /// The attribute's name.
     pub name: AttributeName<'a>,
-    /// Its value.
+    /// The attribute's value.
     pub value: Value<'a>,
 }
 
 /// The location of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// In the same area.
+    /// The value is in the same area.
     Here(&'a [u8]),
-    /// In a separate inode (feature `ea_inode`), which is not supported; kept unchanged.
+    /// The value is in a separate inode (feature `ea_inode`), which is not supported; kept
+    /// unchanged.
     Inode {
         /// The inode number.
         ino: Ino,

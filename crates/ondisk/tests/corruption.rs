@@ -302,7 +302,7 @@ fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 fn good_superblock() -> Vec<u8> {
     let bytes = IMAGE.as_ref().map_or(vec![0; 1024], |i| i.bytes[1024..2048].to_vec());
-    // Without metadata_csum, so that changes pass the checksum.
+    // Clears metadata_csum, so that the checksum does not reveal changes.
     [&bytes[..0x65], &[bytes[0x65] & !4], &bytes[0x66..]].concat()
 }
 

@@ -86,7 +86,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
     }
 }
 
-/// All bits, known and unknown, have the names and the order of dumpe2fs.
+/// Checks that all bits, known and unknown, have the names and the order of dumpe2fs.
 #[test]
 fn feature_names_are_those_of_dumpe2fs() {
     let Some(image) = image::make("-t ext2", "8M") else { return };

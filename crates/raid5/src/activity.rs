@@ -10,7 +10,7 @@
 //! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for
 //! on; after off or unsure it records the array as active first. The thread that makes the array
 //! clean first sets resting. Later, when all units are released and everything is flushed, it
-//! exchanges resting for off. A writer in between makes this exchange fail, or finds off.
+//! exchanges resting for off. A writer in between makes this exchange fail, or finds the state off.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
@@ -23,7 +23,7 @@ const UNSURE: u8 = 3;
 /// The result of [`Activity::rest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// It is off.
+    /// The state is off.
     Off,
     /// There was a write since the last check.
     Began,
@@ -65,8 +65,8 @@ impl Activity {
         if self.0.load(Ordering::Acquire) == OFF { Rest::Off } else { Rest::Lasted }
     }
 
-    /// Sets the state to off if there was no write since [`Activity::rest`]; returns whether it
-    /// did.
+    /// Sets the state to off if there was no write since [`Activity::rest`]; returns whether the
+    /// state was set.
     pub(crate) fn clean(&self) -> bool {
         self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
     }

@@ -60,7 +60,7 @@ pub struct Array {
     pub(crate) intents: Option<Intents>,
     /// The logs by slot; empty without a partial parity log.
     pub(crate) logs: Vec<Padded<ParityLog>>,
-    /// Guards changes of members, activity and intents, and their record.
+    /// Guards changes of members, activity and intents, and the records of these changes.
     state: Mutex<()>,
     stopped: OnceLock<DeviceError>,
     pub(crate) flush_limit: Option<Duration>,

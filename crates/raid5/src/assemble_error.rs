@@ -53,7 +53,7 @@ pub enum AssembleError {
     Mixed {
         /// A member.
         name: PathBuf,
-        /// Its array.
+        /// The member's array.
         set: md::Uuid,
         /// Another member.
         other: PathBuf,
@@ -63,9 +63,9 @@ pub enum AssembleError {
     /// One device was given twice, or together with a copy of it.
     #[error("{}", twice(name, other))]
     Twice {
-        /// One of the two.
+        /// One of the two devices.
         name: PathBuf,
-        /// The other one.
+        /// The other device.
         other: PathBuf,
     },
     /// Members disagree about the array.
@@ -137,9 +137,9 @@ pub enum AssembleError {
     TooSmall {
         /// The device.
         name: PathBuf,
-        /// Its length.
+        /// The device's length in bytes.
         len: u64,
-        /// The required length.
+        /// The required length in bytes.
         needed: u64,
     },
     /// The request is impossible.

@@ -23,7 +23,7 @@ use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
 /// The limit of the event count: beyond it, two changes could not be told apart. No real use of an
-/// array reaches it.
+/// array reaches this limit.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
 /// The assignment of devices to slots. Numbers are indexes of the candidates.
@@ -130,7 +130,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Returns the slots without a member, or with one that is not fully rebuilt.
+    /// Returns the slots without a member, or with a member that is not fully rebuilt.
     pub fn degraded(&self) -> Vec<usize> {
         let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
         let slots = self.slots.iter().enumerate();

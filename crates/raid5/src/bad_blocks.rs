@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 
 /// A device that refuses to read the sectors in its bad-block log, since their contents are wrong.
-/// The array handles this as a read error and computes the data from the other members.
+/// The array handles the refusal as a read error and computes the data from the other members.
 pub(crate) struct BadBlocksDevice {
     below: Arc<dyn Device>,
     bad: Vec<Range<u64>>,

@@ -7,9 +7,9 @@ use crate::slots::Slots;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowPart {
     pub(crate) row: u64,
-    /// First byte within the row's data.
+    /// Offset of the first byte within the row's data.
     pub(crate) first: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
     /// The offset of the part in the request.
     pub(crate) at: u64,
@@ -32,11 +32,11 @@ pub(crate) fn row_parts(shape: &Geometry, offset: u64, len: u64) -> impl Iterato
 /// The part of a request that lies in one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Data chunk of the row.
+    /// Index of the data chunk in the row.
     pub(crate) index: usize,
-    /// First byte within the chunk.
+    /// Offset of the first byte within the chunk.
     pub(crate) from: u64,
-    /// The byte after the last.
+    /// Offset after the last byte.
     pub(crate) to: u64,
     /// The offset of the piece in the request.
     pub(crate) at: u64,
@@ -75,7 +75,7 @@ pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
 pub(crate) struct Strip {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// Chunks written.
+    /// The data chunks that are written.
     pub(crate) written: Slots,
     /// The written chunks that have blocks of which only a part is written.
     pub(crate) partial: Slots,

@@ -10,9 +10,9 @@ use lanefs_lanes::{Budget, Wake};
 /// Which waiters are woken when a unit of the row budget is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StripeWake {
-    /// All waiters, as in md: all except one find no free unit and sleep again.
+    /// Wakes all waiters, as md does. All except one find no free unit and sleep again.
     All,
-    /// One waiter, from one of several queues chosen by a hash of the row.
+    /// Wakes one waiter, from one of several queues chosen by a hash of the row.
     #[default]
     One,
 }

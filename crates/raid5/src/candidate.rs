@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 /// A device with an md superblock.
 #[derive(Clone)]
 pub struct Candidate {
-    /// Its name in messages.
+    /// The device's name in messages.
     pub name: PathBuf,
     /// The whole device.
     pub device: Arc<dyn Device>,
-    /// Its superblock.
+    /// The device's superblock.
     pub superblock: Superblock,
 }
 
@@ -27,7 +27,7 @@ impl Candidate {
     /// Opens the file or block device at `path`, exclusively if it is to be written.
     ///
     /// # Errors
-    /// If it cannot be opened or read, or has no valid superblock.
+    /// If the device cannot be opened or read, or has no valid superblock.
     pub fn open(path: &Path, access: Access) -> Result<Candidate, AssembleError> {
         let device = FileDevice::open(path, access, OpenOptions::default())?;
         Candidate::read(path, Arc::new(device.keeping_length()))
@@ -45,7 +45,7 @@ impl Candidate {
     /// Reads the superblock of `device`.
     ///
     /// # Errors
-    /// If it cannot be read or is not valid.
+    /// If the superblock cannot be read or is not valid.
     pub fn read(name: &Path, device: Arc<dyn Device>) -> Result<Candidate, AssembleError> {
         let name = name.to_path_buf();
         let len = device.len();

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 /// A device that is to become a member.
 pub struct NewMember {
-    /// Its name in messages.
+    /// The device's name in messages.
     pub name: PathBuf,
     /// The whole device, opened for writing.
     pub device: Arc<dyn Device>,
@@ -29,10 +29,10 @@ pub struct NewMember {
 /// A member that has a slot now and may have to be rebuilt by [`crate::Array::rebuild`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
-    /// Its slot.
+    /// The member's slot.
     pub slot: usize,
-    /// The rows to rebuild: all, or for a former member those in the bitmap. `None` for a former
-    /// member that missed no write: it is in sync already.
+    /// The rows to rebuild: all, or for a former member the rows in the bitmap. `None` for a former
+    /// member that missed no write, which is in sync already.
     pub misses: Option<Rebuild>,
 }
 
@@ -88,7 +88,8 @@ impl OpenArray {
     }
 
     /// Copies the member in `slot` to a new device, which then takes the slot, while the array is
-    /// in use. The array is never degraded by this; a crash before completion leaves it unchanged.
+    /// in use. The replacement never degrades the array; a crash before completion leaves it
+    /// unchanged.
     ///
     /// # Errors
     /// If the slot has no member in sync, the device is too small, or a device fails. The array is
@@ -170,7 +171,7 @@ impl OpenArray {
     }
 
     /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first
-    /// in the superblocks, then in memory. Returns its standing at that moment.
+    /// in the superblocks, then in memory. Returns the device's standing at that moment.
     fn take(
         &self,
         new: NewMember,
@@ -178,7 +179,7 @@ impl OpenArray {
         slot: usize,
     ) -> Result<Recovery, AssembleError> {
         if self.may_have_been_here(&new, slot) {
-            // A late log header of the former member must not reach the new one.
+            // A late log header of the former member must not reach the new member.
             self.array().await_log_of(slot);
         }
         let (member, known) = self.member_of(new, superblock, slot)?;
@@ -192,10 +193,10 @@ impl OpenArray {
         })
     }
 
-    /// Returns whether a device may be one that had the slot since the array was assembled. Such a
-    /// device stays open and locked. So it is one that the array still has, or one with a
-    /// superblock of this array. For a new disk the result is false, so adding it does not wait for
-    /// I/O of a hanging old one.
+    /// Returns whether a device possibly had the slot since the array was assembled. A device that
+    /// had the slot stays open and locked, so it either has a superblock of this array, or is a
+    /// device that the array still keeps. For a new disk the result is false, so adding a new disk
+    /// does not wait for I/O of an old disk that hangs.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
@@ -226,7 +227,7 @@ impl OpenArray {
     }
 
     /// Writes an empty log and an empty bad-block log. The bitmap is written when the device takes
-    /// the slot, since bits are set until then.
+    /// the slot, since writes may set further bits until then.
     fn prepare_areas(
         &self,
         device: &dyn Device,

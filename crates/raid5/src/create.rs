@@ -1,6 +1,6 @@
 //! Creates arrays: computes the layout of the members and writes their metadata.
 //!
-//! Offsets are those that mdadm 4.2 chooses, so that both create the same layout: superblock,
+//! Offsets are the same as in mdadm 4.2, so that both programs create the same layout: superblock,
 //! bitmap or partial parity log, bad-block log, headroom for a later reshape, data.
 
 use crate::assemble_error::AssembleError;
@@ -24,21 +24,22 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 /// How a new array restores parity after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewConsistency {
-    /// By a partial parity log.
+    /// A partial parity log restores parity.
     PartialParity,
-    /// By a write-intent bitmap with one bit for this many bytes of a member; `None`: 64 MiB, or
-    /// the smallest larger number with which the bitmap fits into its space.
+    /// A resync of the regions in a write-intent bitmap restores parity. One bit covers this many
+    /// bytes of a member; `None`: 64 MiB, or the smallest larger number with which the bitmap fits
+    /// into its space.
     Bitmap(Option<u64>),
-    /// By a resync of the whole array.
+    /// A resync of the whole array restores parity.
     Resync,
 }
 
 /// Whether the present contents of the members have right parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialParity {
-    /// Unknown: a resync computes it while the array is used.
+    /// The parity is unknown: a resync computes it while the array is used.
     Unknown,
-    /// It is right, as it is when all members hold zeros.
+    /// The parity is right, as it is when all members hold zeros.
     Right,
 }
 
@@ -49,7 +50,7 @@ pub struct CreateOptions {
     pub set: Uuid,
     /// A UUID for each member.
     pub devices: Vec<Uuid>,
-    /// Its name, usually `HOST:NAME`; at most 32 bytes are used.
+    /// The array's name, usually `HOST:NAME`; at most 32 bytes are used.
     pub name: String,
     /// The layout of data and parity.
     pub layout: Layout,
@@ -57,11 +58,11 @@ pub struct CreateOptions {
     pub chunk: u64,
     /// How the array restores parity after a crash.
     pub consistency: NewConsistency,
-    /// Bytes to use on each member; `None`: the space of the smallest.
+    /// Bytes to use on each member; `None`: the space of the smallest member.
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,
-    /// A slot that gets no member now. Its contents are computed from the others by parity.
+    /// A slot that gets no member now. Its contents are computed from the other members by parity.
     pub missing: Option<usize>,
 }
 
@@ -87,7 +88,7 @@ struct Plan {
     bad_blocks: u64,
 }
 
-/// Makes the devices members of a new array, in the order given. Their contents are lost.
+/// Makes the devices members of a new array, in the order given. The devices' contents are lost.
 ///
 /// # Errors
 /// If the devices are too small, the options invalid, or a device fails.
@@ -132,7 +133,7 @@ fn superblocks(
 ) -> Vec<Superblock> {
     // With a log, unknown parity cannot be distinguished from interrupted writes. So the last
     // member is marked as not yet rebuilt: the rebuild makes its contents agree with the others, so
-    // all parity is right after that.
+    // all parity is right after the rebuild.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;

@@ -48,7 +48,7 @@ pub enum ArrayError {
     TooSmall {
         /// The slot of the device.
         slot: usize,
-        /// Its size in bytes.
+        /// The device's size in bytes.
         len: u64,
         /// The size needed, in bytes.
         needed: u64,
@@ -60,7 +60,7 @@ fn list(slots: Slots) -> String {
 }
 
 impl ArrayError {
-    /// Converts it into the error of an operation on the array.
+    /// Converts this error into the error of an operation on the array.
     pub(crate) fn of(self, operation: Operation, offset: u64, len: u64) -> DeviceError {
         DeviceError::new(operation, offset, len, std::io::Error::other(self))
     }

@@ -1,8 +1,8 @@
 //! Replaces a member's device while the array is used.
 //!
-//! The device is the member's *shadow* until it has all of its contents. Rows are copied one by
-//! one, and writes to rows that are copied go to both. Then the shadow gets the slot, in this
-//! order:
+//! The device is the member's *shadow* until it has all of the member's contents. Rows are copied
+//! one by one, and writes to rows that are copied go to both devices. Then the shadow gets the
+//! slot, in this order:
 //!
 //! | order | state after a crash with another order |
 //! |---|---|
@@ -26,7 +26,7 @@ use lanefs_device::{Device, DeviceError};
 /// Why a shadow did not get its slot.
 #[derive(Debug)]
 pub(crate) enum NotExchanged {
-    /// Its member was removed meanwhile.
+    /// The shadow's member was removed meanwhile.
     MemberLost,
     /// The shadow or another member failed.
     Failed(DeviceError),
@@ -90,8 +90,8 @@ impl Array {
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 
-    /// Reads the contents of the member in the row, or computes blocks that it cannot read. The
-    /// member is about to be removed, so a read error does not fail it.
+    /// Reads the contents of the member in the row, or computes blocks that the member cannot read.
+    /// The member is about to be removed, so a read error does not fail the member.
     fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
         let place = Stretch { row, from: 0 };
         let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
@@ -114,7 +114,8 @@ impl Array {
         self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::Failed)
     }
 
-    /// Gives the slot to the shadow, which has all contents; `record` writes the superblocks.
+    /// Gives the slot to the shadow, which has all contents of the member; `record` writes the
+    /// superblocks.
     ///
     /// # Errors
     /// When the shadow or its member fails. If the state of the superblocks is unknown, writes

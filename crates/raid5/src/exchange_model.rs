@@ -63,7 +63,7 @@ fn exchange(data: bool) {
         read.read_at(CHUNK, &mut got).expect("a read");
     });
     devices[slot].broken.store(true, Ordering::Relaxed);
-    // Unless an operation has already recorded the failure.
+    // Fails the member, unless an operation has already recorded its failure.
     array.fail(slot).expect("one may fail");
     let new = memory();
     array.attach(slot, member(new.clone(), OTHER_LOG, 0)).expect("another");
@@ -180,7 +180,7 @@ fn replace_failing() {
     failing.fails.store(true, Ordering::Relaxed);
     let written = array.clone();
     let writer = thread::spawn(move || {
-        // The end of one chunk, and the start of the next.
+        // Writes the end of one chunk, and the start of the next.
         written.write_at(CHUNK - 4096, &[7; 8192]).expect("a write");
     });
     let exchanged = array.exchange(id, || Ok(Slots::NONE));

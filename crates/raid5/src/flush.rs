@@ -41,7 +41,7 @@ impl Array {
         for member in self.members.to_flush() {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = member.device.flush() {
-                // The data that was in its cache may be lost: it cannot stay a member.
+                // Data in the device's cache is possibly lost, so the device cannot stay a member.
                 self.lose(Lost::new(member.id, error))?;
             }
         }
@@ -55,15 +55,15 @@ impl Array {
         for member in asked {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = self.await_flush(member, begun, limit) {
-                // The data that was in its cache may be lost: it cannot stay a member.
+                // Data in the device's cache is possibly lost, so the device cannot stay a member.
                 self.lose(Lost::new(member.id, error))?;
             }
         }
         Ok(())
     }
 
-    /// Waits for a member's flush: without limit while the array cannot work without the member,
-    /// but not after the member was removed.
+    /// Waits for a member's flush: up to the time limit, or without limit while the array cannot
+    /// work without the member. The wait stops when the member is removed.
     fn await_flush(
         &self,
         member: Present<'_>,
@@ -72,7 +72,7 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that removes a member does not know which threads wait here.
+            // The thread that removes a member does not know which threads wait in this function.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

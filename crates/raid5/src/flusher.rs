@@ -9,8 +9,8 @@ use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
 
-/// The thread. It terminates when this is dropped; a hanging thread is left running with its
-/// device.
+/// The thread that flushes one member. The thread terminates when this value is dropped; a hanging
+/// thread is left running with its device.
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -74,7 +74,8 @@ impl Drop for Flusher {
         self.shared.changed.notify_all();
         let hangs = matches!(before, State::Asked | State::Flushing);
         if let Some(thread) = self.thread.take().filter(|_| !hangs) {
-            // Its device is closed when this returns. A panic was reported where it happened.
+            // When the thread terminates, it closes the device. A panic was reported where it
+            // happened.
             let _ = thread.join();
         }
     }

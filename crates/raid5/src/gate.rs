@@ -1,5 +1,5 @@
-//! Orders flushes of the whole array. Threads that request one while a flush is under way share the
-//! next one.
+//! Orders flushes of the whole array. Threads that request a flush while another one is under way
+//! share the next flush.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
@@ -28,7 +28,7 @@ pub(crate) enum Turn {
     Run(u64),
     /// Another thread's flush, started after the call, succeeded.
     Covered,
-    /// Such a flush failed.
+    /// Another thread's flush, started after the call, failed.
     Failed,
 }
 
@@ -47,8 +47,8 @@ impl FlushGate {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits for a flush that starts after this call, or for the turn to run it. Also returns
-    /// whether it had to wait.
+    /// Waits for a flush that starts after this call, or for the turn to run that flush. Also
+    /// returns whether the thread had to wait.
     pub(crate) fn enter(&self) -> (Turn, bool) {
         let mut state = self.state.lock();
         let wanted = self.begun() + 1;
@@ -101,7 +101,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(20));
             gate.leave(1, true);
         });
-        // Usually one; a late thread runs its own flush.
+        // Usually there is one flush; a late thread runs a flush of its own.
         assert!((1..=8).contains(&runs.load(Ordering::SeqCst)));
         assert_eq!(gate.begun() as usize, 1 + runs.load(Ordering::SeqCst));
     }

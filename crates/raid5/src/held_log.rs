@@ -25,12 +25,12 @@ pub(crate) enum Left {
 }
 
 impl HeldLog<'_> {
-    /// Returns the event that the log waits for. If other threads have to cause it, waits for a
-    /// change first.
+    /// Returns the event that the log waits for. If other threads have to cause that event, waits
+    /// for a change of the log's state first.
     ///
     /// # Errors
-    /// Those of `check`. It runs under the lock under which the wait starts, so that no wake-up
-    /// about its result is lost.
+    /// The errors of `check`, which runs under the lock under which the wait starts, so that no
+    /// wake-up is lost when its result changes.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,
@@ -47,7 +47,7 @@ impl HeldLog<'_> {
         Ok(Left::Changed)
     }
 
-    /// Moves the log to the slot's new member: waiting writes are logged there.
+    /// Moves the log to the slot's new member: waiting writes are then logged on that member.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut state = self.0.state.lock();
         let at_rest = state.unfinished.is_empty() && state.turn != Turn::Taken;

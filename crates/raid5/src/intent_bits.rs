@@ -30,7 +30,7 @@ impl Array {
             self.write_bits(intents, &wanted, Bit::Set).inspect_err(|e| self.stop_writes(e))?;
             wanted.iter().for_each(|bit| intents.state(*bit).store(SET, Ordering::Release));
         }
-        // Another thread may have taken the bits and failed.
+        // Another thread possibly took these bits to write them, and failed.
         self.refuse_if_stopped(span.row * self.shape.row_len(), 0)
     }
 

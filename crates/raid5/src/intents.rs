@@ -7,9 +7,9 @@
 //! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write
 //! turns its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
 //!
-//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then
-//!    flush.
-//! 2. Exchange idle for clear. This fails if there was a write meanwhile.
+//! 1. Wait for writers that may have seen the bit set, by locking and releasing the bit's rows;
+//!    then flush.
+//! 2. Exchange idle for clear. The exchange fails if there was a write meanwhile.
 //! 3. Clear the bit on the members.
 //!
 //! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on

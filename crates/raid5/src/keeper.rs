@@ -14,7 +14,7 @@ use std::time::Duration;
 /// resync.
 const REST: Duration = Duration::from_millis(500);
 
-/// The thread. It terminates on request, or when its work fails.
+/// The background thread. It terminates on request, or when its work fails.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,
@@ -50,7 +50,7 @@ impl Keeper {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.wake.notify_all();
         drop(guard);
-        // A panic there was reported where it happened, and the array stays not clean.
+        // A panic of the thread was reported where it happened, and the array is still not clean.
         let _ = self.thread.join();
     }
 }

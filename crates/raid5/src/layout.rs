@@ -4,12 +4,14 @@
 //! The six layouts differ in the member with a row's parity and in the member with its first data
 //! chunk. All six were compared with arrays that the kernel's md driver wrote.
 
-/// The member with a row's parity, and the order in which the others have its data.
+/// The member with a row's parity, and the order in which the other members have the row's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Parity moves from the last member to the first; data counts from member 0, skipping it.
+    /// Parity moves from the last member to the first. Data chunks are counted from member 0,
+    /// without the parity's member.
     LeftAsymmetric,
-    /// Parity moves from the first member to the last; data counts from member 0, skipping it.
+    /// Parity moves from the first member to the last. Data chunks are counted from member 0,
+    /// without the parity's member.
     RightAsymmetric,
     /// Parity moves from the last member to the first; data starts on the member after the parity.
     /// md's default: sequential reads use all members equally.
@@ -38,7 +40,7 @@ impl Layout {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns its name in mdadm.
+    /// Returns the layout's name in mdadm.
     pub fn name(self) -> &'static str {
         match self {
             Layout::LeftAsymmetric => "left-asymmetric",
@@ -55,7 +57,7 @@ impl Layout {
         Layout::ALL.into_iter().find(|layout| layout.name() == name)
     }
 
-    /// Returns its number in md.
+    /// Returns the layout's number in md.
     pub fn md(self) -> u32 {
         self as u32
     }
@@ -99,11 +101,11 @@ pub const BLOCK: u64 = 4096;
 /// A position in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// Row of chunks.
+    /// The number of the row.
     pub row: u64,
-    /// Data chunk in the row, counted in the order of the array's bytes.
+    /// The index of the data chunk in the row, counted in the order of the array's bytes.
     pub index: usize,
-    /// Byte within the chunk.
+    /// The offset of the byte within the chunk.
     pub offset: u64,
 }
 

@@ -14,20 +14,20 @@ pub struct LeftOut {
 /// Why a device is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
-    /// It was missing while the array was written.
+    /// The device was missing while the array was written.
     Stale {
-        /// The last event in its superblock.
+        /// The last event in the device's superblock.
         events: u64,
         /// The last event of the array.
         newest: u64,
     },
-    /// It has the event count of the last change, but not the time of that change.
+    /// The device has the event count of the last change, but not the time of that change.
     OldCopy,
-    /// The bitmap of the others has bits for writes that the device missed.
+    /// The bitmap of the other members has bits for writes that the device missed.
     Behind,
-    /// The others record it as failed.
+    /// The other members record the device as failed.
     Faulty,
-    /// The others have no record of it.
+    /// The other members have no record of the device.
     Unnumbered,
 }
 

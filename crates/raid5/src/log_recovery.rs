@@ -1,13 +1,13 @@
 //! Recovery of parity from the partial parity log after a crash.
 //!
 //! A log has entries for the rows whose parity is on its member. Only the newest header is used:
-//! all writes before it were durable when it was written. An entry restores the parity of a row,
-//! whichever part of its write reached the members. So data that the write did *not* touch can
-//! still be computed from parity. If a written member is missing now, the data written to it is
-//! lost: no log has it.
+//! all writes before that header were durable when it was written. An entry restores the parity of
+//! a row, whichever part of its write reached the members. So data that the write did *not* touch
+//! can still be computed from parity. If a written member is missing now, the data written to it is
+//! lost: no log has this data.
 //!
-//! Source: "Partial Parity Log" in Linux's md documentation; the results are those of kernels 6.1
-//! and 7.2 on the same members, byte for byte.
+//! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
+//! kernels 6.1 and 7.2 on the same members, byte for byte.
 
 use crate::layout::Geometry;
 use crate::standing::Member;
@@ -26,7 +26,7 @@ pub struct LogOutcome {
 /// A member that cannot be read or written.
 #[derive(Debug)]
 pub struct Failed {
-    /// Its slot.
+    /// The member's slot.
     pub slot: usize,
     /// The error.
     pub error: DeviceError,
@@ -48,9 +48,10 @@ enum Newest {
     /// The newest header, and its byte offset.
     Header(u64, ppl::Header),
     /// The first header is damaged, as after a crash during its write. No entry was unfinished when
-    /// it was written, since a log starts again only then.
+    /// the header was written, since a log starts again only when no entry is unfinished.
     Damaged,
-    /// The first header is missing, although every log has had one since the array was created.
+    /// The first header is missing, although every log has had a first header since the array was
+    /// created.
     Lost,
 }
 
@@ -59,7 +60,7 @@ impl Logs {
     /// the parity of its valid rows, and the log of their writes.
     ///
     /// # Errors
-    /// The first member that cannot be read.
+    /// The error of the first member that cannot be read.
     pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, Failed> {
         let newest = |(slot, member): (usize, &Option<Member>)| match member {
             Some(member) if member.recovered > 0 => {
@@ -85,7 +86,7 @@ impl Logs {
 /// Applies the logs.
 ///
 /// # Errors
-/// The first member that cannot be read or written.
+/// The error of the first member that cannot be read or written.
 pub fn recover(
     shape: &Geometry,
     members: &[Option<Member>],
@@ -120,7 +121,7 @@ pub fn recover(
 /// Empties the log of every member: old entries must not be applied after later writes.
 ///
 /// # Errors
-/// The first member that cannot be written.
+/// The error of the first member that cannot be written.
 pub fn clear(members: &[Option<Member>], signature: u32) -> Result<(), Failed> {
     there(members)
         .try_for_each(|(slot, member)| clear_one(member, signature).map_err(Failed::of(slot)))
@@ -174,12 +175,12 @@ enum Applied {
     Damaged,
 }
 
-/// An entry, and its log.
+/// An entry, and the log that contains it.
 struct Logged<'a> {
     /// The slot of the member with this log.
     slot: usize,
     entry: &'a ppl::Entry,
-    /// The offset of its partial parity.
+    /// The offset of the entry's partial parity.
     at: u64,
 }
 
@@ -215,8 +216,8 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// Returns the bytes of the array that the entry covers; `None` if there are none on this
-    /// member's rows.
+    /// Returns the bytes of the array that the entry covers; `None` if the entry covers no bytes on
+    /// this member's rows.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));
@@ -273,7 +274,7 @@ fn block_of(extent: &Extent) -> u64 {
     if whole { 4096 } else { SECTOR }
 }
 
-/// Computes the XOR of one block of all strips; `None` if one of them cannot be read or computed.
+/// Computes the XOR of one block of all strips; `None` if a block cannot be read or computed.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

@@ -15,7 +15,7 @@ pub(crate) type Ticket = u64;
 /// Why a waiting thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeReason {
-    /// Its entries are durable.
+    /// The thread's entries are durable.
     Durable,
     /// The thread has the turn to write a header, or the log was removed: the thread must read the
     /// log's state.

@@ -1,4 +1,5 @@
-//! Logs a write: on the writing thread, or on another one that writes a header for several.
+//! Logs a write: on the writing thread, or on another thread that writes a header for several
+//! threads.
 
 use crate::array::Array;
 use crate::counters::Count;

@@ -22,7 +22,7 @@ impl Lost {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unread {
     pub(crate) place: Stretch,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
 }
 
@@ -30,8 +30,8 @@ pub(crate) struct Unread {
 pub(crate) enum ReadError {
     /// The member failed, and the array can work without it.
     Lost(Lost),
-    /// The members changed since the read was planned. This is not a failure: the read is planned
-    /// again. Only a change of members causes this, so the number of retries is limited.
+    /// The members changed since the read was planned. Such a change is not a failure: the read is
+    /// planned again. Only changes of members cause a retry, so the number of retries is limited.
     Gone,
     /// The operation fails.
     Final(DeviceError),
@@ -41,6 +41,6 @@ pub(crate) enum ReadError {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) row: u64,
-    /// First byte within the chunk.
+    /// Offset of the first byte within the chunk.
     pub(crate) from: u64,
 }

@@ -1,8 +1,8 @@
 //! Long work on a running array: rebuild of a member, resync after a crash, scrub.
 //!
-//! Each works row by row and holds the whole row exclusively; reads and writes of other rows
-//! continue. Progress is recorded at intervals, after a flush, so that the work resumes from there
-//! after a stop or a crash.
+//! Each kind of work goes row by row and holds the whole row exclusively; reads and writes of other
+//! rows continue. Progress is recorded at intervals, after a flush, so that the work resumes from
+//! the recorded row after a stop or a crash.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
@@ -32,7 +32,7 @@ pub struct Progress {
 /// The result of long work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It is done.
+    /// The work is done.
     Done,
     /// The callback stopped the work; progress is recorded.
     Stopped,
@@ -41,7 +41,7 @@ pub enum Ended {
 /// The rows that a rebuild writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuild {
-    /// All: the member is new.
+    /// All rows: the member is new.
     Whole,
     /// The rows whose bits are set in the write-intent bitmap: a former member missed only these.
     Intended,
@@ -65,7 +65,7 @@ pub struct ScrubReport {
     pub skipped: u64,
     /// Blocks of 4 KiB whose parity was wrong.
     pub wrong_blocks: u64,
-    /// Rows with such blocks.
+    /// Rows with blocks whose parity was wrong.
     pub wrong_rows: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct ScrubReport {
 enum Recovered {
     /// The rows below this one are valid.
     Below(u64),
-    /// It is in sync.
+    /// The member is in sync.
     Wholly,
 }
 
@@ -84,10 +84,10 @@ pub(crate) fn gone(slot: usize) -> DeviceError {
 pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot, after the metadata recorded it there. The rebuild makes
-    /// rows valid; before it no row is, regardless of `member.recovered`, since the array is being
-    /// written. Its log, if there is one, is empty. If the device was a member before, no log write
-    /// to it is under way.
+    /// Puts a member into an empty slot, after the metadata recorded it there. Before the rebuild,
+    /// no row of the member is valid, regardless of `member.recovered`, since the array is being
+    /// written; the rebuild makes rows valid. The member's log, if there is one, is empty. If the
+    /// device was a member before, no log write to it is under way.
     ///
     /// # Errors
     /// If the slot does not exist or has a member, or the device is too small.
@@ -98,8 +98,9 @@ impl Array {
         self.install(slot, member, 0)
     }
 
-    /// Does the same for a member whose metadata `record` writes: the slot changes in the metadata
-    /// and here under one lock. `record` also returns the standing: no row or every row is valid.
+    /// Works as [`Array::attach`] for a member whose metadata `record` writes: the slot changes in
+    /// the metadata and in this array under one lock. `record` also returns the standing: no row or
+    /// every row is valid.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,
@@ -123,7 +124,7 @@ impl Array {
         member: Member,
         record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
     ) -> Result<Recovery, AssembleError> {
-        // After the record, putting the member must not fail.
+        // After the record, putting the member into the slot must not fail.
         self.members.check_place(slot)?;
         let (lost, recovery) = record()?;
         let rows = match recovery {
@@ -190,7 +191,7 @@ impl Array {
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
         self.flush_members()?;
-        // From here on no other member gets the slot, neither in the metadata nor here.
+        // From here on no other member gets the slot, neither in the metadata nor in this array.
         let _state = self.state();
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
@@ -277,8 +278,8 @@ impl Array {
         Ok((report, Ended::Done))
     }
 
-    /// Computes a row's parity from its data, and returns the number of blocks in which it was
-    /// wrong. `None` if a member of the row is missing.
+    /// Computes a row's parity from its data, and returns the number of blocks with wrong parity.
+    /// `None` if a member of the row is missing.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.
@@ -321,7 +322,7 @@ impl Array {
         Ok(wrong)
     }
 
-    /// Reads, and reads again after a correction.
+    /// Runs `read`, and runs it again after a correction.
     ///
     /// # Locking
     /// The same as for [`Array::check_row`].
@@ -340,7 +341,7 @@ impl Array {
     }
 
     /// Handles a failed read after which the work stops: records the member as failed if the array
-    /// can work without it. `slot` is the member that the work was for.
+    /// can work without it. `slot` is the slot of the member that the work was for.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,

@@ -54,8 +54,8 @@ impl Array {
     }
 
     /// Handles a write that reached a member's shadow but not the member. Returns `true` if the
-    /// shadow has become the member meanwhile: then the write counts. Otherwise drops the shadow,
-    /// so that no exchange comes between the member's failure and its record.
+    /// shadow has become the member meanwhile: then the write has reached the member. Otherwise
+    /// drops the shadow, so that no exchange comes between the member's failure and its record.
     pub(crate) fn promoted_or_dropped(&self, shadow: MemberId) -> bool {
         let _state = self.state();
         self.members.drop_shadow(shadow, None);
@@ -113,7 +113,8 @@ impl Array {
         self.note(change()?)
     }
 
-    /// Puts a member into `slot`, in place of any other. Its rows below `rows` are valid.
+    /// Puts a member into `slot`, in place of any other. The new member's rows below `rows` are
+    /// valid.
     ///
     /// # Locking
     /// The caller holds the state.

@@ -2,11 +2,12 @@
 //!
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
-//! - Each change is written to all members twice and counts two events: the first announces it, the
-//!   second makes it. So a member that is one event behind has missed nothing: a crash came
-//!   between. A member that missed a change is two events behind. Linux makes the same distinction.
+//! - Each change is written to all members twice and counts two events: the first write announces
+//!   the change, the second makes it. So a member that is one event behind has missed nothing: the
+//!   crash came between the two writes. A member that missed a change is two events behind. Linux
+//!   makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
-//!   the others.
+//!   the other members.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -26,9 +27,9 @@ pub(crate) struct Known {
     pub(crate) name: PathBuf,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
-    /// Its slot; `None` for a spare.
+    /// The device's slot; `None` for a spare.
     pub(crate) slot: Option<usize>,
-    /// Whether changes are written to it.
+    /// Whether changes are written to the device.
     pub(crate) live: bool,
 }
 
@@ -51,11 +52,11 @@ pub(crate) struct Intents {
 /// A device of an array, as recorded in the metadata.
 #[derive(Debug, Clone)]
 pub struct KnownMember {
-    /// Its name in messages.
+    /// The device's name in messages.
     pub name: PathBuf,
-    /// Its slot, if it has one.
+    /// The device's slot, if it has one.
     pub slot: Option<usize>,
-    /// Its superblock as it was last written.
+    /// The device's superblock as it was last written.
     pub superblock: Superblock,
 }
 
@@ -130,14 +131,14 @@ impl Metadata {
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
-    /// Returns the fields that all superblocks share. Fields of a single member have no meaning
-    /// here.
+    /// Returns the fields that all superblocks share. In the result, fields of a single member have
+    /// no meaning.
     pub fn array(&self) -> Superblock {
         self.known.lock().array.clone()
     }
 
-    /// Returns the same fields as they are on the members. Until the first change is written, they
-    /// include members that were not given.
+    /// Returns the fields that all superblocks share, as they are on the members. Until the first
+    /// change is written, these fields include members that were not given.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().recorded.clone()
     }
@@ -145,7 +146,8 @@ impl Metadata {
     /// Returns whether a device with this superblock, which is not used now, has all data of the
     /// array: its superblock was written with the last change of the array's metadata, the array
     /// was clean at that time, and there was no write since. A change is written before the first
-    /// write and counts two events, so equal event counts and times prove this.
+    /// write and counts two events, so equal event counts and times prove that the device has all
+    /// data.
     ///
     /// # Locking
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
@@ -175,8 +177,8 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// Returns a device that was a member since the array was assembled, and failed. It is still
-    /// open and locked, so it can be used again only through this handle.
+    /// Returns a device that was a member since the array was assembled, and failed. The device is
+    /// still open and locked, so it can be used again only through this handle.
     pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
         let known = state.members.iter().find(|known| !known.live && known.name == name)?;
@@ -199,8 +201,8 @@ impl Metadata {
     }
 
     /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The
-    /// device gets the bitmap of the others, and keeps its device number if no other device has it.
-    /// A former member of the slot counts as failed.
+    /// device gets the bitmap of the other members, and keeps its device number if no other device
+    /// has it. A former member of the slot counts as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
@@ -320,9 +322,9 @@ impl Record for Metadata {
 impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
-    /// While the array is being written that is sector 0, since any row may be written. With a log,
-    /// recovery restores the parity of such rows, so the result is the first sector that was in
-    /// doubt before, or sector 0 if there was none.
+    /// While the array is being written, this is sector 0, since any row may be written. With a
+    /// log, recovery restores the parity of such rows, so the result is the first sector that was
+    /// in doubt before, or sector 0 if there was none.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {

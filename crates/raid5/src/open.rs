@@ -42,10 +42,10 @@ pub enum DirtyAndDegraded {
 /// The thread that does the background work of an open array: rebuild, resync, marking it clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {
-    /// A background thread of the array.
+    /// A background thread of the array does the work.
     #[default]
     Background,
-    /// The caller's thread, by calls.
+    /// The caller's thread does the work, by calls.
     Caller,
 }
 
@@ -74,7 +74,8 @@ impl ArrayOptions {
     }
 }
 
-/// An open array. Dropping it marks it clean and ignores errors; [`OpenArray::close`] returns them.
+/// An open array. A drop marks the array clean and ignores errors; [`OpenArray::close`] returns
+/// these errors.
 pub struct OpenArray {
     array: Arc<Array>,
     metadata: Arc<Metadata>,
@@ -120,7 +121,7 @@ impl OpenArray {
         &self.array
     }
 
-    /// Returns its superblocks.
+    /// Returns the array's superblocks.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -152,7 +153,7 @@ impl OpenArray {
         }
     }
 
-    /// Stops the background thread, so that the caller can do its work.
+    /// Stops the background thread, so that the caller can do the thread's work.
     pub fn without_upkeep(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.end();
@@ -236,7 +237,8 @@ struct Start {
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the superblock's number was checked to be one of them.
+        // Level 5 has six layouts, and the superblock's number was checked to be one of these
+        // layouts.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
@@ -385,7 +387,8 @@ impl Start {
             (None, false) => Consistency::Resync,
         };
         if writes == Writes::Members {
-            // A member that fails here is recorded as failed, so its content does not matter.
+            // A member that fails at this point is recorded as failed, so its content does not
+            // matter.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -445,8 +448,8 @@ impl Start {
     }
 }
 
-/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap. Those
-/// bits were set after an event that the members missed, for data that they missed.
+/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap. Such
+/// bits were set after an event that the members missed, for writes that the members missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

@@ -7,8 +7,8 @@
 //!
 //! An entry is *unfinished* from its write to the log until its data and parity are flushed on
 //! their members. Recovery uses only the newest header, in md as here. So a header is written when
-//! no entry is unfinished, or else it repeats the unfinished entries with their partial parity (it
-//! *carries* them). Four rules make that safe:
+//! no entry is unfinished; otherwise the header repeats the unfinished entries with their partial
+//! parity (it *carries* these entries). Four rules make that safe:
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.
@@ -95,7 +95,7 @@ pub(crate) struct LogState {
     /// removed.
     pub(crate) epoch: u64,
     generation: u64,
-    /// Byte of the next header in the log area.
+    /// Offset of the next header in the log area, in bytes.
     pub(crate) at: u64,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
@@ -103,7 +103,7 @@ pub(crate) struct LogState {
     pub(crate) turn: Turn,
     /// Number of threads that are writing headers to former members.
     late: usize,
-    /// No header may be written: the log is about to move.
+    /// Whether header writes are held back, because the log is about to move.
     pub(crate) held: bool,
     /// Threads that wait until their entries are durable, or for their turn to write a header.
     pub(crate) waiters: Waiters,
@@ -117,7 +117,7 @@ pub(crate) struct LogState {
 pub(crate) enum Turn {
     /// The turn is free for the next thread; no thread waits for it.
     Free,
-    /// A thread is writing a header to this member, or flushing for one.
+    /// A thread is writing a header to this member, or runs a flush that the header needs first.
     Taken,
     /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
@@ -149,13 +149,13 @@ pub(crate) struct Logged {
 /// One strip of a row, as it is logged.
 #[derive(Debug)]
 pub(crate) struct LogPart {
-    /// First byte within the chunks.
+    /// Offset of the first byte within the chunks.
     pub(crate) from: u64,
     /// The offset after the last byte.
     pub(crate) to: u64,
-    /// First sector of the array.
+    /// The first sector of the array in the strip.
     pub(crate) data_sector: u64,
-    /// Bytes of data written, all chunks together.
+    /// Bytes of data written, in all chunks together.
     pub(crate) data_size: u64,
     /// Partial parity; empty if whole rows are written.
     pub(crate) partial: Vec<u8>,
@@ -176,16 +176,16 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// They were written when this many flushes had started.
+    /// Data and parity were written when `begun` flushes had started.
     Written { begun: u64 },
 }
 
 /// A header to be written.
 pub(crate) struct Unit {
     pub(crate) home: LogHome,
-    /// Byte of the log.
+    /// Offset of the header in the log, in bytes.
     pub(crate) at: u64,
-    /// The newest ticket in it; 0 if there is none.
+    /// The newest ticket whose entries are in the header; 0 if there are none.
     pub(crate) through: u64,
     /// The header with the partial parity of its new entries, or an empty header.
     pub(crate) head: Vec<u8>,
@@ -258,8 +258,8 @@ impl ParityLog {
         self.per_write
     }
 
-    /// Waits for threads that write a header or flush for one, for any member of the slot. While
-    /// the slot has no member, no thread starts to do so.
+    /// Waits for threads that write a header, or run a flush for a header, of any member of the
+    /// slot. While the slot has no member, no thread starts to write a header.
     pub(crate) fn await_writers(&self) {
         let mut state = self.state.lock();
         while state.turn == Turn::Taken || state.late > 0 {
@@ -304,8 +304,9 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Gives the turn to the next thread if fewer writes are under way, or fewer entries
-    /// unfinished.
+    /// Gives the turn to the thread that has waited longest if the turn was blocked and few enough
+    /// writes are under way. Called after writes or flushes have completed, which also lets a
+    /// thread that moves the log check again.
     fn progressed(&self, mut state: MutexGuard<'_, LogState>) {
         let held = state.held;
         let wakes = match state.turn {
@@ -321,7 +322,7 @@ impl ParityLog {
 }
 
 impl LogState {
-    /// Frees the turn after a thread has written a header, or flushed for one, in `epoch`.
+    /// Frees the turn after a thread has written a header, or run a flush for a header, in `epoch`.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;
@@ -384,7 +385,8 @@ impl LogState {
             if !self.unfinished.is_empty() {
                 return Err(self.obstacle(0));
             }
-            // No entry is unfinished, so the log can start again. One write always fits there.
+            // No entry is unfinished, so the log can start again. One write always fits into an
+            // empty log.
             assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
             let unit = self.make_unit(log, home, 0);
@@ -429,8 +431,8 @@ impl LogState {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
-        // A writer whose headers repeat many entries spends most of its time here: it copies whole
-        // slices.
+        // A writer whose headers repeat many entries spends most of its time in this code, which
+        // therefore copies whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
         self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));
@@ -450,7 +452,8 @@ impl LogState {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// Returns a flush, or the writes to wait for first, since a flush cannot finish their entries.
+    /// Returns a flush, or first the writes under way, if a flush now would not finish their
+    /// entries.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
         if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }

@@ -9,9 +9,9 @@ use crate::slots::Slots;
 /// The write of one band of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Band {
-    /// Data chunks in a row.
+    /// The number of data chunks in a row.
     pub data: usize,
-    /// Data chunks written, by index.
+    /// The data chunks that are written, by index.
     pub written: Slots,
     /// The written chunks whose blocks are written only in part: the rest must be kept.
     pub partial: Slots,
@@ -35,23 +35,23 @@ pub enum Missing {
 /// Whether a row's parity is known to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// It is right.
+    /// The parity is right.
     Right,
-    /// It may be wrong, as after a crash before resync: it must be computed from data without old
-    /// parity.
+    /// The parity may be wrong, as after a crash before resync: it must be computed from data
+    /// without old parity.
     Unknown,
 }
 
 /// The computation of the new parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// No new parity: its member is missing.
+    /// No parity is computed: the member with the parity is missing.
     NoParity,
-    /// All data of the band is written: the XOR of the written data.
+    /// All data of the band is written. Parity is the XOR of the written data.
     FullRow,
-    /// The XOR of the written data and of the rest, which is read.
+    /// Parity is the XOR of the written data and of the other data, which is read.
     Reconstruct,
-    /// Old parity XOR old data XOR new data.
+    /// Parity is the XOR of the old parity, the old data and the new data.
     Modify,
 }
 
@@ -67,7 +67,7 @@ pub struct Plan {
     /// Data chunks to write: the written chunks that are not missing.
     pub write: Slots,
     /// A missing data chunk of which a part must be kept: its old content is computed from all
-    /// others and the parity.
+    /// other chunks and the parity.
     pub rebuild: Option<usize>,
 }
 
@@ -79,8 +79,9 @@ impl Plan {
     }
 }
 
-/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it
-/// takes the one that reconstructs parity, since it does not depend on old parity.
+/// Returns the correct plan with the fewest member reads and writes. Of two plans with the same
+/// cost it returns the plan that reconstructs parity, since this plan does not depend on old
+/// parity.
 ///
 /// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
 /// wrong.
@@ -228,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Tries every set of reads: checks that parity and preserved data can be computed from it.
+    /// Tries every set of reads: checks that parity and preserved data can be computed from the
+    /// set.
     fn fewest_reads(band: Band) -> Option<usize> {
         let readable: Vec<usize> = (0..band.data)
             .filter(|i| band.missing != Missing::Data(*i))
@@ -246,7 +248,7 @@ mod tests {
                 let rest = (0..band.data).filter(|i| !band.written.contains(*i));
                 let whole = rest.clone().all(known);
                 let modify = parity && band.written.iter().all(known);
-                // Only the old parity has a missing chunk that is not written.
+                // Only the old parity has the data of a missing chunk that is not written.
                 let bound = read(band.data) && band.written.iter().all(known) && kept;
                 let lost_rest = match band.missing {
                     Missing::Data(lost) => !band.written.contains(lost),

@@ -6,45 +6,46 @@ use lanefs_device::DeviceError;
 /// The array's metadata on its members, in the form that the array needs.
 ///
 /// Every call returns when the change is durable on all remaining members. It returns the members
-/// that failed *while it was being recorded*. Their failure is recorded already; the array only has
-/// to stop using them. An error means that the state of the metadata is unknown, and stops the
-/// array's writes.
+/// that failed *while the change was being recorded*. The failure of these members is recorded
+/// already; the array only has to stop using them. An error means that the state of the metadata is
+/// unknown, and stops the array's writes.
 pub trait Record: Send + Sync {
     /// Records that the array is active: parity may be wrong after a crash from now on.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn mark_active(&self) -> Result<Slots, DeviceError>;
 
     /// Records that the array is clean: all data is durable and all parity is right.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn mark_clean(&self) -> Result<Slots, DeviceError>;
 
     /// Records that these members failed. Does nothing for failures that are recorded already.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError>;
 
     /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`:
     /// it is in sync from now on.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError>;
 
     /// Records that parity is right below this byte of the members' data areas; `u64::MAX`:
     /// everywhere.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError>;
 
-    /// Replaces bytes of the write-intent bitmap; `at` is the first byte in its bits.
+    /// Replaces bytes of the write-intent bitmap; `at` is the offset of the first byte in the
+    /// bitmap's bits.
     ///
     /// # Errors
-    /// If too few members are left to record it.
+    /// If too few members are left to record the change.
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError>;
 }

@@ -36,7 +36,7 @@ pub(crate) struct Prepared<'a> {
 /// Bytes that go into an XOR sum.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'a> {
-    /// As long as the strip.
+    /// A buffer as long as the strip.
     Buffer(&'a [u8]),
     /// Bytes of the request, possibly in several buffers.
     Given { source: &'a Source<'a>, at: u64 },

@@ -6,8 +6,8 @@
 //!
 //! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if
 //! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in
-//! vain or overtaken by a conflicting one. Every waiter that can run is woken: all holders it waits
-//! for are in its own shard, and each release there checks all waiters.
+//! vain or overtaken by a conflicting thread. Every waiter that can run is woken: all holders for
+//! which it waits are in its own shard, and each release in that shard checks all waiters.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
@@ -35,9 +35,9 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) row: u64,
-    /// First byte within the chunks.
+    /// Offset of the first byte within the chunks.
     pub(crate) from: u64,
-    /// The byte after the last.
+    /// Offset after the last byte.
     pub(crate) to: u64,
     pub(crate) mode: Mode,
 }
@@ -77,7 +77,7 @@ struct Waiter {
 pub(crate) struct RowHold<'a> {
     locks: &'a RowLocks,
     span: Span,
-    /// Whether the thread had to wait for it.
+    /// Whether the thread had to wait for the range.
     pub(crate) waited: bool,
 }
 
@@ -87,7 +87,7 @@ impl RowLocks {
         RowLocks { shards: (0..SHARDS).map(shard).collect() }
     }
 
-    /// Waits for the range.
+    /// Waits for the range, and holds it.
     pub(crate) fn lock(&self, span: Span) -> RowHold<'_> {
         let waiter = {
             let mut shard = self.shard(span.row).lock();

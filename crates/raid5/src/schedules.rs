@@ -1,9 +1,9 @@
 //! Chooses the schedules of a model.
 
-/// Runs `model` on `schedules` schedules of each kind, or on as many as `LANEFS_SCHEDULES` says.
-/// One kind chooses each step at random, which finds errors that need few steps of other threads in
-/// between. The other has priorities that change at two or three places, which finds errors that
-/// need one thread to pause while another takes many steps.
+/// Runs `model` on `schedules` schedules of each kind, or on the number of schedules in
+/// `LANEFS_SCHEDULES`. One kind chooses each step at random, which finds errors that need few steps
+/// of other threads in between. The other has priorities that change at two or three places, which
+/// finds errors that need one thread to pause while another takes many steps.
 pub(crate) fn explore(schedules: usize, model: impl Fn() + Clone + Send + Sync + 'static) {
     let given = std::env::var("LANEFS_SCHEDULES").ok().and_then(|text| text.parse().ok());
     let schedules = given.unwrap_or(schedules);

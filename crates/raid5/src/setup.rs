@@ -10,16 +10,16 @@ use std::time::Duration;
 /// How parity is restored after a crash during the writes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consistency {
-    /// By a resync of all rows.
+    /// A resync of all rows restores parity.
     Resync,
-    /// By a resync of the regions in the write-intent bitmap.
+    /// A resync of the regions in the write-intent bitmap restores parity.
     Bitmap {
         /// Bytes of a member's data area that one bit covers: a power of two.
         chunk: u64,
         /// The bits as on the members, lowest first; a set bit marks a region for resync.
         bits: Vec<u8>,
     },
-    /// By the partial parity log, without reading other rows.
+    /// The partial parity log restores parity, without reading other rows.
     PartialParity {
         /// The signature of the array's log headers.
         signature: u32,
@@ -51,13 +51,13 @@ impl Default for Policies {
 
 /// The input for starting an array.
 pub struct Setup {
-    /// Its geometry.
+    /// The array's geometry.
     pub geometry: Geometry,
-    /// Its members, by slot.
+    /// The array's members, by slot.
     pub members: Vec<Option<Member>>,
-    /// Its metadata.
+    /// The array's metadata.
     pub record: Arc<dyn Record>,
-    /// How its parity is restored after a crash.
+    /// How the array's parity is restored after a crash.
     pub consistency: Consistency,
     /// Whether the metadata records the array as active.
     pub active: bool,

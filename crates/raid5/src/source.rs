@@ -86,7 +86,8 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// Returns the array of these members, `missing` among them, or of a UUID and directories.
+    /// Returns the array that the words name: by its members, with `missing` for missing ones, or
+    /// by a UUID and directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);
@@ -129,11 +130,11 @@ impl Source {
         self.absent
     }
 
-    /// Opens the members; for writing, this is exclusive.
+    /// Opens the members, exclusively if they are to be written.
     ///
     /// # Errors
     /// The error of the first device that cannot be opened or is not a member. A scan skips such
-    /// devices, and those for which permission is denied.
+    /// devices, and devices for which permission is denied.
     pub fn candidates(&self, access: Access) -> Result<Vec<Candidate>, AssembleError> {
         self.found(|path| Candidate::open(path, access))
     }

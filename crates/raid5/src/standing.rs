@@ -5,13 +5,13 @@
 //!
 //! The member of a slot can change while operations are under way. So an operation keeps the
 //! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not
-//! concern the present one.
+//! concern the present member.
 //!
-//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. It
-//! is not a member: it is not read, and its failure does not degrade the array. It has its own
-//! index among the slot's devices, and keeps it when it becomes the member. A write reads the
-//! shadow before the member: if the exchange happens in between, it writes to one device twice, and
-//! never to the old member without the new one.
+//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
+//! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow
+//! has its own index among the slot's devices, and keeps this index when it becomes the member. A
+//! write reads the shadow before the member: if the exchange happens in between, the write goes to
+//! one device twice, and never to the old member without the new one.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -27,11 +27,11 @@ use std::ops::Deref;
 pub struct Member {
     /// The whole device.
     pub device: Arc<dyn Device>,
-    /// Start of its data area, in bytes.
+    /// Start of the data area, in bytes from the start of the device.
     pub data_offset: u64,
-    /// The area of its partial parity log, if the array has one.
+    /// The area of the partial parity log, if the array has one.
     pub log: Option<LogArea>,
-    /// Byte of its data area up to which it is rebuilt; `u64::MAX`: it is in sync.
+    /// The byte of the data area up to which the device is rebuilt; `u64::MAX`: it is in sync.
     pub recovered: u64,
 }
 
@@ -48,23 +48,23 @@ impl std::fmt::Debug for Member {
 /// The space of a member's partial parity log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogArea {
-    /// Where the log begins on the member's device, in bytes.
+    /// Start, in bytes from the start of the member's device.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 /// The standing of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// There is no member, or it failed.
+    /// The slot has no member, or its member failed.
     Missing,
-    /// The rows below this one are valid on it.
+    /// The rows below `row` are valid on the member.
     Rebuilding {
         /// The first row that is not valid.
         row: u64,
     },
-    /// All rows are valid on it.
+    /// All rows are valid on the member.
     InSync,
 }
 
@@ -72,9 +72,9 @@ pub enum Standing {
 /// different identities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemberId {
-    /// The slot that it has or had.
+    /// The slot that the member has or had.
     pub(crate) slot: usize,
-    /// Its index among the slot's devices.
+    /// The member's index among the slot's devices.
     device: usize,
 }
 
@@ -93,12 +93,12 @@ impl Deref for Present<'_> {
 }
 
 impl Present<'_> {
-    /// Returns the thread that flushes its device.
+    /// Returns the thread that flushes the member's device.
     pub(crate) fn flusher(&self) -> &Flusher {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
 
-    /// Counts a correction of the member; returns the number of earlier ones.
+    /// Counts a correction of the member; returns the number of earlier corrections.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
     }
@@ -127,13 +127,13 @@ struct Occupant {
     /// Number of unreadable places that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
-    /// Why it was dropped as a shadow.
+    /// The error for which the device was dropped as a shadow.
     given_up: OnceLock<DeviceError>,
 }
 
 /// A standing in one word: the number of valid rows, and in the upper bits the index of the slot's
 /// device plus one. Both are in one word, so that a row of a new device is never read with the
-/// standing of the old one.
+/// standing of the old device.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
@@ -186,17 +186,17 @@ impl Members {
         self.present(id.slot).filter(|present| present.id == id)
     }
 
-    /// Returns whether this is still a member, or a member's shadow.
+    /// Returns whether this device is still a member, or a member's shadow.
     pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
         let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
-        // In this order: a shadow may become the member in between.
+        // The shadow is read first: it may become the member in between.
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
     /// Returns all devices that a flush of the array includes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
-            // In this order: a shadow may become the member in between.
+            // The shadow is read first: it may become the member in between.
             let shadow = self.shadow(slot);
             let member = self.present(slot);
             let shadow = shadow.filter(|shadow| member.is_none_or(|m| m.id != shadow.id));
@@ -287,7 +287,7 @@ impl Members {
     /// Returns the shadow if `row` is valid on it, so that writes must go to it too.
     ///
     /// # Locking
-    /// The caller holds a range of the row, and reads the member only after this.
+    /// The caller holds a range of the row, and reads the member only after this call.
     pub(crate) fn shadow_of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.shadow_word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
@@ -307,7 +307,8 @@ impl Members {
         if self.shadow(id.slot).is_none_or(|shadow| shadow.id != id) {
             return false;
         }
-        // In this order: an operation that does not find the shadow finds the new member.
+        // The member is stored first: an operation that does not find the shadow then finds the new
+        // member.
         self.words.0[id.slot].store(Word::new(id.device, u64::MAX).0, Ordering::Release);
         self.shadows.0[id.slot].store(Word::MISSING.0, Ordering::Release);
         true
@@ -349,7 +350,8 @@ impl Members {
     /// removed.
     ///
     /// Uses compare-exchange, because members are added and removed concurrently. The number never
-    /// decreases: two threads may rebuild one member, and the rows of both are valid.
+    /// decreases: two threads may rebuild one member, and the rows that either thread rebuilt are
+    /// valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }

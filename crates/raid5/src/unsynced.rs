@@ -5,12 +5,13 @@ use crate::setup::Consistency;
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// The remaining work of a resync: rows from `next` on, in the regions that need it.
+/// The remaining work of a resync: rows from `next` on, in the regions that need a resync.
 #[derive(Debug)]
 pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
     rows: u64,
-    /// The rows of a region, and the regions that need it; `None`: all rows do.
+    /// The number of rows in a region, and for each region whether it needs a resync; `None`: all
+    /// rows do.
     regions: Option<(u64, Box<[bool]>)>,
 }
 
@@ -41,7 +42,7 @@ impl Unsynced {
         }
     }
 
-    /// Returns whether any row is left.
+    /// Returns whether any row still needs a resync.
     pub(crate) fn any(&self) -> bool {
         self.next.load(Ordering::Acquire) < self.rows
     }

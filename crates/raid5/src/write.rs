@@ -189,7 +189,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // In a row that misses a member, old parity is the only source of its data.
+        // In a row that misses a member, old parity is the only source of that member's data.
         let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
         let band = Band {
             data: self.shape.data(),
@@ -203,8 +203,8 @@ impl Array {
         })
     }
 
-    /// Returns the new content of a chunk of which a part is written: old content with the new
-    /// bytes in it.
+    /// Returns the new content of a chunk of which a part is written: the old content with the new
+    /// bytes inserted.
     fn merge<'a>(
         &'a self,
         write: &RowWrite<'_>,
@@ -273,7 +273,7 @@ impl Array {
             put.map_err(|error| Lost::new(member.id, error))
         };
         let shadow = self.members.shadow_of_row(slot, write.row);
-        // A member that was removed since is treated as one that fails now.
+        // A member that was removed since is treated as a member that fails now.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;
@@ -300,8 +300,8 @@ impl Array {
     ///
     /// The row misses another member, whose data can be computed only from the old parity and the
     /// old data: a half-finished write would lose data that was acknowledged earlier. Chunks whose
-    /// old content was not read stay as they are, since nothing depends on it. Strips whose parity
-    /// was written are complete and keep the new data.
+    /// old content was not read stay as they are, since no data depends on this content. Strips
+    /// whose parity was written are complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
         let half = |done: &&Prepared<'_>| {
             done.plan.method == Method::Modify && done.strip.from >= failed.parity_below

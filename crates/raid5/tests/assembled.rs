@@ -170,7 +170,7 @@ impl Recorded {
         (allowed, in_flight)
     }
 
-    /// Assembles a crash state and checks everything. Torn blocks are mixes of sectors.
+    /// Assembles a crash state and checks the array. Torn blocks are mixes of sectors.
     fn check(&self, cut: usize, members: &[Vec<u8>], lost: Option<usize>) -> Result<(), String> {
         let tape = Arc::new(Tape::default());
         let array = assemble(&devices(members, &tape), lost, 32)?;
@@ -208,7 +208,7 @@ impl Recorded {
     }
 }
 
-/// Checks about `cuts` crash states of one recorded run; returns their number.
+/// Checks about `cuts` crash states of one recorded run; returns the number of states.
 fn check_states(seed: u64, cuts: usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     let consistency = match seed % 3 {

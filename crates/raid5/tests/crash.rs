@@ -1,5 +1,5 @@
 //! Crash states of an array: after every cut between member writes, with unflushed writes kept,
-//! dropped and torn. Recovery must make parity right on every row, keep everything that was
+//! dropped and torn. Recovery must make parity right on every row, keep all data that was
 //! acknowledged and flushed, and change only data that was being written.
 
 mod rig;
@@ -20,7 +20,7 @@ const SIGNATURE: u32 = 7;
 /// One write of the load, or one flush.
 #[derive(Debug, Clone)]
 struct Op {
-    /// Sectors of the array; zero for a flush.
+    /// The first sector, and the sector after the last; both zero for a flush.
     from: u64,
     to: u64,
     /// The number of events on the tape when the operation started, and when it returned.
@@ -145,8 +145,8 @@ fn run_one(
 }
 
 impl Recorded {
-    /// For each sector at this cut: the oldest write whose content is allowed. Later writes are
-    /// allowed too.
+    /// Returns for each sector the oldest write whose content is allowed at this cut. Later writes
+    /// are allowed too.
     fn floor(&self, cut: usize) -> Vec<u64> {
         let mut floor = vec![0; (self.rig.shape.len() / SECTOR) as usize];
         // A completed flush keeps every write that returned before the flush started.
@@ -285,7 +285,7 @@ fn in_flight(ops: &[Op], cut: usize) -> Vec<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     AsMeant,
-    /// No recovery: a planted bug.
+    /// Does no recovery: a planted bug.
     Nothing,
 }
 
@@ -323,7 +323,7 @@ fn random_load(rng: &mut fastrand::Rng, lost: Option<usize>) -> Load {
         ops: rng.usize(10..30),
         lost,
         carries: [0, 3, 32][rng.usize(..3)],
-        // The content of a lost member is known by whole blocks only.
+        // The content of a lost member is known only for whole blocks.
         unit: if lost.is_some() { 8 } else { 1 },
     }
 }
@@ -369,7 +369,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = from("LANEFS_SECONDS").unwrap_or(5);
-    // Long runs must check this number of states; short ones stop after their time.
+    // Long runs must check this number of states; short runs stop after their time.
     let owed = if seconds > 5 { 100_000 } else { 0 };
     let (begun, mut count, mut round) = (Instant::now(), 0, 0);
     while count < owed || begun.elapsed() < Duration::from_secs(seconds) {
@@ -410,7 +410,8 @@ fn a_member_that_is_not_flushed_is_found() {
 }
 
 /// Checks the states of a log with many laps in which the start of a lap is torn: of each write at
-/// the log's start the first sectors are kept, or the last, or any. Returns their number.
+/// the log's start the first sectors are kept, or the last sectors, or any. Returns the number of
+/// states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");

@@ -45,8 +45,8 @@ impl Hooked {
         Hooked { rig, hooks, array, model }
     }
 
-    /// During the operation of that kind on the member in `trigger`, after `before` earlier ones,
-    /// fails the member in `slot` and attaches another.
+    /// Fails the member in `slot` and attaches another one, during an operation of this kind on the
+    /// member in `trigger` that comes after `before` such operations.
     fn exchange_in(
         &mut self,
         trigger: usize,
@@ -64,8 +64,8 @@ impl Hooked {
         });
     }
 
-    /// Does small writes, of a block and across blocks, one write of a whole row, and a durable
-    /// one.
+    /// Makes small writes within a block and across blocks, a write of a whole row, and a durable
+    /// write.
     fn write(&mut self) -> Result<(), DeviceError> {
         for (at, len) in [(100, 50), (49152 - 3000, 9000), (0, 49152)] {
             self.model[at..at + len].iter_mut().for_each(|byte| *byte ^= 0x5a);
@@ -132,7 +132,8 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
 #[test]
 fn what_is_rebuilt_on_a_member_that_was_taken_out_is_not_the_new_ones() {
     for consistency in consistencies() {
-        // During the write of its rows, and during the flush before it is recorded as in sync.
+        // The exchange comes during the write of the member's rows, or during the flush before the
+        // member is recorded as in sync.
         for (kind, before) in [(Kind::Write, 2), (Kind::Flush, 0)] {
             for end in [Outcome::Done, Outcome::Failed] {
                 let case = format!("{consistency:?}, {kind:?}: {end:?}");

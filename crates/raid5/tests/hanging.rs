@@ -268,6 +268,7 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
         writer.join().expect("no panic").expect("written");
     }
     let counted = array.statistics();
-    // One header for the first writer and one for all others; more if some writers arrived late.
+    // There is one header for the first writer and one for all others, or more if some writers
+    // arrived late.
     assert!((2..8).contains(&counted.log_headers), "{} headers", counted.log_headers);
 }

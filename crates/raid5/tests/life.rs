@@ -1,4 +1,4 @@
-//! Arrays that are created here and go through failures and repairs.
+//! Arrays that these tests create, and that go through failures and repairs.
 
 mod rig;
 
@@ -202,7 +202,7 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
             let (_, device) = &members.0[*slot];
             device.write_at(log.offset + 700, &[0x5a; 64]).expect("damage");
         }
-        // With all members it starts, and parity is recomputed.
+        // With all members the array starts, and parity is recomputed.
         let whole = members.copies();
         assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
         match members.open(Some(2)) {
@@ -252,7 +252,7 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // The same without a write in between: the device is still known.
+        // Does the same without a write in between: the device is still known.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");
@@ -369,7 +369,8 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
         assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Some(Rebuild::Whole) });
         let seen = Candidate::read(&name, device.clone()).expect("a member").superblock;
         assert_eq!((seen.role(), seen.recovery()), (Role::Active(2), Recovery::Below(0)));
-        // The rebuild stops halfway, and continues from there when the array is opened again.
+        // The rebuild stops halfway, and resumes at the recorded row when the array is opened
+        // again.
         let mut rows = 0;
         let mut half = |_| {
             rows += 1;
@@ -442,13 +443,13 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
         assert_eq!(wrong_rows(&array), 0);
         array.write_at(5000, &[0x5c; 100_000]).expect("a write");
         array.close().expect("closed");
-        // It is a member like the others.
+        // The device is a member like the others.
         let array = members.open(Some(2)).expect("degraded");
         let mut bytes = vec![0; 100_000];
         array.read_at(5000, &mut bytes).expect("a read");
         assert!(bytes.iter().all(|byte| *byte == 0x5c));
         drop(array);
-        // After one write without it, it is outdated.
+        // After one write without the device, the device is outdated.
         let array = members.open(Some(1)).expect("degraded");
         array.write_at(70_000, &[0x5d; 100]).expect("a write");
         assert_ne!(again(&array).misses, None, "{consistency:?}");
@@ -463,7 +464,7 @@ fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
     let array = Arc::new(members.open(Some(1)).expect("degraded"));
     let (name, device) = members.0[1].clone();
     let hook = Arc::new(HookDevice::new(device));
-    // Its areas are written before it gets its slot.
+    // The new device's areas are written before the device gets its slot.
     let writer = array.clone();
     hook.on(Kind::Flush, 0, move || {
         writer.write_at(0, &[0x11; 5000]).expect("a write");
@@ -594,7 +595,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     };
     let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("half of it");
     assert_eq!(ended, Ended::Stopped);
-    // A row whose parity is on that member. The crash comes after a part of the row's data is
+    // Finds a row whose parity is on that member. The crash comes after a part of the row's data is
     // written, and before the parity.
     let shape = *array.array().geometry();
     let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
@@ -666,7 +667,7 @@ fn a_member_whose_log_cannot_be_emptied_takes_no_part() {
     assert_eq!(array.array().status().members[2], Standing::Missing);
     assert!(content(&array) == model);
     drop(array);
-    // Its content is outdated now, and the others record that.
+    // The member's content is outdated now, and the other members record that.
     assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
     // If another member is missing already, opening returns an error that names it.
     let members = members.copies();
@@ -735,7 +736,7 @@ fn the_array_is_made_right_and_clean_in_the_background() {
         assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // The array is not closed, so this is its state after a power cut.
+    // The array is not closed, so the copies have its state after a power cut.
     let copies = members.copies();
     assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
     assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);

@@ -42,7 +42,7 @@ fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
 
 #[derive(Debug, Clone, Copy)]
 struct Op {
-    /// Sectors; zero for a flush.
+    /// The first sector, and the sector after the last; both zero for a flush.
     from: u64,
     to: u64,
     asked: usize,
@@ -55,7 +55,7 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
     let mut ops = Vec::new();
-    // Some operations follow after that, on the new member alone.
+    // Some more operations follow, which go to the new member only.
     let mut left = 12;
     while left > 0 {
         left -= usize::from(ends.load(Ordering::Acquire));
@@ -196,7 +196,7 @@ enum With {
 
 impl Recorded {
     /// Assembles the members after a crash, with all devices, twice; and, if the array has a log,
-    /// without one of them.
+    /// without one of the devices.
     fn check_crash(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
         let devices = |state: &[Vec<u8>]| -> Vec<(PathBuf, Arc<dyn Device>)> {
             let device = |bytes: &Vec<u8>| -> Arc<dyn Device> {
@@ -240,7 +240,8 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// Checks the same crash with one of the other members lost: the log restores its data.
+    /// Checks the same crash with one of the other members lost: the log restores the lost member's
+    /// data.
     fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();

@@ -18,7 +18,7 @@ pub(crate) struct Decoder {
 struct Known {
     operands: Vec<Operand>,
     flow: Flow,
-    /// Whether it is repeated rcx times, which may be zero.
+    /// Whether the instruction is repeated rcx times; rcx may be zero.
     repeated: bool,
 }
 
@@ -89,7 +89,8 @@ impl Calls {
     }
 
     fn call(&mut self, registers: &Registers) {
-        // The return address is after the call instruction; one byte before it is inside.
+        // The return address is after the call instruction; the byte before it is in that
+        // instruction.
         self.stack.push(registers[IP]);
         self.pointers.push(registers[4].wrapping_sub(8));
     }
@@ -126,9 +127,9 @@ fn know(ip: u64) -> Known {
 }
 
 fn instruction_at(ip: u64) -> Instruction {
-    // SAFETY: the processor has just executed this instruction, so its bytes are mapped and do not
-    // change: code is not unmapped while it runs. Only bytes in the page of its first byte are
-    // read, and more only if the instruction is longer.
+    // SAFETY: the processor has just executed this instruction, so the instruction's bytes are
+    // mapped and do not change: code is not unmapped while it runs. Only bytes in the page of its
+    // first byte are read, and more only if the instruction is longer.
     let bytes = unsafe { code_at(ip, LONGEST.min(PAGE - (ip as usize % PAGE))) };
     let short = decode(bytes, ip);
     if !short.is_invalid() {

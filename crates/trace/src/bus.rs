@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Counts the lines that move between processors while they run one operation after another.
 ///
-/// A read moves a line if another processor has written it since. A write moves or invalidates a
-/// line if another processor has it. The first access to a line does not count, since it occurs
-/// only once.
+/// A read moves a line if another processor has written the line since this processor last had it.
+/// A write moves or invalidates a line if another processor has the line. The first access to a
+/// line does not count, since it occurs only once.
 #[derive(Debug, Default)]
 pub struct Bus {
     lines: HashMap<Line, Copies>,
@@ -17,7 +17,7 @@ pub struct Bus {
 #[derive(Debug, Default)]
 struct Copies {
     holders: HashSet<usize>,
-    /// Whether its only holder has written it.
+    /// Whether the line's only holder has written it.
     written: bool,
 }
 

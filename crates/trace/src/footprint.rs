@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub struct Line(pub u64);
 
 impl Line {
-    /// Returns the address of its first byte.
+    /// Returns the address of the line's first byte.
     pub fn address(self, granule: Granule) -> u64 {
         self.0 << granule.shift()
     }
@@ -39,16 +39,16 @@ pub struct Site {
     pub ip: u64,
     /// The calls.
     pub calls: Vec<u64>,
-    /// The lowest byte it touched in the line.
+    /// The lowest byte in the line that the instruction touched.
     pub address: u64,
 }
 
 /// The accesses to a line.
 #[derive(Debug, Clone, Default)]
 pub struct Touch {
-    /// The sites that only read it: each instruction once, the first few.
+    /// The sites that only read the line: each instruction once, and only the first few.
     pub reads: Vec<Site>,
-    /// The sites that wrote it: each instruction once, the first few.
+    /// The sites that wrote the line: each instruction once, and only the first few.
     pub writes: Vec<Site>,
 }
 
@@ -56,7 +56,7 @@ pub struct Touch {
 const SITES: usize = 12;
 
 impl Touch {
-    /// Returns whether it was written.
+    /// Returns whether the line was written.
     pub fn is_written(&self) -> bool {
         !self.writes.is_empty()
     }
@@ -95,7 +95,8 @@ impl Footprint {
         &self.lines
     }
 
-    /// Returns the number of executed instructions; each repetition of a repeated one counts.
+    /// Returns the number of executed instructions. Each repetition of a repeated instruction
+    /// counts.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }

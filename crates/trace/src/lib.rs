@@ -2,14 +2,15 @@
 //!
 //! [`record`] single-steps a closure on the calling thread, with no special build. The processor's
 //! trap flag stops it after each instruction, and a signal handler saves the registers. Afterwards
-//! a decoder computes from them which memory each instruction read and wrote. A [`Footprint`] has
-//! the cache lines that one run touched, each with its call paths. [`Conflict`]s are the lines that
-//! one footprint writes and another touches. [`Bus`] counts the lines that a coherent machine would
-//! transfer if many threads ran one operation after the other.
+//! a decoder computes from the registers which memory each instruction read and wrote. A
+//! [`Footprint`] has the cache lines that one run touched, each line with the call paths of its
+//! accesses. [`Conflict`]s are the lines that one footprint writes and another touches. [`Bus`]
+//! counts the lines that a coherent machine would transfer if many threads ran one operation after
+//! the other.
 //!
-//! The trace contains everything that the processor executes in user space: locks, reference
-//! counts, the allocator, thread locals. In the kernel it sees nothing: system calls are only
-//! counted.
+//! The trace contains all instructions that the processor executes in user space: locks, reference
+//! counts, the allocator, thread locals. It contains no instructions of the kernel: system calls
+//! are only counted.
 //!
 //! Works on Linux on x86-64 only; elsewhere [`record`] returns an error.
 #![warn(missing_docs)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// A function at an instruction, which may be inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its path, without hashes.
+    /// The function's path, without hashes.
     pub function: String,
     /// The name of the file and the line, if the binary has them.
     pub place: Option<String>,

@@ -3,7 +3,7 @@
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Threads, each with its own state, which the thread created and which stays there.
+/// Threads, each with a state of its own that the thread created and that stays on the thread.
 ///
 /// Passing a job allocates nothing: memory that one thread allocates and another frees would go to
 /// the second thread's part of the allocator, and would look like a shared line.

@@ -1,4 +1,4 @@
-//! Checks that pairs of operations without shared cache lines stay so.
+//! Checks that pairs of operations without shared cache lines still share none.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -7,8 +7,8 @@ pub(super) const LINE: usize = 64;
 /// The largest alignment that classes support: two lines, as for [`Padded`].
 const STRICTEST: usize = 128;
 /// The sizes of blocks: every multiple of a line up to eight lines, then multiples of two lines, so
-/// that a layout aligned to two lines finds a class with this alignment. The last sizes fit a power
-/// of two and its owner's header.
+/// that a layout aligned to two lines finds a class with this alignment. Each of the last sizes has
+/// room for a power of two of bytes and a header that the owner of the block adds.
 pub(super) const SIZES: [usize; 24] = [
     64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4224, 8320, 16512, 33024, 65792,
@@ -70,7 +70,7 @@ pub(super) struct Span {
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class. They are as short as possible with at most a sixteenth unused, since a
+/// The spans of each class. Spans are as short as possible with at most a sixteenth unused, since a
 /// span can be returned to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];

@@ -1,10 +1,10 @@
-//! Depots: the memory of a class that no thread has, as batches of blocks and as chunks to divide
-//! into blocks.
+//! Depots: the memory of a class that no thread owns. It consists of batches of blocks, and of
+//! chunks that are still to be divided into blocks.
 //!
 //! A chunk belongs to one class permanently. Its first page is its header; the others form *spans*:
-//! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks. The
-//! blocks of a carved span are with threads, in use, or in the depot. A span that is not carved has
-//! no contents and may have no memory.
+//! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks.
+//! Each block of a carved span is in use, in a thread's lists, or in the depot. A span that is not
+//! carved has no contents and possibly no memory.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::lane::Padded;
@@ -45,7 +45,8 @@ pub(super) struct Depot {
     blocks: usize,
     /// All chunks with a span to carve.
     roomy: *mut Chunk,
-    /// The number of free blocks that the last trim kept, or the smallest number since then.
+    /// The number of free blocks that the last trim kept, or the smallest number of free blocks
+    /// since that trim.
     kept: usize,
 }
 // SAFETY: only the thread that holds the lock accesses the memory of a depot.
@@ -95,7 +96,7 @@ impl Depot {
         std::mem::replace(&mut self.batches, ptr::null_mut())
     }
 
-    /// Adds the batches from `first` to `last`, with this many blocks, that a trim keeps.
+    /// Adds the batches from `first` to `last`, which a trim keeps and which have `blocks` blocks.
     pub(super) fn give_all(&mut self, first: *mut Free, last: *mut Free, blocks: usize) {
         if !last.is_null() {
             // SAFETY: first blocks of batches that now belong to the depot.

@@ -14,8 +14,8 @@ use std::ptr;
 static TRIMMING: Mutex<()> = Mutex::new(());
 
 /// Returns the free memory of `classes` to the system. Returns the bytes that can be carved again
-/// or were unmapped. Does nothing while another thread trims, or where pages are larger than a span
-/// may be.
+/// or were unmapped. Does nothing while another thread trims, or on a machine with another page
+/// size than [`PAGE`].
 pub(super) fn trim(classes: impl Iterator<Item = usize>) -> usize {
     if cfg!(miri) || rustix::param::page_size() != PAGE {
         return 0;
@@ -130,8 +130,8 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     let span = SPANS[class];
     let mut given_back = 0;
     while !chunk.is_null() {
-        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take its last
-        // carved span, and unmaps it later. TRIMMING guards these fields.
+        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take the
+        // chunk's last carved span, and it unmaps the chunk later. TRIMMING guards these fields.
         let (free, next) = unsafe {
             (*chunk).seen = false;
             (std::mem::replace(&mut (*chunk).free, [0; CHUNK / PAGE]), (*chunk).next_seen)
@@ -143,9 +143,9 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
             if to > from {
                 let bytes = (to - from) * span.bytes;
                 let start = span_at(chunk, class, from).cast();
-                // This comes before another thread may carve the spans. If it fails the spans can
-                // still be carved again, since nothing relies on zeros. SAFETY: whole pages of the
-                // spans, which have no contents.
+                // The pages are returned before another thread may carve the spans. If the call
+                // fails, the spans can still be carved again, since nothing relies on zeros.
+                // SAFETY: whole pages of the spans, which have no contents.
                 let _ = unsafe { discard(start, bytes) };
                 locked(&DEPOTS[class]).unclaim(class, chunk, from, to);
                 given_back += bytes;

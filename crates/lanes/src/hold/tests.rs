@@ -205,7 +205,7 @@ mod loom_tests {
     use super::*;
 
     /// Two lanes take a value without holds, so that it moves to one of them or becomes spread.
-    /// Meanwhile a third thread evicts it, or ends it as its only holder.
+    /// Meanwhile a third thread evicts the value, or ends it as its only holder.
     fn moves_while(end: fn(&Arc<Thing>) -> bool) {
         crate::schedules::check(2, move || {
             let thing = thing();

@@ -13,8 +13,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 /// The number of buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. Only the field `next` changes. It is on its own line: readers that look for
-/// other keys read it, and must not share a line with other data of the thread that allocated it.
+/// An entry in a chain. Only the field `next` changes. Each entry is on its own line: readers that
+/// look for other keys read the entry, and must not share a line with other data of the thread that
+/// allocated the entry.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -33,13 +34,13 @@ pub(super) struct Bucket<K, V> {
     head: AtomicPtr<Node<K, V>>,
 }
 
-/// The error of a bucket whose entries are in the successor.
+/// The error for an access to a bucket whose entries were moved to the successor.
 #[derive(Debug)]
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
     /// A power of two. The hash's highest bits choose a bucket; in a successor they choose two
-    /// adjacent ones.
+    /// adjacent buckets.
     buckets: Box<[Bucket<K, V>]>,
     /// The shift of a hash that leaves the bits of the bucket number.
     shift: u32,
@@ -93,7 +94,7 @@ impl<K, V> Table<K, V> {
         &self.buckets[(hash >> self.shift) as usize]
     }
 
-    /// Returns the table to which this one's moved buckets went.
+    /// Returns the successor, which has the entries of the moved buckets.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
         // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
         // after `self`. A pin that starts after the successor was replaced as the root reaches
@@ -126,15 +127,16 @@ impl<K, V> Table<K, V> {
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
     /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
-    /// or three nodes per bucket. Other buckets are counted only for such a chain, so keys that
-    /// were made to collide do not let the table grow for nothing.
+    /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
+    /// found; then keys that were chosen to collide do not make the table grow without need.
     pub(super) fn is_crowded(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // Wherever the sample is, a chain of colliding keys is only one bucket of it.
+        // A chain of colliding keys is at most one bucket of the sample, wherever the sample
+        // starts.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample
@@ -199,8 +201,8 @@ impl<K: Eq, V> Bucket<K, V> {
         if head == moved_mark() {
             return Err(Moved);
         }
-        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free it after
-        // it was unlinked; otherwise it is freed with the table, which `self` borrows.
+        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free the node
+        // after it was unlinked; otherwise it is freed with the table, which `self` borrows.
         Ok(unsafe { head.as_ref() })
     }
 
@@ -323,8 +325,8 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
 }
 
 impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
-    /// Copies the chain to `successor`. No thread reaches the two buckets there before this bucket
-    /// is marked.
+    /// Copies the chain to `successor`. No thread reaches the two buckets of the successor before
+    /// this bucket is marked.
     fn move_to(&self, successor: &Table<K, V>, pin: &Pin) {
         let Some(locked) = self.lock(pin) else { return };
         let mut node = self.first(pin).expect("a locked bucket was not moved");

@@ -88,7 +88,7 @@ mod production {
         let map = Map::new();
         let before = map.root(&pin()).len();
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), None));
-        // These changes move the remaining buckets.
+        // The following changes move the remaining buckets.
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), Some(n)));
         let after = map.root(&pin()).len();
         assert!(before == 64 && (4096..65536).contains(&after), "{before} -> {after} buckets");

@@ -43,11 +43,11 @@ mod linux {
     use std::time::Duration;
 
     impl FutexWord {
-        /// All bits.
+        /// All bits: a wake-up for any sleeper.
         pub(crate) const ANY: u32 = u32::MAX;
 
-        /// Sleeps if the word is `expected`, until it is woken by a call that wakes one of the bits
-        /// in `hears`. Returns `false` if the word was not `expected`, or after a signal.
+        /// Sleeps if the word is `expected`, until a call wakes one of the bits in `hears`. Returns
+        /// `false` if the word was not `expected`, or after a signal.
         pub(crate) fn sleep(&self, expected: u32, hears: u32) -> bool {
             let hears = NonZeroU32::new(hears).unwrap_or(NonZeroU32::MAX);
             futex::wait_bitset(&self.word, Flags::PRIVATE, expected, None, hears).is_ok()
@@ -63,8 +63,8 @@ mod linux {
             slept == Err(Errno::TIMEDOUT)
         }
 
-        /// Wakes the first thread that sleeps for one of these bits; returns `false` if there is
-        /// none.
+        /// Wakes the first thread that sleeps for one of these bits; returns `false` if no thread
+        /// does.
         pub(crate) fn wake_one(&self, bits: u32) -> bool {
             self.wake(1, bits)
         }

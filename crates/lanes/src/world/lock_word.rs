@@ -13,26 +13,27 @@
 //!   other thread may take it, so no thread is overtaken for ever.
 //!
 //! *Invariant*: a thread sleeps only while the lock is held, or reserved for another thread. The
-//! thread that changes this sees the number of sleepers, and wakes one unless one is already about
-//! to try.
+//! thread that releases the lock sees the number of sleepers, and wakes one of them unless a woken
+//! thread is already about to try.
 
 use super::atomic::Ordering;
 use super::futex::FutexWord;
 
 const HELD: u32 = 1;
-/// A woken thread is about to try; it clears the mark.
+/// Set while a woken thread is about to try; that thread clears the mark.
 const WOKEN: u32 = 2;
-/// A thread that was woken often enough gets the lock next; it clears the mark.
+/// Set if a thread that was woken often enough gets the lock next; that thread clears the mark.
 const RESERVED: u32 = 4;
 /// One thread that sleeps, or was woken and does not have the lock yet. The remaining bits of the
 /// word count these threads.
 const SLEEPER: u32 = 8;
 
-/// The bit of wake-ups for any sleeper.
+/// The bit for wake-ups of any sleeper.
 const ANY: u32 = 1;
 const WHO_RESERVED: u32 = 2;
 
-/// How often a waiter tries before it sleeps. Takes some microseconds, about as long as sleeping.
+/// How often a waiter tries before it sleeps. All tries together take some microseconds, about as
+/// long as a sleep.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 /// How often a thread is woken in vain before it reserves the lock.
 #[cfg(not(loom))]
@@ -50,11 +51,11 @@ pub(crate) struct LockWord {
 /// The state of a thread that waits.
 #[derive(Debug, Default)]
 struct Waiter {
-    /// [`SLEEPER`] once the thread is counted.
+    /// [`SLEEPER`] once the thread is counted in the word, 0 before.
     counted: u32,
     /// The marks that the thread has set in the word.
     marks: u32,
-    /// The number of its wake-ups.
+    /// How often the thread was woken.
     woken: u32,
 }
 
@@ -81,7 +82,7 @@ impl Waiter {
         }
     }
 
-    /// Returns the bits of the wake-ups for which it waits.
+    /// Returns the bits of the wake-ups for which this thread waits.
     fn hears(&self) -> u32 {
         if self.marks & RESERVED != 0 { WHO_RESERVED } else { ANY }
     }

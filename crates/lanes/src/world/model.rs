@@ -17,7 +17,7 @@ pub use checker::sync::Arc;
 #[cfg(shuttle)]
 pub use std::sync::{Arc, Weak};
 
-/// The number of lanes: the smallest in which two lanes can affect each other.
+/// The number of lanes: the smallest with which two lanes can affect each other.
 #[cfg(loom)]
 pub(crate) const LANES: usize = 2;
 /// The number of lanes: few, so that some threads share one.
@@ -133,7 +133,7 @@ impl Condvar {
     }
 }
 
-/// Lets another thread run, in a loop that waits for one.
+/// Lets another thread run. Called in loops that wait for another thread.
 pub(crate) fn relax(_round: u32) {
     thread::yield_now();
 }

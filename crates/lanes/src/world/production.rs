@@ -27,8 +27,8 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: one thread at a time holds a `LockWord`: it takes it by an update with Acquire of a word
-// that says that the lock is free, and releases it with Release.
+// SAFETY: one thread at a time holds a `LockWord`: the thread takes the lock by an update with
+// Acquire of a word that says that the lock is free, and releases the lock with Release.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());
@@ -60,7 +60,7 @@ pub(crate) struct Condvar {
     /// Counts the notifications; waiters sleep on this word.
     told: FutexWord,
     /// The number of waiting threads. Incremented with the mutex held, so a thread that changes
-    /// something under the mutex sees all waiters that saw it unchanged.
+    /// something under the mutex sees all waiters that saw the state before the change.
     waiting: AtomicU32,
 }
 
@@ -100,7 +100,7 @@ impl Condvar {
     }
 }
 
-/// Lets another thread run, in a loop that waits for one.
+/// Lets another thread run. Called in loops that wait for another thread.
 pub(crate) fn relax(round: u32) {
     // A short wait is enough for a running writer; a long one is for a writer that was preempted.
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }

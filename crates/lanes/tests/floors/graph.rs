@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A module's path in its crate; that of the crate's root is empty.
+/// A module's path in its crate; the path of the crate's root is empty.
 type Module = Vec<String>;
 
 struct File {
@@ -136,7 +136,7 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // From a module with braces, that many steps up stay in the file.
+        // In modules with braces, the first `super`s stay in the file: one for each such module.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;
@@ -167,9 +167,9 @@ fn children(code: &str) -> Vec<String> {
     declared.map(|(_, name)| name.trim()).filter(is_name).map(str::to_owned).collect()
 }
 
-/// Returns the file to which a path refers: that of the longest module in the path, or the file
+/// Returns the file to which a path refers: the file of the longest module in the path, or the file
 /// from which that module re-exports the next word. The crate's root, `lib.rs`, re-exports for
-/// other crates: inside the crate it counts as one more file, which imports all.
+/// other crates: inside the crate it counts as one more file, which imports all files.
 fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };

@@ -88,7 +88,7 @@ fn item(code: &str) -> usize {
     code.len()
 }
 
-/// A path, and how many modules with braces it stands in.
+/// A path, and the number of modules with braces around it.
 pub struct Import {
     pub path: Vec<String>,
     pub depth: usize,
@@ -113,7 +113,7 @@ pub fn paths(code: &str, roots: &[&str]) -> Vec<Import> {
     all
 }
 
-/// How many modules `before` opens and does not close.
+/// Returns the number of modules that `before` opens and does not close.
 fn modules_around(before: &str) -> usize {
     let mut open = Vec::new();
     for (at, c) in before.char_indices() {
@@ -126,7 +126,7 @@ fn modules_around(before: &str) -> usize {
     open.into_iter().filter(|is_module| *is_module).count()
 }
 
-/// Whether the text before a brace ends with `mod NAME`.
+/// Returns whether the text before a brace ends with `mod NAME`.
 fn opens_module(before: &str) -> bool {
     before.split_whitespace().rev().nth(1) == Some("mod")
 }

@@ -168,8 +168,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Computes the checksum. It covers as many bytes as a whole group has bits, in the last group too,
-/// and none after them.
+/// Computes the checksum over the bytes that the bits of a whole group need, even in the last
+/// group. Later bytes of the block are not covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,

@@ -25,7 +25,7 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Creates it from an entry that was read; `None` if the entry is not in use.
+    /// Creates a [`Packed`] from an entry that was read; `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
         let name = Name::new(entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
@@ -47,8 +47,8 @@ pub fn clear(format: &DirFormat, block: &mut [u8]) {
     }
 }
 
-/// Creates a leaf of these entries, one after another; the last gets the slack. Returns `None` if
-/// they do not fit.
+/// Creates a leaf of these entries, one after another; the last record gets the slack. Returns
+/// `None` if they do not fit.
 pub fn pack(format: &DirFormat, packed: &[Packed<'_>]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     clear(format, &mut block);
@@ -128,9 +128,9 @@ pub fn insert(
     Ok(room.map(|room| insert_at(format, block, room, new)))
 }
 
-/// Removes the entry at `offset`: its record becomes slack of the previous one, or stays as an
-/// unused one if it is the first. The name is overwritten with zeros, so that it does not stay on
-/// disk.
+/// Removes the entry at `offset`: its record becomes slack of the previous record, or stays as an
+/// unused record if it is the first. The name is overwritten with zeros, so that it does not stay
+/// on disk.
 pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(), Cause> {
     let mut before = None;
     let mut found = None;
@@ -144,8 +144,8 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // The slack after the entry is not cleared: it may be the whole block, and never contained this
-    // name.
+    // The slack after the entry is not cleared: the slack may be the whole block, and never
+    // contained this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }
@@ -185,7 +185,7 @@ fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
     }
 }
 
-/// Writes a record, an unused one if `packed` is `None`.
+/// Writes a record; the record is unused if `packed` is `None`.
 fn write(
     format: &DirFormat,
     block: &mut [u8],

@@ -22,7 +22,7 @@ pub enum NameError {
 }
 
 impl<'a> Name<'a> {
-    /// Checks `bytes`.
+    /// Creates a name from `bytes`, after checking them.
     pub fn new(bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
         if bytes.is_empty() {
             return Err(NameError::Empty);
@@ -41,7 +41,7 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// Returns its length; a name always fits the byte that a record has for it.
+    /// Returns the name's length, as the byte in a record; the length of every valid name fits.
     pub(super) fn len_byte(self) -> u8 {
         self.0.len() as u8
     }

@@ -53,7 +53,7 @@ pub fn seal(format: &DirFormat, seed: Seed, block: &mut [u8]) {
     }
 }
 
-/// Verifies the checksum of a linear block or leaf; `seed` is that of the directory's inode.
+/// Verifies the checksum of a linear block or leaf; `seed` is the seed of the directory's inode.
 pub fn verify(format: &DirFormat, seed: Seed, block: &[u8]) -> Result<(), Cause> {
     check_length(format, block)?;
     if !format.has_checksums {

@@ -19,7 +19,7 @@ pub fn seal(format: &DirFormat, kind: Kind, seed: Seed, block: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Verifies the checksum of an index block; `seed` is that of the directory's inode.
+/// Verifies the checksum of an index block; `seed` is the seed of the directory's inode.
 pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Result<(), Cause> {
     if !format.has_checksums {
         return Ok(());

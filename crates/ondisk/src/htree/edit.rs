@@ -43,8 +43,8 @@ pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     write_entries(format, Kind::Node, &mut block, entries).then_some(block)
 }
 
-/// Replaces the entries of an index block. The format does not store the hash of the first. Returns
-/// false, and changes nothing, if there are no entries or too many.
+/// Replaces the entries of an index block. The format does not store the hash of the first entry.
+/// Returns false, and changes nothing, if there are no entries or too many.
 #[must_use]
 pub fn write_entries(
     format: &DirFormat,

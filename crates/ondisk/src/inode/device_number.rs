@@ -10,8 +10,8 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// Decodes either form. The old form has 8 and 8 bits in the first word. If that is zero, the
-    /// second word has the new form: minor bits 0-7, major bits 0-11, minor bits 8-19.
+    /// Decodes either form. The old form has 8 and 8 bits in the first word. If the first word is
+    /// zero, the second word has the new form: minor bits 0-7, major bits 0-11, minor bits 8-19.
     pub(super) fn decode(block: &[u8; 60]) -> DeviceNumber {
         let word = |at: usize| {
             u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
@@ -28,7 +28,7 @@ impl DeviceNumber {
         }
     }
 
-    /// Encodes the old form if it can hold the numbers, else the new one.
+    /// Encodes the old form if it can hold the numbers, else the new form.
     pub(super) fn encode(self, block: &mut [u8; 60]) {
         let (major, minor) = (self.major & 0xfff, self.minor & 0xf_ffff);
         let words = if major < 256 && minor < 256 && (major, minor) != (0, 0) {

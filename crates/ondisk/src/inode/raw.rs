@@ -44,7 +44,7 @@ pub(super) struct RawInode {
     pub(super) l_i_reserved: U16,
 }
 
-/// The fields after them, as far as `i_extra_isize` reaches.
+/// The fields after the first 128 bytes, as far as `i_extra_isize` reaches.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawExtra {
@@ -73,7 +73,7 @@ impl RawExtra {
     pub(super) const VERSION_END: u16 = 28;
     pub(super) const PROJID_END: u16 = 32;
 
-    /// Decodes the fields at the start of `bytes`; those beyond its end are zero.
+    /// Decodes the fields at the start of `bytes`; fields beyond the end of `bytes` are zero.
     #[inline]
     pub(super) fn from_front(bytes: &[u8]) -> RawExtra {
         // The usual case is separate: a copy of a fixed length needs no call.
@@ -86,7 +86,7 @@ impl RawExtra {
         extra
     }
 
-    /// Writes back the fields within `extra_isize`, and that field itself always.
+    /// Writes back the fields within `extra_isize`, and always the field `i_extra_isize`.
     pub(super) fn put_front(&self, bytes: &mut [u8], extra_isize: u16) {
         let len = usize::from(extra_isize.max(2)).min(size_of::<RawExtra>()).min(bytes.len());
         bytes[..len].copy_from_slice(&self.as_bytes()[..len]);
@@ -158,8 +158,9 @@ fn checksum(
     Some(sum.value())
 }
 
-/// Computes the checksum of an inode of the usual size that has both halves. It runs once over a
-/// copy, with the bytes of the seed in front: computing it in parts takes several times as long.
+/// Computes the checksum of an inode of the usual size that has both halves. The computation runs
+/// once over a copy, with the bytes of the seed in front: computing it in parts takes several times
+/// as long.
 fn usual_checksum(seed: Seed, bytes: &[u8; USUAL_SIZE], ino: Ino, generation: u32) -> u32 {
     let mut copy = [0; SEEDED + USUAL_SIZE];
     copy[..4].copy_from_slice(&ino.0.to_le_bytes());

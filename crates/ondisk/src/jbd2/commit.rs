@@ -33,7 +33,7 @@ pub struct Commit {
 
 impl Commit {
     /// Checks kind, length and checksum of a commit block. The caller checks a transaction's
-    /// checksum, since only it has the blocks: see [`TransactionChecksum`].
+    /// checksum, since only the caller has the blocks: see [`TransactionChecksum`].
     ///
     /// # Errors
     /// [`Cause::WrongKind`], [`Cause::Length`] or [`Cause::Checksum`].

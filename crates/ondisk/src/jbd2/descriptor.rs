@@ -58,7 +58,8 @@ fn copy_checksum(copy: &[u8], sequence: Sequence, format: &LogFormat) -> u32 {
     }
 }
 
-/// The tags of a descriptor, in order: the copy of the n-th is n log blocks after the descriptor.
+/// The tags of a descriptor, in order. The copy for the n-th tag is n log blocks after the
+/// descriptor.
 ///
 /// The iteration ends at the tag marked as the last, or where no further tag fits.
 #[derive(Debug, Clone)]
@@ -112,7 +113,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // Also for v3 tags: debugfs does not set the other half of this word.
+    // The flags are in the lower half, even for v3 tags: debugfs does not set the other half.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
@@ -123,7 +124,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
 pub struct Image<'b> {
     /// The number of the block that is copied.
     pub block: Block,
-    /// Its copy in the log: escaped if necessary.
+    /// The block's copy in the log: escaped if necessary.
     pub copy: &'b [u8],
     /// [`TagFlags::ESCAPE`] or empty; the encoder sets the others.
     pub flags: TagFlags,
@@ -133,7 +134,7 @@ pub struct Image<'b> {
 ///
 /// # Panics
 /// If `images` is empty or longer than [`LogFormat::tags_per_descriptor`], or if a block number
-/// needs more than 32 bits and the format has no more: an error of the caller.
+/// needs more than 32 bits and the format has only 32: an error of the caller.
 pub fn encode_descriptor(
     images: &[Image<'_>],
     sequence: Sequence,

@@ -36,7 +36,7 @@ impl LogChecksums {
 pub enum BlockNumbers {
     /// 32 bits, without the feature `64bit` of the journal.
     Bits32,
-    /// 64 bits, with that feature.
+    /// 64 bits, with the feature `64bit` of the journal.
     Bits64,
 }
 

@@ -55,7 +55,7 @@ pub enum JournalVersion {
     V2,
 }
 
-/// The bytes, with the format's names.
+/// The bytes of the superblock, with the format's names.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawJournalSuperblock {
@@ -95,7 +95,7 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Creates the superblock of a new, empty journal of `blocks` blocks, like mkfs.
+    /// Creates the superblock of a new, empty journal of `blocks` blocks, as mkfs does.
     pub fn new(block_size: BlockSize, blocks: u32, uuid: [u8; 16]) -> JournalSuperblock {
         let mut raw = RawJournalSuperblock::new_zeroed();
         raw.s_blocksize.set(block_size.bytes() as u32);
@@ -108,7 +108,8 @@ impl JournalSuperblock {
     }
 
     /// Decodes a superblock with all checks. `bytes` are the first block of the journal file,
-    /// `block_size` is that of the file system, `file_blocks` the length of the file.
+    /// `block_size` is the block size of the file system, and `file_blocks` is the length of the
+    /// file.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -335,8 +336,8 @@ impl JournalSuperblock {
         self.raw.s_errno.set(errno as u32);
     }
 
-    /// Sets all features. Allowed for an empty log only, since they determine how its blocks are
-    /// read. Changes the superblock to version 2.
+    /// Sets all features. Allowed for an empty log only, since the features determine how the log's
+    /// blocks are read. Changes the superblock to version 2.
     pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         self.version = JournalVersion::V2;
         self.raw.s_feature_compat.set(compat.bits());

@@ -33,7 +33,7 @@ pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
 }
 
 /// Fills `log` with `ranges` (sectors) in units of one sector: shift 0. Returns `false` if they do
-/// not all fit; the log then contains the first ones.
+/// not all fit; the log then contains the first ranges.
 pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
     log.fill(0xff);
     let (places, _) = log.as_chunks_mut::<8>();

@@ -19,9 +19,9 @@ const MAGIC: u32 = 0x6d74_6962;
 const VERSION: u32 = 4;
 const VERSION_CLUSTERED: u32 = 5;
 const VERSION_LOCKLESS: u32 = 6;
-/// `BITMAP_STALE`, a bit number of the state word.
+/// The bit `BITMAP_STALE` of the state word.
 const STALE: u32 = 1 << 1;
-/// `BITMAP_WRITE_ERROR`.
+/// The bit `BITMAP_WRITE_ERROR` of the state word.
 const WRITE_ERROR: u32 = 1 << 2;
 
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -140,7 +140,7 @@ impl Header {
         self.raw.sync_size.get()
     }
 
-    /// Returns the array's event count when this was written.
+    /// Returns the array's event count when this header was written.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }

@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const HEADER_SIZE: usize = 4096;
 /// The most entries of one header.
 pub const MAX_ENTRIES: usize = 148;
-/// Bytes of partial parity that the kernel writes after one header of several (`PPL_ENTRY_SPACE`).
+/// The most bytes of partial parity after a header, if the kernel's log has several headers
+/// (`PPL_ENTRY_SPACE`).
 pub const ENTRY_SPACE: u64 = 128 << 10;
 
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -60,7 +61,7 @@ pub struct Entry {
     pub checksum: u32,
 }
 
-/// A header: lists the writes in progress when it was written.
+/// A header of the log: it lists the writes that were in progress when the header was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// See [`signature`].
@@ -73,7 +74,7 @@ pub struct Header {
 
 /// Returns the signature of headers of the array with this uuid.
 pub fn signature(set: Uuid) -> u32 {
-    // A CRC chained from all ones without inversion and then inverted equals the standard one.
+    // A CRC chained from all ones without inversion and then inverted equals the standard CRC.
     checksum(&set.0)
 }
 
@@ -91,8 +92,8 @@ impl Header {
     /// Decodes and checks the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Cause::NotALog`] if its signature is not `signature`, which marks the end of a log; also
-    /// for a wrong checksum and an impossible count.
+    /// [`Cause::NotALog`] if the header's signature is not `signature`, which marks the end of a
+    /// log; other causes for a wrong checksum and an impossible count.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
@@ -140,7 +141,7 @@ impl Header {
         block.copy_from_slice(raw.as_bytes());
     }
 
-    /// Returns the bytes from this header to the next one: itself and all partial parities.
+    /// Returns the bytes from this header to the next one: the header and all its partial parities.
     pub fn span(&self) -> u64 {
         let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
         HEADER_SIZE as u64 + parities

@@ -135,13 +135,13 @@ pub struct Area {
 /// How much of a member's data area has valid contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// All of the data area.
+    /// All of the data area is valid.
     InSync,
-    /// The part below this sector of the data area.
+    /// The part below this sector of the data area is valid.
     Below(u64),
 }
 
-/// The bytes, with the format's names; roles follow.
+/// The bytes of the superblock, with the format's names; the roles follow these bytes.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSuperblock {
@@ -279,10 +279,10 @@ impl Superblock {
     }
 
     /// Decodes a superblock with every check that is possible on a single member. `bytes` are at
-    /// least 4096 from [`SUPERBLOCK_OFFSET`]; `len` is the member's length in bytes.
+    /// least 4096 bytes from [`SUPERBLOCK_OFFSET`] on; `len` is the member's length in bytes.
     ///
-    /// [`Superblock::support`] decides whether Lanefs can use it. Other levels have other rules, so
-    /// checks that depend on the level are made only for level 5.
+    /// [`Superblock::support`] decides whether Lanefs can use the array. Other levels have other
+    /// rules, so checks that depend on the level are made only for level 5.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -521,7 +521,7 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// Returns the time of the last write in microseconds, if its writer stored them. The
+    /// Returns the time of the last write in microseconds, if the writer stored microseconds. The
     /// superblocks that one change of the array wrote to its active members all have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
@@ -567,7 +567,7 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Returns the bitmap's area. It ends at the data area, the bad-block log or the end of a
+    /// Returns the bitmap's area. The area ends at the data area, the bad-block log or the end of a
     /// member of `len` bytes, whichever comes first.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
@@ -670,11 +670,11 @@ impl Superblock {
     }
 }
 
-/// Changes fields, each call one property. A change is durable once the bytes of
+/// Changes properties, one with each call. A change is durable once the bytes of
 /// [`Superblock::encode`] are written.
 impl Superblock {
-    /// Copies the properties of the array from `fresh`, and keeps those of this device. This
-    /// updates a member with outdated properties.
+    /// Copies the properties of the array from `fresh`, and keeps the properties of this device. So
+    /// a member with outdated properties is updated.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -692,8 +692,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // Bitmap and log have the same position relative to the superblock on all members, so it is
-        // that of `fresh`.
+        // Bitmap and log have the same position relative to the superblock on all members, so the
+        // position in `fresh` stays.
     }
 
     /// Sets the role of device `number`; returns `false` if the number does not exist.
@@ -702,7 +702,7 @@ impl Superblock {
         place.map(|place| *place = role.number()).is_some()
     }
 
-    /// Sets another number and uuid of this device: those of a new member.
+    /// Sets another number and uuid of this device: the number and uuid of a new member.
     pub fn set_device(&mut self, number: u32, device: Uuid) {
         self.raw.dev_number.set(number);
         self.raw.device_uuid = device.0;

@@ -1,4 +1,4 @@
-//! Contains every check of a superblock: one that passes needs no further check.
+//! Makes every check of a superblock: a superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
 use crate::BlockSize;
@@ -87,7 +87,7 @@ fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
 }
 
-/// Checks the cluster size. Without `bigalloc` the fields are those of fragments, which are as
+/// Checks the cluster size. Without `bigalloc` these are the fields of fragments, which are as
 /// large as blocks.
 fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
@@ -211,7 +211,7 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Exactly one of both must be set.
+        // Exactly one of inode and device must be set.
         if (ino == 0) == (device == 0) || (ino != 0 && !exists(ino)) {
             return Err(Cause::JournalPlace { ino, device });
         }

@@ -1,5 +1,5 @@
-//! Comparisons of two superblocks: a torn one with a backup, and the one on the device with the one
-//! in the log.
+//! Comparisons of two superblocks: a torn superblock with a backup, and the superblock on the
+//! device with the superblock in the log.
 
 use super::{Cause, RawSuperblock, Superblock, check};
 use crate::Corruption;
@@ -16,7 +16,7 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
 
 impl Superblock {
     /// Decodes like [`Superblock::decode`], without a check of the checksum: for a superblock of
-    /// which a crash left some sectors old and some new. It may be trusted only if it
+    /// which a crash left some sectors old and some new. The result may be trusted only if it
     /// [agrees](Superblock::agrees_with) with a copy whose checksum is right.
     ///
     /// # Errors
@@ -30,15 +30,15 @@ impl Superblock {
         }
     }
 
-    /// Returns whether both agree in every field that mounts, checks and settings do not change: a
-    /// backup is as old as the last change of the layout. None of these fields crosses the boundary
-    /// of two sectors.
+    /// Returns whether both superblocks agree in every field that mounts, checks and settings do
+    /// not change: a backup is as old as the last change of the layout. None of these fields
+    /// crosses the boundary of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
     /// Fails unless `next`, the superblock in the log, agrees in every field that was used to find
-    /// the log, and in every field that does not change while mounted. It may have more blocks,
+    /// the log, and in every field that does not change while mounted. `next` may have more blocks,
     /// since a file system can grow.
     ///
     /// # Errors
@@ -66,8 +66,8 @@ impl Superblock {
     }
 }
 
-/// Returns whether both are computed in the same way. `gdt_csum` starts from the uuid, which may
-/// change; the log is found without it.
+/// Returns whether the checksums of both superblocks are computed in the same way. `gdt_csum`
+/// starts from the uuid, which may change; the log is found without the uuid.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
@@ -80,15 +80,15 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// Returns the fields that stay the same from one change of the layout to the next, with the others
-/// zeroed.
+/// Returns the fields that stay the same from one change of the layout to the next, with the other
+/// fields zeroed.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();
     let features = check::features(raw);
     if !features.incompat.contains(Incompat::CSUM_SEED) {
-        // Without the feature the field has no meaning, and it is written before the feature is
-        // set.
+        // Without `metadata_csum_seed` the field has no meaning, and it is written before the
+        // feature is set.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
@@ -97,9 +97,9 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     macro_rules! blank {
         ($($field:ident)*) => { $(kept.$field = blank.$field;)* };
     }
-    // Each copy has its own values.
+    // Each copy of the superblock has its own values of these fields.
     blank!(s_block_group_nr s_checksum);
-    // Counts, times and states of use.
+    // These fields are counts, times and states of use.
     blank!(
         s_free_blocks_count_lo s_free_blocks_count_hi s_free_inodes_count s_overhead_clusters
         s_mtime s_mtime_hi s_wtime s_wtime_hi s_lastcheck s_lastcheck_hi s_mnt_count s_state
@@ -111,7 +111,7 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
         s_last_error_time s_last_error_time_hi s_last_error_ino s_last_error_block
         s_last_error_func s_last_error_line s_last_error_errcode
     );
-    // Settings.
+    // These fields are settings.
     blank!(
         s_max_mnt_count s_checkinterval s_errors s_volume_name s_default_mount_opts s_mount_opts
         s_r_blocks_count_lo s_r_blocks_count_hi s_def_resuid s_def_resgid

@@ -9,11 +9,12 @@ use std::ops::Range;
 pub struct InodePlace {
     /// The group of the inode.
     pub group: Group,
-    /// Its bit in the group's inode bitmap.
+    /// The inode's bit in the group's inode bitmap.
     pub index: u32,
-    /// The block of the group's inode table that contains it, counted from the start of the table.
+    /// The block of the group's inode table that contains the inode, counted from the start of the
+    /// table.
     pub table_block: u32,
-    /// Its first byte in that block.
+    /// The inode's first byte in that block.
     pub offset: usize,
 }
 
@@ -204,7 +205,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // Both sizes are powers of two. Every access to an inode calls this, so it does not divide.
+        // Both sizes are powers of two. Every access to an inode calls this function, so it avoids
+        // divisions.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {
@@ -253,7 +255,7 @@ impl Geometry {
     }
 
     /// Returns the blocks of descriptors and of the reserve after them at the start of a group,
-    /// after its superblock if it has one.
+    /// after the group's superblock if there is one.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
         let meta_group = group.0 / self.descs_per_block();
         if self.is_meta_bg(meta_group) {

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 /// A block of attributes, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttributeBlock<'a> {
-    /// Number of inodes that share it, at least 1.
+    /// Number of inodes that share the block, at least 1.
     pub refcount: u32,
     /// The attributes, in the order of their names.
     pub attributes: Vec<Attribute<'a>>,
@@ -53,8 +53,8 @@ pub fn decode_block(block: &[u8]) -> Result<AttributeBlock<'_>, Cause> {
     Ok(AttributeBlock { refcount, attributes })
 }
 
-/// Decodes the area of an inode, from the end of its fields to its end. An area without the magic
-/// number has no attributes.
+/// Decodes the area of an inode, from the end of the inode's fields to the end of the inode. An
+/// area without the magic number has no attributes.
 pub fn decode_inode(area: &[u8]) -> Result<Vec<Attribute<'_>>, Cause> {
     let magic = area.first_chunk().map(|magic| u32::from_le_bytes(*magic));
     if magic != Some(MAGIC) {

@@ -7,14 +7,15 @@ use super::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Creates a block of these attributes, which it sorts, for one inode. `None` if they do not fit.
+/// Sorts these attributes, and creates a block of them for one inode. `None` if they do not fit.
 /// [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|attribute| attribute.name);
     let mut block = vec![0; block_size];
     let hashes = encode(&mut block, HEADER, 0, &sorted, block_hash)?;
-    // The hash is 0 if an entry has none: then the block cannot be compared with others.
+    // If an entry has no hash, the block's hash is 0: then the block cannot be compared with
+    // others.
     let hash = match hashes.contains(&0) {
         true => 0,
         false => hashes.iter().fold(0u32, |hash, entry| hash.rotate_left(16) ^ entry),

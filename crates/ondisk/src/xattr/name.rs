@@ -30,7 +30,7 @@ pub enum NameError {
     /// The prefix is not supported by ext4.
     #[error("the attribute's name has no known prefix")]
     Prefix,
-    /// The rest after the prefix is missing, or must be empty and is not.
+    /// The rest after the prefix is missing, or is present although it must be empty.
     #[error("the attribute's name is not valid for its prefix")]
     Rest,
     /// The name has more than 255 bytes.

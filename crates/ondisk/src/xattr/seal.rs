@@ -1,5 +1,5 @@
-//! The checksum of a block of attributes. It covers the block's number, not its inode, since
-//! inodes share it.
+//! The checksum of a block of attributes. The checksum covers the block's number and no inode
+//! number, since several inodes share the block.
 
 use super::{Cause, HEADER};
 use crate::Block;
@@ -8,7 +8,7 @@ use crate::checksum::Seed;
 /// The offset of `h_checksum`.
 const CHECKSUM: usize = 16;
 
-/// Sets the checksum; `seed` is that of the file system.
+/// Sets the checksum; `seed` is the seed of the file system.
 pub fn seal(seed: Seed, place: Block, block: &mut [u8]) {
     let checksum = compute(seed, place, block);
     if let Some(field) = block.get_mut(CHECKSUM..CHECKSUM + 4) {

@@ -32,7 +32,7 @@ fn what_was_encoded_decodes() {
 
 #[test]
 fn entries_and_blocks_hash_as_linux_hashed_them() {
-    // From a block written by Linux 6.18.
+    // The bytes are from a block written by Linux 6.18.
     let acl = b"\x01\0\0\0\x01\0\x06\0\x02\0\x07\0\xe8\x03\0\0\x04\0\x04\0\x08\0\x04\0\x05\0\0\0\x10\0\x07\0\x20\0\x04\0";
     let (x, y) = ([b'x'; 300], [b'y'; 200]);
     let attributes = [

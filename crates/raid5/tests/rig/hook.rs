@@ -23,7 +23,7 @@ pub enum Outcome {
 
 struct Hook {
     kind: Kind,
-    /// Operations of the same kind that come first.
+    /// The number of operations of the same kind that come first.
     before: usize,
     act: Box<dyn FnOnce() -> Outcome + Send>,
 }
@@ -38,7 +38,8 @@ impl HookDevice {
         HookDevice { below, hook: Mutex::new(None) }
     }
 
-    /// Calls `act` during the operation of that kind that comes after `before` others.
+    /// Calls `act` during the operation of this kind that comes after `before` operations of this
+    /// kind.
     pub fn on(&self, kind: Kind, before: usize, act: impl FnOnce() -> Outcome + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Hook { kind, before, act: Box::new(act) });
     }

@@ -106,7 +106,7 @@ impl Rig {
         self
     }
 
-    /// The log uses the space before the data areas, if there is a log.
+    /// Returns the log's area in the space before the data areas, if there is a log.
     pub fn log(&self) -> Option<LogArea> {
         matches!(self.consistency, Consistency::PartialParity { .. })
             .then_some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 })
@@ -159,7 +159,7 @@ impl Rig {
     }
 }
 
-/// The whole content of a device.
+/// Returns the whole content of a device.
 pub fn content(device: &dyn Device) -> Vec<u8> {
     let mut all = vec![0; device.len() as usize];
     device.read_at(0, &mut all).unwrap();

@@ -1,5 +1,5 @@
 //! Recovery by the partial parity log and by resync. It is written from the format description and
-//! shares no code with the engine, so it checks independently what the engine logs.
+//! shares no code with the engine, so it is an independent check of the engine's log.
 
 use super::DATA_OFFSET;
 use lanefs_ondisk::md::ppl::{HEADER_SIZE, Header, checksum};

@@ -124,9 +124,9 @@ pub enum Kept {
     None,
     /// Each write is kept whole or dropped.
     Some,
-    /// Each write whole, not at all, or some of its sectors.
+    /// Each write is kept whole, dropped, or kept in some of its sectors.
     Torn,
-    /// All writes that had returned, and of the write in flight only these sectors.
+    /// All writes that had returned are kept, and of the write in flight only these sectors.
     Sectors {
         from: usize,
         to: usize,

@@ -130,7 +130,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
 }
 
 /// Creates an image with more groups than lanes on a device in memory that commits only on request.
-/// A commit belongs to no single operation; it is counted by tracing the first round after one.
+/// A commit belongs to no single operation; it is counted by tracing the first round after a
+/// commit.
 fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };

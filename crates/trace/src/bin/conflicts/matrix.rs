@@ -15,7 +15,7 @@ pub struct Pair {
     pub setting: Setting,
     pub first: &'static str,
     pub second: &'static str,
-    /// The number of shared lines, the larger of the two possible orders.
+    /// The number of shared lines: the larger of the numbers in the two possible orders.
     pub lines: usize,
     /// Lines shared by refills and by updates at clock ticks.
     pub apart: usize,
@@ -119,7 +119,8 @@ pub fn compare(
     pairs
 }
 
-/// Prints the triangle of pairs: a dot for a pair without shared lines, otherwise their number.
+/// Prints the triangle of pairs: a dot for a pair without shared lines, otherwise the number of
+/// lines.
 pub fn print(pairs: &[Pair]) {
     let mut names: Vec<&str> = Vec::new();
     for pair in pairs {

@@ -7,14 +7,15 @@ use lanefs_vfs::OpenFlags;
 /// An operation of the library.
 pub struct Operation {
     pub name: &'static str,
-    /// Whether several threads may run it on one file concurrently without affecting each other.
+    /// Whether several threads may run the operation on one file concurrently without affecting
+    /// each other.
     pub commutes: bool,
-    /// Prepares what `act` needs.
+    /// Prepares the files and names for `act`.
     pub prepare: fn(&mut Stage<'_>),
     /// Runs the operation alone.
     pub act: fn(&mut Stage<'_>),
-    /// The largest number of threads with which it can be traced: the commit of many threads'
-    /// changes is too long to record.
+    /// The largest number of threads with which the operation can be traced: the commit of many
+    /// threads' changes is too long to record.
     pub most_threads: usize,
 }
 

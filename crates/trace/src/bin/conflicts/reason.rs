@@ -31,7 +31,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_ext4", "touch_atime", Apart::Tick),
 ];
 
-/// Returns whether the work of `function` and its callees is counted separately, and as what.
+/// Returns the kind of occasional work that `function` and its callees do; `None` for other work.
 fn apart(function: &str) -> Option<Apart> {
     let is = |name: &str| function.split("::").any(|word| word == name);
     let found = APART.iter().find(|(path, name, _)| function.contains(path) && is(name));

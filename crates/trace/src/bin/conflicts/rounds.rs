@@ -31,8 +31,9 @@ impl Session<'_, '_> {
             self.workers.on(thread, |stage| stage.enter(setting));
         }
         if matches!(setting, Setting::Names | Setting::Small) {
-            // The threads alternate, so that the directories count as contended. The number is
-            // large enough that, since the last split, the locks can be read without a shared line.
+            // The threads alternate, so that the directories count as contended. The number is so
+            // large that, after the last split, the locks are again held shared without a shared
+            // line.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);

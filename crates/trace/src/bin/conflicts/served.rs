@@ -25,7 +25,7 @@ const WARM: usize = 3;
 /// One or two requests, with their untraced preparation.
 struct Served {
     name: &'static str,
-    /// Whether clients may do it to one file at once without affecting each other.
+    /// Whether clients may send the requests for one file at once without affecting each other.
     commutes: bool,
     prepare: fn(&mut Client<'_>),
     act: fn(&mut Client<'_>),
@@ -110,7 +110,7 @@ struct Client<'s> {
     home: u64,
     away: u64,
     file: u64,
-    /// The names of this round, and the node of the first one.
+    /// The names of this round, and the node of the first name.
     names: [String; 2],
     node: u64,
     page: Vec<u8>,
@@ -167,7 +167,7 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Like [`Client::ask`], with names of this round behind the body.
+    /// Works as [`Client::ask`], with names of this round behind the body.
     fn ask_named(&mut self, opcode: u32, node: u64, body: &[&[u8]], names: &[usize]) -> u64 {
         let own = std::mem::take(&mut self.names);
         let mut parts: Vec<&[u8]> = body.to_vec();
@@ -258,7 +258,7 @@ impl<'s> Client<'s> {
         (self.home, self.file)
     }
 
-    /// Removes what the last round left, and selects names that did not exist before.
+    /// Removes the names that the last round left, and selects names that did not exist before.
     fn next_round(&mut self) {
         self.forget();
         for (dir, name) in [(self.home, 0), (self.home, 1), (self.away, 1)] {

@@ -30,9 +30,9 @@ pub struct Stage<'fs> {
     /// The name that this round creates, moves or removes.
     pub name: String,
     pub other: String,
-    /// `file`, open; set by entering a setting.
+    /// The open `file`; set when the thread enters a setting.
     open: Option<File>,
-    /// Opened by the preparation of an operation; the operation uses or closes it.
+    /// The file that an operation's preparation opened; the operation uses or closes it.
     pub held: Option<File>,
     pub page: Vec<u8>,
     /// The order of names in an index.
@@ -186,8 +186,8 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // The part is far from those of other threads, and excludes its borders, since a leaf may
-        // extend across them.
+        // The part is far from the parts of other threads, and excludes its borders, since a leaf
+        // may extend across them.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;

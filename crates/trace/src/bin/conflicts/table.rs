@@ -15,7 +15,8 @@ pub struct Row {
     pub threads: usize,
     pub instructions: u64,
     pub system_calls: f64,
-    /// Lines moved per operation: all; of the line that moved most; and by refills and ticks.
+    /// Moves of lines per operation: of all lines, of the line that moved most, and by refills and
+    /// ticks.
     pub transfers: f64,
     pub hottest: f64,
     pub apart: f64,
