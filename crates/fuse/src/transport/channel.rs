@@ -74,7 +74,7 @@ impl Channel {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }
 
-    /// Sends a notification. The kernel may not know the node any more; then nothing needs to be
+    /// Sends a notification. If the kernel does not know the node any more, nothing needs to be
     /// done.
     fn invalidate(&self, body: NotifyInvalInodeOut) {
         let len = size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>();
