@@ -21,7 +21,7 @@ const BATCH: usize = 1 << 20;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
-    /// A sum over its blocks, if it was asked for. Holes do not count.
+    /// A sum over the blocks of data, if a digest was requested. Holes do not count.
     pub(crate) digest: u64,
 }
 
@@ -38,7 +38,7 @@ struct Piece {
     /// The first block in the file.
     at: u32,
     blocks: u32,
-    /// Where the bytes are read from, if the batch does not have them yet.
+    /// The source of the bytes, if the batch does not have them yet.
     from: Option<HostPiece>,
 }
 
@@ -64,7 +64,7 @@ struct DataRun {
     blocks: u32,
 }
 
-/// What all threads share, behind one lock.
+/// The state that all threads share, behind one lock.
 struct Shared<'d> {
     filling: Filling<'d>,
     files: Vec<FileData>,
@@ -150,8 +150,8 @@ impl<'d> Pipeline<'d> {
         (shared.filling, shared.files)
     }
 
-    /// Gives back the blocks of files that are not part of the tree any more. No batch may be under
-    /// way.
+    /// Gives back the blocks of files that are not part of the tree any more. No batch may be in
+    /// progress.
     pub(crate) fn release(&self, files: &[NodeId]) {
         let mut shared = lock(&self.shared);
         for file in files {
@@ -408,7 +408,7 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// Returns where block `number` of the file is, or can be, in the batch.
+    /// Returns the place in the batch where block `number` of the file is or can be.
     fn room(&mut self, file: NodeId, number: u32) -> Result<usize> {
         let block = self.pipeline.block;
         if let Some(last) = self.pieces.last()

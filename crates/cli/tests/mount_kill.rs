@@ -51,7 +51,7 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
             if random.u8(0..8) == 0 {
                 let doomed = format!("{name} {}", random.usize(0..50));
                 promises.lock().unwrap().remove(&doomed);
-                // The file may not exist yet.
+                // The file possibly does not exist yet.
                 let _ = fs::remove_file(dir.join(doomed));
             }
             Ok(())

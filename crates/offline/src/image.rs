@@ -30,7 +30,7 @@ pub struct Image {
     pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
     /// Inode bitmaps to be written.
     pub(crate) inode_bitmaps: BTreeMap<Group, Bitmap>,
-    /// Blocks from here on are not claimed.
+    /// Blocks with this number and higher numbers are not claimed.
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub enum Health {
     /// All members are present.
     Whole,
-    /// One is missing.
+    /// One member is missing.
     Degraded,
     /// One member after the other fails and is rebuilt.
     Rebuilding,

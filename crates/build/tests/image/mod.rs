@@ -80,7 +80,8 @@ pub fn assert_clean(image: &Path) {
 }
 
 /// Describes a tree: names, modes, owners, times, types, links, devices, targets, attributes and
-/// contents. `lost+found` is left out, and so is what depends only on the type of the file system.
+/// contents. `lost+found` is left out, and so are properties that depend only on the type of the
+/// file system.
 pub fn survey(dir: &Path) -> String {
     let files = shell(
         dir,

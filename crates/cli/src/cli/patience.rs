@@ -41,7 +41,7 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
     opened.map_err(|error| Failure::opening_source(name, &error))
 }
 
-/// Opens an image to be mounted: waits longer than [`open_image`], and prints that.
+/// Opens an image to be mounted: waits longer than [`open_image`], and prints that it waits.
 pub fn open_image_to_mount(
     image: &Path,
     access: Access,
@@ -52,7 +52,7 @@ pub fn open_image_to_mount(
     })
 }
 
-/// Opens an array to be mounted: waits longer than [`open_source`], and prints that.
+/// Opens an array to be mounted: waits longer than [`open_source`], and prints that it waits.
 pub fn open_array_to_mount(
     name: &Path,
     access: Access,

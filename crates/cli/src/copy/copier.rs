@@ -34,9 +34,9 @@ pub enum Dereference {
 /// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It is overwritten.
+    /// The existing file is overwritten.
     Overwrite,
-    /// It stays.
+    /// The existing file stays unchanged.
     Keep,
 }
 
@@ -273,8 +273,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        // Only a regular file is overwritten in place; anything else is removed first. So is a file
-        // with other names if hard links are kept: these names must not change with it.
+        // Only a regular file is overwritten in place; anything else is removed first. If hard
+        // links are kept, a file with other names is removed first too: the file under these names
+        // must not change.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular

@@ -161,7 +161,7 @@ impl Source for HostTree {
             match xattr::get(node, &name) {
                 Ok(Some(value)) => attributes.push((name.into_vec(), value)),
                 Ok(None) => {}
-                // Attributes that this user may not read are skipped, as other tools do.
+                // Attributes that this user has no right to read are skipped, as other tools do.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
                 Err(error) => return Err(Failure::host(node.display(), &error)),
             }

@@ -34,7 +34,8 @@ pub enum Zeros {
     No,
 }
 
-/// A promise: from event `mark` of the recording on, this holds after any crash.
+/// A promise: a crash at event `mark` of the recording or later keeps the tree and the data named
+/// below.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     /// The event.

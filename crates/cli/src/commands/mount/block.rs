@@ -52,7 +52,8 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some((fuse, point)) = self.parts.take() {
-            // First, so that processes that wait for the mount get an error.
+            // The connection is dropped first, so that processes that wait for the mount get an
+            // error.
             drop(fuse);
             let _ = point.detach(Busy::Detach);
         }

@@ -49,7 +49,7 @@ pub(super) struct Look {
     pub(super) array: OpenArray,
     /// The user of the array, if it is in use: then nothing is locked.
     pub(super) in_use: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why the array cannot be used.
     pub(super) refused: Option<Failure>,
 }
 
