@@ -13,7 +13,7 @@ pub enum Whiteouts {
     /// An ordinary file of this name, as in tar(1).
     #[default]
     Files,
-    /// NAME is removed from the sources before this one, as in the layers of a container image.
+    /// NAME is removed from the tree of the earlier sources, as in the layers of a container image.
     Removals,
 }
 

@@ -294,7 +294,7 @@ fn slot(files: &mut Vec<FileData>, file: NodeId) -> &mut FileData {
     &mut files[file.index()]
 }
 
-/// Gives the claimed blocks to the runs, in order. Returns what to write: place, block in the
+/// Gives the claimed blocks to the runs, in order. Returns the writes to do: place, block in the
 /// batch, number of blocks.
 fn assign(
     files: &mut Vec<FileData>,
@@ -471,7 +471,7 @@ impl Feeder<'_, '_> {
         let batch = Batch { number: self.number, bytes, pieces };
         self.number += 1;
         let sent = self.sender.send(batch);
-        // After a failure the rest need not be read.
+        // After a failure the remaining data need not be read.
         match self.pipeline.failure() {
             Some(error) => Err(error),
             None => sent.map_err(|_| Error::new("", std::io::Error::other("stopped"))),

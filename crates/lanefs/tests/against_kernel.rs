@@ -219,7 +219,7 @@ fn compare(fs: &FileSystem, steps: &[Step], kernel: &[String]) {
     }
 }
 
-/// Prints the tree, including parts that the user may not read.
+/// Prints the tree, including parts that the user has no permission to read.
 fn show(fs: &FileSystem, dir: &lanefs_ext4::InodeRef, path: &str) {
     let (vfs, root) = (fs.vfs(), Credentials::superuser());
     let mut names = Vec::new();

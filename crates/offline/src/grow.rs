@@ -1,8 +1,8 @@
 //! Makes a file system larger, by new groups after the last one.
 //!
-//! The new part is written first; nothing refers to it until the superblock does. The rest is one
-//! transaction: descriptors, resize inode, superblock. Descriptors are placed in blocks that the
-//! resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
+//! The new part is written first; no metadata refers to the new part until the superblock does. All
+//! other changes are one transaction: descriptors, resize inode, superblock. Descriptors are placed
+//! in blocks that the resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
 
 use crate::error::Error;
 use crate::image::Image;

@@ -33,8 +33,8 @@ const FILES: [(&[u8], &str); 12] = [
     (b"%PDF-", "a PDF document"),
 ];
 
-/// Explains why there is no ext4 file system on `device`. `None` if it has the magic number, or
-/// cannot be read.
+/// Explains why there is no ext4 file system on `device`. `None` if the device has the magic
+/// number, or cannot be read.
 pub fn no_file_system(device: &dyn Device) -> Option<String> {
     let len = device.len();
     if len < MAGIC_AT + MAGIC.len() as u64 {

@@ -168,8 +168,8 @@ impl Clause {
     }
 }
 
-/// Returns the umask of this process. Must be called before other threads start: to read it, the
-/// function sets it for a moment.
+/// Returns the umask of this process. Must be called before other threads start: to read the umask,
+/// the function sets another one for a moment.
 pub fn process_umask() -> u16 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

@@ -372,7 +372,8 @@ fn one<S: Source, T: Target>(
     Ok(())
 }
 
-/// Returns whether a path ends in "."; `Path::components` drops it, but here it matters.
+/// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning
+/// for `cp`.
 fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.ends_with(b"/.") || bytes == b"."

@@ -67,7 +67,7 @@ pub struct Plan {
     /// The umask for new files, unless modes are kept.
     pub umask: u16,
     pub verbose: Verbose,
-    /// Threads; at least one.
+    /// The number of threads; at least 1.
     pub workers: usize,
 }
 
@@ -418,8 +418,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 }
 
-/// Marks a thread as having work. The other threads wait for work that it may add; dropping this
-/// marks the end of its work, also after a panic.
+/// Marks a thread as having work. The other threads wait for work that this thread may add.
+/// Dropping the value marks the end of the thread's work, also after a panic.
 struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
 
 impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {

@@ -1,4 +1,5 @@
-//! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
+//! The options after `-o`: options of Lanefs, options of ext4, and options that mount(8) and fstab
+//! pass along.
 
 use crate::ids::{Conflict, IdOptions, Ids, OptionValue};
 use crate::protocol::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
@@ -41,7 +42,7 @@ pub struct Options {
     /// The kernel features that are wanted.
     pub wishes: Wishes,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
-    /// determines this.
+    /// determines the alignment.
     pub stripe: u32,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,

@@ -187,9 +187,10 @@ pub mod uring_cmd {
 /// The buffer of a request by io_uring and of its reply, without the payload.
 ///
 /// In a request, `in_out` starts with an [`InHeader`], `op_in` with the record of the operation,
-/// and the payload is the rest. In a reply, `in_out` starts with an [`OutHeader`], and the payload
-/// is the rest. Source: `struct fuse_uring_req_header` and `struct fuse_uring_ent_in_out` of
-/// `<linux/fuse.h>` 7.42, and Documentation/filesystems/fuse/fuse-io-uring.rst.
+/// and the payload has the remaining bytes. In a reply, `in_out` starts with an [`OutHeader`], and
+/// the payload has the remaining bytes. Source: `struct fuse_uring_req_header` and `struct
+/// fuse_uring_ent_in_out` of `<linux/fuse.h>` 7.42, and
+/// Documentation/filesystems/fuse/fuse-io-uring.rst.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]

@@ -22,7 +22,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns a request whose parts are separate, as in a ring: the record of the operation, and
-    /// the rest.
+    /// the remaining bytes of the body.
     pub fn of_parts(header: InHeader, operation: &'a [u8], rest: &'a [u8]) -> Request<'a> {
         let mut request = Request { header, body: operation, rest };
         request.go_on();

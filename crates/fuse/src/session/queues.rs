@@ -71,8 +71,8 @@ impl Queue {
         self.free.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts one more thread, which the caller starts; returns false if there are as many as
-    /// allowed.
+    /// Counts one more thread, which the caller starts; returns false if the queue has as many
+    /// threads as allowed.
     pub fn add_thread(&self) -> bool {
         let more = |threads| (threads < self.most).then_some(threads + 1);
         let added = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();

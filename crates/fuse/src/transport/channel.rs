@@ -49,7 +49,7 @@ impl Channel {
         Request::new(inbox.filled(len)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Returns whether a request is there to be read, or the connection is closed.
+    /// Returns whether a request can be read, or the connection is closed.
     pub fn has_request(&self) -> bool {
         let mut device = [PollFd::new(&self.device, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -68,8 +68,8 @@ impl Channel {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
     }
 
-    /// Makes the kernel send the dirty pages of a node and drop its pages. Returns after that, so
-    /// another thread must serve the writes.
+    /// Makes the kernel send the dirty pages of a node and drop its pages. Returns when the kernel
+    /// has done both, so another thread must serve the writes.
     pub fn flush_pages(&self, node: u64) {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }

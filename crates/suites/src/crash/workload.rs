@@ -43,7 +43,7 @@ pub struct Promise {
     /// The tree is at least as new as after this operation.
     pub tree: usize,
     /// The data of this file is at least as new as after this operation; the data of all files if
-    /// there is no number.
+    /// the number is `None`.
     pub data: (Option<u64>, usize),
 }
 

@@ -42,7 +42,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses options without effect, since the user expects one.
+    /// Refuses options without effect, since the user expects an effect.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),

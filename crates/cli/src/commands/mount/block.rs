@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-/// A mount that is not served yet. Dropping it unmounts it.
+/// A mount that is not served yet. Dropping this value unmounts the file system.
 pub struct Attached {
     parts: Option<(OwnedFd, MountPoint)>,
 }

@@ -47,7 +47,7 @@ pub enum Change {
     },
     /// Forgets failed members.
     Remove,
-    /// Gives the slot without a member to a device, and rebuilds it.
+    /// Makes a device the member of the slot that has none, and rebuilds the member.
     Add {
         /// The device.
         device: PathBuf,

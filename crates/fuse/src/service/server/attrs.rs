@@ -253,7 +253,7 @@ impl Server {
         self.drop_capabilities(inode, &now)
     }
 
-    /// Does the same as [`Server::drop_privileges`], for requests without a flag for it: the
+    /// Does the same as [`Server::drop_privileges`], for requests without a flag for this: the
     /// privileges are removed unless the caller is root.
     pub(super) fn drop_privileges_for(
         &self,

@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// Returns user and group of the root directory, as the host sees them, if the caller with
-    /// these host ids may not create files there.
+    /// these host ids has no permission to create files there.
     pub fn root_closed_to(&self, uid: u32, gid: u32, groups: &[u32]) -> Option<(u32, u32)> {
         let root = self.vfs.root();
         let mut rights = root.rights();
