@@ -21,9 +21,9 @@ const MOST_JSON: u64 = 16 << 20;
 /// A layer that can be read.
 pub(crate) struct Layer {
     pub(crate) name: String,
-    /// The digest that the manifest gives for the layer as it is stored.
+    /// The digest of the stored layer, according to the manifest.
     pub(crate) packed: Option<String>,
-    /// The digest that the configuration gives for the unpacked layer.
+    /// The digest of the unpacked layer, according to the configuration.
     pub(crate) unpacked: Option<String>,
     pub(crate) input: Box<dyn Read + Send>,
 }

@@ -1,5 +1,5 @@
 //! Mounts of ordinary users: `-o fakeroot`, `-o uid=,gid=`, `-o idmap=`, and user namespaces. The
-//! image is judged by e2fsck, debugfs and the kernel's ext4.
+//! image is checked by e2fsck, debugfs and the kernel's ext4.
 //!
 //! The tests run in mount namespaces of their own, where the users ann and ben exist, and ordinary
 //! users may give `allow_other`. They are a separate program for the same reason as
@@ -197,7 +197,7 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     assert!(lists.contains("group:2:r--"), "{lists}");
 }
 
-/// A process of user 65534, which unmapped files seem to belong to, has no rights on them.
+/// A process of user 65534, the shown owner of unmapped files, has no rights on them.
 #[test]
 #[ignore = "long: a real mount"]
 fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
@@ -318,8 +318,8 @@ fn supplementary_groups_count_where_the_server_checks() {
     assert!(said.starts_with("secret\n"), "{said}");
 }
 
-/// A program with set-user-ID that another user makes must not run as the user whose files all
-/// seem to be.
+/// A program with set-user-ID that another user makes must not run as the user who is shown as the
+/// owner of all files.
 #[test]
 #[ignore = "long: a real mount"]
 fn another_users_program_does_not_run_as_the_shown_owner() {

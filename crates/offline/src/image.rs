@@ -18,11 +18,11 @@ use std::sync::Arc;
 /// A clean file system, and the changes that the next [`Image::commit`] writes together.
 pub struct Image {
     pub(crate) device: Arc<dyn Device>,
-    /// The superblock as it is on the device.
+    /// The superblock on the device, without the changes.
     pub(crate) found: Superblock,
     /// The superblock to be written.
     pub(crate) superblock: Superblock,
-    /// The descriptors as they are on the device.
+    /// The descriptors on the device, without the changes.
     pub(crate) described: Vec<GroupDesc>,
     /// The descriptors to be written.
     pub(crate) descriptors: Vec<GroupDesc>,

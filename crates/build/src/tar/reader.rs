@@ -14,7 +14,7 @@ const MOST_EXTENDED: u64 = 8 << 20;
 /// An entry.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// The name as it is in the archive.
+    /// The name in the archive, unchanged.
     pub(crate) path: Vec<u8>,
     pub(crate) meta: Meta,
     pub(crate) body: Body,

@@ -57,8 +57,8 @@ pub struct Readers {
 /// State that one thread shares with the watch.
 #[derive(Debug, Default)]
 struct Post {
-    /// Grows with each request; odd while the thread serves a request that is expected to be quick.
-    /// The watch makes the thread leave by changing an odd number.
+    /// A number that grows with each request; it is odd while the thread serves a request that is
+    /// expected to be quick. The watch makes the thread leave by changing an odd number.
     serving: AtomicU64,
     /// The condition on which the thread parks.
     parked: Condvar,
@@ -85,7 +85,7 @@ struct Spares {
 /// The next step of a parked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// The thread goes on reading requests.
+    /// The thread continues to read requests.
     Reader,
     /// The thread was parked, and reads requests again.
     Called,

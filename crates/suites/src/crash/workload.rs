@@ -86,7 +86,7 @@ struct Workload<'a> {
     handles: Handles,
 }
 
-/// Offsets and lengths are multiples of this, so that only the device can tear a word.
+/// The unit of offsets and lengths, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
 /// Runs `ops` operations on `image`; `wrap` may add a planted fault.
