@@ -8,11 +8,12 @@ use std::time::Duration;
 /// The CPU time of a measurement, by where it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
-    /// In this process, its terminated children, and the server.
+    /// Time of this process, its terminated children, and the server.
     pub processes: Duration,
-    /// In the kernel's own threads, such as journal and writeback, without those of loop devices.
+    /// Time of the kernel's own threads, such as journal and writeback, without the threads of loop
+    /// devices.
     pub kernel: Duration,
-    /// In the kernel's threads that served loop devices.
+    /// Time of the kernel's threads that served loop devices.
     pub loop_devices: Duration,
     /// CPU time of all processes on all processors, including unrelated ones.
     pub machine: Duration,

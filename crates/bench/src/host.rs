@@ -66,7 +66,8 @@ impl Place for HostDirectory {
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
         match self.open_with(dir, OFlags::WRONLY | OFlags::TMPFILE) {
             Ok(file) => Ok(Box::new(HostFile { file, path: dir.into() })),
-            // Some file systems do not support it; programs then do this instead.
+            // Some file systems do not support O_TMPFILE; programs then create a file and remove
+            // its name.
             Err(Error::Host { source, .. })
                 if source.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) =>
             {

@@ -12,7 +12,7 @@ pub struct Record {
     pub before: Machine,
     /// The machine at the end.
     pub after: Machine,
-    /// The way in which it ended.
+    /// The way in which the run ended.
     pub ending: Ending,
     /// The results.
     pub chapters: Vec<Chapter>,

@@ -7,13 +7,13 @@ use crate::tar::{Body, Item, Reader};
 use crate::tree::{Over, Tree, parts};
 use std::io::Read;
 
-/// What an entry with a name `.wh.NAME` means.
+/// The meaning of an entry with a name `.wh.NAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Whiteouts {
     /// An ordinary file of this name, as in tar(1).
     #[default]
     Files,
-    /// NAME is removed from the sources before this one, as in the layers of a container image.
+    /// NAME is removed from the tree of the earlier sources, as in the layers of a container image.
     Removals,
 }
 
@@ -66,8 +66,8 @@ fn entry<R: Read>(
     {
         match hidden {
             b".wh..opq" => tree.clear_lower(dir),
-            // Other names that begin with `.wh..wh.` have a meaning for aufs only: they are left
-            // out.
+            // Other names that begin with `.wh..wh.` are files of aufs itself, not of the layer:
+            // such entries are skipped.
             _ if hidden.starts_with(b".wh.") => {}
             _ => tree.remove_lower(dir, hidden),
         }

@@ -1,4 +1,4 @@
-//! The builder: sources in, a file system out.
+//! The builder, which makes a file system from sources.
 
 use crate::apply::Whiteouts;
 use crate::convert::{Times, convert};
@@ -47,7 +47,7 @@ type Tell<'p> = dyn Fn(u64) + Sync + 'p;
 /// Whether the same sources give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bytes {
-    /// UUID, hash seed and time of creation are new each time, as far as they are not given.
+    /// UUID, hash seed and time of creation are new each time, unless they are given.
     #[default]
     New,
     /// UUID, hash seed and time of creation are computed from the sources, so the same sources give

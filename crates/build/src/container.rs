@@ -21,9 +21,9 @@ const MOST_JSON: u64 = 16 << 20;
 /// A layer that can be read.
 pub(crate) struct Layer {
     pub(crate) name: String,
-    /// The digest that the manifest gives for the layer as it is stored.
+    /// The digest of the stored layer, according to the manifest.
     pub(crate) packed: Option<String>,
-    /// The digest that the configuration gives for the unpacked layer.
+    /// The digest of the unpacked layer, according to the configuration.
     pub(crate) unpacked: Option<String>,
     pub(crate) input: Box<dyn Read + Send>,
 }
@@ -185,7 +185,7 @@ impl Files {
         })
     }
 
-    /// Reads a blob that a descriptor names.
+    /// Reads the blob to which a descriptor refers.
     fn blob(&self, descriptor: &Value) -> Result<Value> {
         let digest = digest_of(descriptor)?;
         self.json(&format!("blobs/sha256/{digest}"), Some(&digest))
@@ -252,7 +252,7 @@ impl Files {
     }
 }
 
-/// Compares a digest with the one that was announced.
+/// Compares a digest with the expected digest, if there is one.
 pub(crate) fn check(name: &str, expected: Option<&str>, found: Option<String>) -> Result<()> {
     match (expected, found) {
         (Some(expected), Some(found)) if *expected != found => {
@@ -292,7 +292,7 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest of the wanted name, or the one for this machine.
+/// Chooses the manifest of the wanted name; among several, the manifest for this machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();
@@ -329,7 +329,7 @@ fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Val
     }
 }
 
-/// Returns the name that a symbolic link at `name` leads to.
+/// Returns the name to which a symbolic link at `name` refers.
 fn joined(name: &str, target: &str) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();
@@ -345,7 +345,8 @@ fn joined(name: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// A part of a file, read without its position, so that several parts can be read at once.
+/// A part of a file. Reading it does not use the file's position, so several parts can be read at
+/// once.
 struct Part {
     file: Arc<File>,
     at: u64,

@@ -1,4 +1,4 @@
-//! Turns the tree of the sources into that of the new file system.
+//! Converts the tree of the sources into the tree of the new file system.
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// Only the time of the last modification is kept, or this time in seconds if that is earlier.
+    /// Only the time of the last modification is kept, or this time in seconds if this time is
+    /// earlier.
     Clamped(Option<u64>),
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Converted {
 }
 
 impl Converted {
-    /// Returns a UUID (version 8, RFC 9562) that follows from all files and `purpose`.
+    /// Returns a UUID (version 8, RFC 9562) that is computed from all files and `purpose`.
     pub(crate) fn uuid(&self, purpose: &str) -> [u8; 16] {
         let digest = Sha256::new().chain_update(purpose).chain_update(self.digest).finalize();
         let mut uuid = [0; 16];
@@ -57,8 +58,8 @@ impl Converted {
     }
 }
 
-/// Numbers the files in the order of the tree: each directory with all below it before the next
-/// name.
+/// Numbers the files in the order of the tree: a directory and everything below it come before the
+/// next name.
 pub(crate) fn convert(
     mut tree: Tree,
     data: Vec<FileData>,
@@ -100,7 +101,8 @@ pub(crate) fn convert(
     })
 }
 
-/// Returns the directory `lost+found`, which e2fsck wants; makes it if no source has one.
+/// Returns the directory `lost+found`, which e2fsck requires; makes the directory if no source has
+/// one.
 fn lost_and_found(tree: &mut Tree) -> Result<NodeId> {
     let name = b"lost+found";
     match tree.child(Tree::ROOT, name) {
@@ -140,7 +142,7 @@ impl Order {
 
     fn walk(&mut self, tree: &Tree) {
         let mut todo = vec![Tree::ROOT];
-        // The names below a directory are pushed in reverse, so that they come off in order.
+        // The names below a directory are pushed in reverse, so that they are popped in order.
         let mut pending: Vec<(NodeId, usize, Box<[u8]>)> = Vec::new();
         while let Some(dir) = todo.pop() {
             let parent = self.index(dir).unwrap_or(ROOT);

@@ -1,4 +1,4 @@
-//! What sources yield: attributes of files, without their data.
+//! The entries of sources: attributes of files, without their data.
 
 use lanefs_ondisk::{FileType, Time};
 
@@ -13,7 +13,8 @@ pub(crate) struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: Time,
-    /// If the source does not say, that of the last change.
+    /// `None` if the source has no time of the last access: the time of the last change is used
+    /// then.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
     /// Extended attributes, sorted by name.
@@ -34,7 +35,7 @@ impl Meta {
     }
 }
 
-/// The type of a file that is not a directory, with what belongs to the type.
+/// The type of a file that is not a directory, with the properties that belong to the type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A regular file of this size; its data follows.

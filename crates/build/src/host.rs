@@ -34,8 +34,8 @@ struct Walk<'w, 'p, 'd> {
 }
 
 impl Walk<'_, '_, '_> {
-    /// Copies what is in a directory, in the order of the tree: each directory with all below it
-    /// before the next name.
+    /// Copies the entries of a directory in the order of the tree: a directory and everything below
+    /// it come before the next name.
     fn directory(&mut self, path: PathBuf, into: NodeId) -> Result<()> {
         let mut open = vec![(path.clone(), into, names(&path)?.into_iter())];
         while let Some((path, into, rest)) = open.last_mut() {
@@ -112,7 +112,7 @@ impl Walk<'_, '_, '_> {
         let seek = |to| match rustix::fs::seek(&file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
-            // The file system of the host does not tell where holes are.
+            // The file system of the host does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(match to {
                 SeekFrom::Data(from) => Some(from),
                 _ => Some(size),
@@ -185,7 +185,7 @@ fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
                 value.truncate(len);
                 meta.set_attribute(&name, value);
             }
-            // Attributes that this user may not read are left out.
+            // Attributes that this user has no right to read are left out.
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
             Err(error) => return Err(wrong(path, error.into())),
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{Cause, Error, Result};
 
-/// A range of ids in the source, and where it begins in the image.
+/// A range of ids in the source, and the first id of the range in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdMap {
     /// First id in the source.

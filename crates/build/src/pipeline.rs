@@ -21,7 +21,7 @@ const BATCH: usize = 1 << 20;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
-    /// A sum over its blocks, if it was asked for. Holes do not count.
+    /// A sum over the blocks of data, if a digest was requested. Holes do not count.
     pub(crate) digest: u64,
 }
 
@@ -38,7 +38,7 @@ struct Piece {
     /// The first block in the file.
     at: u32,
     blocks: u32,
-    /// Where the bytes are read from, if the batch does not have them yet.
+    /// The source of the bytes, if the batch does not have them yet.
     from: Option<HostPiece>,
 }
 
@@ -64,7 +64,7 @@ struct DataRun {
     blocks: u32,
 }
 
-/// What all threads share, behind one lock.
+/// The state that all threads share, behind one lock.
 struct Shared<'d> {
     filling: Filling<'d>,
     files: Vec<FileData>,
@@ -150,8 +150,8 @@ impl<'d> Pipeline<'d> {
         (shared.filling, shared.files)
     }
 
-    /// Gives back the blocks of files that are not part of the tree any more. No batch may be under
-    /// way.
+    /// Gives back the blocks of files that are not part of the tree any more. No batch may be in
+    /// progress.
     pub(crate) fn release(&self, files: &[NodeId]) {
         let mut shared = lock(&self.shared);
         for file in files {
@@ -294,7 +294,7 @@ fn slot(files: &mut Vec<FileData>, file: NodeId) -> &mut FileData {
     &mut files[file.index()]
 }
 
-/// Gives the claimed blocks to the runs, in order. Returns what to write: place, block in the
+/// Gives the claimed blocks to the runs, in order. Returns the writes to do: place, block in the
 /// batch, number of blocks.
 fn assign(
     files: &mut Vec<FileData>,
@@ -408,7 +408,7 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// Returns where block `number` of the file is, or can be, in the batch.
+    /// Returns the place in the batch where block `number` of the file is or can be.
     fn room(&mut self, file: NodeId, number: u32) -> Result<usize> {
         let block = self.pipeline.block;
         if let Some(last) = self.pieces.last()
@@ -471,7 +471,7 @@ impl Feeder<'_, '_> {
         let batch = Batch { number: self.number, bytes, pieces };
         self.number += 1;
         let sent = self.sender.send(batch);
-        // After a failure the rest need not be read.
+        // After a failure the remaining data need not be read.
         match self.pipeline.failure() {
             Some(error) => Err(error),
             None => sent.map_err(|_| Error::new("", std::io::Error::other("stopped"))),

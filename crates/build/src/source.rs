@@ -1,4 +1,4 @@
-//! What images are built from.
+//! The sources from which images are built.
 
 use crate::apply::{self, Whiteouts};
 use crate::container;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Something to build from.
+/// A source from which an image is built.
 pub struct Source(Kind);
 
 enum Kind {
@@ -87,7 +87,7 @@ impl Source {
         })
     }
 
-    /// Adds everything to the tree.
+    /// Adds all entries of the source to the tree.
     pub(crate) fn add_to(
         self,
         tree: &mut Tree,

@@ -1,9 +1,9 @@
 //! Tables of files, modes and owners, in the format of genext2fs and makedevs.
 //!
-//! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` for what has no
-//! meaning. Types: `f` file, `d` directory (made if it is missing), `r` directory and everything
-//! below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices, with numbers
-//! from START on behind the name.
+//! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` in fields that have no
+//! meaning for the type. Types: `f` file, `d` directory (made if it is missing), `r` directory and
+//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices,
+//! with numbers from START on behind the name.
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};

@@ -1,7 +1,7 @@
 //! The tree that sources build: names, attributes and types, without data.
 //!
 //! Names are resolved inside of the tree, as if its root were the root of a process: a symbolic
-//! link or `..` never leads out.
+//! link or `..` never refers to a file outside.
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
@@ -35,7 +35,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Content {
     Directory(Directory),
-    /// Everything else.
+    /// A file of any other type.
     File(Kind),
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Tree {
     layer: u32,
     /// Files that lost their last name.
     removed: Vec<NodeId>,
-    /// The time of directories that no source names.
+    /// The time of directories for which no source has an entry.
     time: Time,
     owners: Owners,
 }
@@ -72,7 +72,7 @@ impl Tree {
         self.layer += 1;
     }
 
-    /// Replaces the owner in the attributes of an entry as the rules say.
+    /// Replaces the owner in the attributes of an entry according to the rules.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
@@ -86,7 +86,7 @@ impl Tree {
         self.nodes.get_mut(id.0 as usize)
     }
 
-    /// Returns the number of files and directories that were ever made.
+    /// Returns the number of files and directories created so far, including removed ones.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -213,8 +213,8 @@ impl Tree {
         }
     }
 
-    /// Makes a file in place of one that has this name. A directory with names is only replaced if
-    /// `over` says so.
+    /// Makes a file, in place of an existing file of this name. A directory that is not empty is
+    /// replaced only if `over` allows it.
     pub(crate) fn make_file(
         &mut self,
         dir: NodeId,
@@ -295,7 +295,7 @@ impl Tree {
     }
 
     /// Removes a name that an earlier layer made. If this layer has made a directory of that name,
-    /// removes what earlier layers put into it.
+    /// removes the names that earlier layers put into the directory.
     pub(crate) fn remove_lower(&mut self, dir: NodeId, name: &[u8]) {
         let found = self.directory(dir).and_then(|directory| directory.names.get(name)).copied();
         match found {
@@ -305,7 +305,7 @@ impl Tree {
         }
     }
 
-    /// Removes everything that earlier layers put into a directory.
+    /// Removes all names that earlier layers put into a directory.
     pub(crate) fn clear_lower(&mut self, dir: NodeId) {
         let names = self.directory(dir).into_iter().flat_map(|directory| directory.names.keys());
         let names: Vec<Box<[u8]>> = names.cloned().collect();
@@ -321,14 +321,14 @@ impl NodeId {
     }
 }
 
-/// What to do about a directory that is not there.
+/// The treatment of a missing directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
     Stop,
 }
 
-/// What a new file may replace.
+/// The objects that a new file may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Files and empty directories, as in tar(1).

@@ -6,7 +6,8 @@ use ruzstd::decoding::StreamingDecoder;
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Bytes that one thread hands to the other at a time, and how many such pieces may wait.
+/// Bytes that one thread passes to the other at a time, and the number of such pieces that may
+/// wait.
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 
@@ -32,7 +33,7 @@ impl Packing {
     }
 }
 
-/// The digests of what was read: of the bytes as they came, and unpacked.
+/// The digests of the input: of the bytes as read, and of the unpacked bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) packed: Option<String>,
@@ -46,7 +47,7 @@ pub(crate) struct Wanted {
     pub(crate) unpacked: bool,
 }
 
-/// Passes bytes on, and digests them.
+/// A reader that computes the digest of the bytes that it passes on.
 struct Digesting<R> {
     inner: R,
     digest: Option<Sha256>,
@@ -91,7 +92,7 @@ pub(crate) fn with_unpacked<T>(
         let unpacker = scope.spawn(move || unpack(input, packing, wanted, &sender));
         let mut pieces = Pieces { receiver, piece: Vec::new(), at: 0 };
         let value = use_it(&mut pieces);
-        // The unpacker ends when nothing takes its pieces any more.
+        // The unpacking thread terminates when no thread receives its pieces any more.
         drop(pieces);
         let digests = unpacker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((value?, digests))
@@ -110,7 +111,7 @@ fn unpack<R: Read>(
     let sent = send_all(&mut unpacked, sender);
     let digest = unpacked.digest.take().filter(|_| sent).map(hex);
     drop(unpacked);
-    // What follows the last frame belongs to the digest too.
+    // Bytes after the last frame belong to the digest too.
     let _ = io::copy(&mut input, &mut io::sink());
     let packed = input.inner.into_inner().digest.map(hex);
     Digests { packed, unpacked: digest }

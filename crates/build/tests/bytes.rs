@@ -1,4 +1,4 @@
-//! The same sources give the same bytes, sizes fit, and owners are what the rules say.
+//! The same sources give the same bytes, sizes fit, and owners follow the rules.
 
 mod image;
 

@@ -1,5 +1,5 @@
-//! Archives that are strange, broken or hostile: an error that names the entry, or a tree that
-//! stays inside of the image.
+//! Archives that are unusual, damaged or hostile: each gives an error that names the entry, or a
+//! tree inside of the image.
 
 mod image;
 

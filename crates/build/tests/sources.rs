@@ -1,5 +1,5 @@
-//! What directories and tars hold arrives in the image: as the kernel shows it, and as GNU tar
-//! would have unpacked it.
+//! Checks that images have the contents of their directories and tars: the kernel shows the same
+//! tree as the directory, or as GNU tar unpacks.
 
 mod image;
 

@@ -1,8 +1,9 @@
 //! Copies trees: between an image and the host, and between images.
 //!
 //! A [`Source`] or a [`Target`] is an image or the host. [`Copier`] works on several threads, each
-//! with one directory at a time. Two steps come last: further names of files with several names,
-//! and then the attributes of directories, since every new entry changes a directory's times.
+//! with one directory at a time. Two steps come last: the further names of files with several names
+//! are created, and then the attributes of directories are set, since every new entry changes a
+//! directory's times.
 
 mod copier;
 mod host;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 static HEAP: lanefs::LineHeap = lanefs::LineHeap;
 
 fn main() -> ExitCode {
-    // A panic has printed its message; the exit code is a documented one.
+    // A panic has printed its message already; the process still exits with a documented code.
     std::panic::catch_unwind(|| commands::run(std::env::args_os().collect()))
         .unwrap_or(ExitCode::FAILURE)
 }

@@ -106,7 +106,7 @@ fn a_benchmark_of_seeds_ends_at_a_signal_and_keeps_no_empty_file() {
     let ended = interrupted(&words, "TERM", &temporary, || report.exists());
     assert_eq!(ended.code, Some(143), "{}", ended.said);
     let left: Vec<_> = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-    // Either no slice was complete, or the page says how the run ended.
+    // Either no slice was complete, or the page reports the way in which the run ended.
     let page = std::fs::read_to_string(&report).unwrap_or_default();
     assert!(left == [temporary.clone()] || page.contains("Interrupted"), "{left:?}");
     assert_eq!(temporary.read_dir().unwrap().count(), 0);

@@ -1,5 +1,6 @@
 //! Random operations on one file on a mount: through the kernel's cache and with O_DIRECT, and with
-//! all modes of fallocate that FUSE supports. The fsx of crates.io has neither.
+//! all modes of fallocate that FUSE supports. The fsx of crates.io uses neither O_DIRECT nor all
+//! these modes.
 
 mod mounting;
 
@@ -53,7 +54,7 @@ impl Fsx {
         (at, self.rng.usize(1..=most).min(LIMIT - at))
     }
 
-    /// Returns the same, aligned for O_DIRECT.
+    /// Returns an offset and a length of at least 1, aligned for O_DIRECT.
     fn aligned_range(&mut self) -> (usize, usize) {
         let pages = LIMIT / ALIGN;
         let at = self.rng.usize(..pages);
@@ -187,8 +188,8 @@ impl Fsx {
     }
 }
 
-/// The number of runs is that in `LANEFS_FSX_RUNS`, each with 20,000 operations; without the
-/// variable four runs with 4,000.
+/// `LANEFS_FSX_RUNS` sets the number of runs, with 20,000 operations each. Without the variable
+/// there are four runs with 4,000 operations each.
 #[test]
 #[ignore = "long: a real mount"]
 fn cached_and_direct_access_agree_through_many_operations() {

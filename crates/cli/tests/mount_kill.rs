@@ -51,7 +51,7 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
             if random.u8(0..8) == 0 {
                 let doomed = format!("{name} {}", random.usize(0..50));
                 promises.lock().unwrap().remove(&doomed);
-                // The file may not exist yet.
+                // The file possibly does not exist yet.
                 let _ = fs::remove_file(dir.join(doomed));
             }
             Ok(())
@@ -178,8 +178,8 @@ fn what_was_synced_survives_the_killing_of_the_server() {
         // A copy for e2fsck, which replays the log, and for the kernel, which reads the result.
         let copy = image.copy("copy.img");
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy));
-        // With -p, e2fsck repairs only what is always safe (deleted files that were open) and
-        // refuses the rest.
+        // With -p, e2fsck makes only repairs that are always safe (of deleted files that were open)
+        // and refuses all others.
         let (status, said) = try_run(Command::new("e2fsck").arg("-fp").arg(&copy));
         assert!(status.code().is_some_and(|code| code <= 1), "round {round}: {status}\n{said}");
         assert_clean(&copy);

@@ -1,8 +1,9 @@
 //! Mounts of ordinary users: `-o fakeroot`, `-o uid=,gid=`, `-o idmap=`, and user namespaces. The
-//! image is judged by e2fsck, debugfs and the kernel's ext4.
+//! image is checked by e2fsck, debugfs and the kernel's ext4.
 //!
 //! The tests run in mount namespaces of their own, where the users ann and ben exist, and ordinary
-//! users may give `allow_other`. A program of its own, as `mount_namespace.rs`.
+//! users may give `allow_other`. They are a separate program for the same reason as
+//! `mount_namespace.rs`.
 
 mod mounting;
 mod rootless;
@@ -82,13 +83,14 @@ fn with_fakeroot_a_tree_is_unpacked_as_root_unpacks_it() {
     let expected: Vec<String> = expected
         .lines()
         .filter(|line| !line.starts_with("tmp/in"))
-        // Another link was made to it.
+        // The script made another link to etc/shadow.
         .map(|line| line.replace("etc/shadow f 640 0:42 1", "etc/shadow f 640 0:42 2"))
         .collect();
     assert_eq!(ours, expected);
 }
 
-/// Both together: nothing that is the kernel's to check stands in the way any more.
+/// With `fakeroot` alone the kernel refuses to change lists and flags of other users' files. With
+/// `uid=` too, the owner of the mount owns all files in the kernel's view.
 #[test]
 #[ignore = "long: a real mount"]
 fn fakeroot_with_shown_owners_sets_lists_and_flags_of_files_of_others() {
@@ -151,7 +153,7 @@ fn with_shown_owners_all_files_are_mine_and_the_image_keeps_its_own() {
 fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     let Some(scene) = Scene::new() else { return };
     pack(&scene);
-    // By root, for all users: 0 to 9999 of the image are 12345 to 22344 here.
+    // Root mounts, for all users: ids 0 to 9999 of the image are ids 12345 to 22344 of the host.
     let said = scene.run(
         "$L mkfs -q disk.img --size 64M -d tree
          $L mount -v -o idmap=12345:0:10000 disk.img mnt
@@ -182,7 +184,7 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     ] {
         assert!(said.lines().any(|told| told == line), "{line} in {said}");
     }
-    // Changes of owners and new files; a list with an unmapped id is invalid.
+    // Changes of owners and creations of files overflow; a list with an unmapped id is invalid.
     assert_eq!(said.matches("Value too large for defined data type").count(), 5, "{said}");
     assert_eq!(said.matches("Invalid argument").count(), 1, "{said}");
     assert_eq!(scene.owner_on_disk("/etc/made"), (0, 0));
@@ -195,7 +197,7 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     assert!(lists.contains("group:2:r--"), "{lists}");
 }
 
-/// A process of user 65534, which unmapped files seem to belong to, has no rights on them.
+/// A process of user 65534, the shown owner of unmapped files, has no rights on them.
 #[test]
 #[ignore = "long: a real mount"]
 fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
@@ -235,7 +237,7 @@ echo secret >grouped; chown 5:777 grouped; chmod 040 grouped; chmod 700 private
 cp /bin/true executable; chmod 711 executable; ls -R . >/dev/null; cat private/dir/file >/dev/null
 ";
 
-/// What the other user tries: nothing of it may succeed.
+/// The operations that the other user tries; none of them may succeed.
 const ATTACKS: [&str; 25] = [
     "cat mnt/private/file",
     "cat mnt/private/dir/file",
@@ -297,8 +299,8 @@ fn another_user_gets_no_rights_of_root_by_fakeroot_or_shown_owners() {
     }
 }
 
-/// With a group of its own the other user gets what the group may do, and no more: the server asks
-/// the host for the caller's groups.
+/// With the group of a file as a supplementary group, the other user gets the permissions of the
+/// group and no others: the server asks the host for the caller's groups.
 #[test]
 #[ignore = "long: a real mount"]
 fn supplementary_groups_count_where_the_server_checks() {
@@ -316,8 +318,8 @@ fn supplementary_groups_count_where_the_server_checks() {
     assert!(said.starts_with("secret\n"), "{said}");
 }
 
-/// A program with set-user-ID that another user makes must not run as the user whose files all
-/// seem to be.
+/// A program with set-user-ID that another user makes must not run as the user who is shown as the
+/// owner of all files.
 #[test]
 #[ignore = "long: a real mount"]
 fn another_users_program_does_not_run_as_the_shown_owner() {
@@ -325,7 +327,7 @@ fn another_users_program_does_not_run_as_the_shown_owner() {
     if !needs("perl") {
         return;
     }
-    // By root, so that set-user-ID works on the mount.
+    // Root mounts, so that set-user-ID works on the mount.
     let said = scene.run(
         "$L mkfs -q disk.img --size 64M --root-owner 0:0
          $L mount -o uid=12345,gid=12345 disk.img mnt
@@ -360,7 +362,8 @@ fn options_that_exclude_each_other_are_refused_by_name() {
 }
 
 /// In a user namespace whose root is ann, and that has the ids 100000 to 165535 of the host as 1 to
-/// 65536, everything is as root has it, but for device nodes and `trusted.` attributes.
+/// 65536, all operations have the same results as for root, except those on device nodes and
+/// `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]
 fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {

@@ -11,7 +11,7 @@ use pjdfstest::{PJDFSTEST, outcomes, tool};
 use rootless::Scene;
 use std::fs;
 
-/// Returns a folder with pjdfstest; `None`, said aloud, if the host cannot.
+/// Returns a folder with pjdfstest; returns `None` and prints the reason if the host cannot run it.
 fn scene() -> Option<Scene> {
     let program = tool("pjdfstest")?;
     let scene = Scene::new()?;
@@ -37,7 +37,7 @@ fn failed(scene: &Scene) -> Vec<String> {
 #[ignore = "long: a real mount"]
 fn pjdfstest_passes_where_the_server_checks_permissions() {
     let Some(scene) = scene() else { return };
-    // By root, who acts as several users.
+    // Root runs the suite, because the suite acts as several users.
     scene.run(&format!(
         "ann $L mkfs -q disk.img --size 256M
          ann $L mount -o fakeroot,allow_other disk.img mnt

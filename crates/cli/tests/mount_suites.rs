@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// All kinds of operations, writes that cross pages and blocks, and a file that stays small enough
-/// for them to overlap.
+/// The configuration of fsx: all kinds of operations, writes that cross pages and blocks, and a
+/// file so small that operations overlap.
 const FSX: &str = "
 flen = 1048576
 [opsize]

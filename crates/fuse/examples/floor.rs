@@ -1,6 +1,7 @@
-//! A mount without a file system: names and sizes in hash tables, no times, no data. It uses the
-//! same session and the same kernel flags as the ext4 server, so the time of an operation here is
-//! the time of the transport. `scripts/floor` alternates measurements of both.
+//! Serves a mount that has no file system: names and sizes are kept in hash tables, times and data
+//! are not kept. It uses the same session and the same kernel flags as the ext4 server, so the time
+//! of an operation here is the time of the transport. `scripts/floor` alternates measurements of
+//! both.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [no_writeback]   # until the unmount
@@ -160,7 +161,7 @@ impl Service for Floor {
                 if set.valid & fattr::SIZE != 0 {
                     tree.node(id)?.size = set.size;
                 }
-                // The node may have been removed: the kernel still sends its last times.
+                // The kernel sends the last times of a node even if the node was removed meanwhile.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

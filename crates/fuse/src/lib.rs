@@ -6,11 +6,10 @@
 //!
 //! The server implements the kernel's protocol itself ([`abi`]): a thread reads requests into its
 //! own buffer and serves them from there, so bulk data is not copied between reading and the
-//! device. It uses all that the protocol has for set-user-ID, ACLs, unnamed files and creation
-//! times.
+//! device. It uses the protocol's features for set-user-ID, ACLs, unnamed files and creation times.
 //!
-//! Modules in layers, from the top; a module imports only lower ones: `mount`, `session`,
-//! `service`, `transport`, `protocol` and `ids`.
+//! The modules form layers, listed from the top; a module imports only lower modules: `mount`,
+//! `session`, `service`, `transport`, `protocol` and `ids`.
 
 mod ids;
 mod mount;

@@ -179,7 +179,8 @@ impl Drop for Scene {
 fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request() {
     const READERS: usize = 32;
     let read = "dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none";
-    // All on one processor, whose requests have a queue of their own if they come by rings.
+    // With taskset all clients run on one processor. If requests come by rings, they are then all
+    // in one queue.
     for (pin, commits) in [("", false), ("taskset -c 0", false), ("taskset -c 0", true)] {
         let Some(scene) = Scene::new(Wishes::default()) else { return };
         scene.shell("dd if=/dev/urandom of=big bs=1M count=8 conv=fsync status=none");

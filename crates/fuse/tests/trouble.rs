@@ -165,7 +165,7 @@ impl Scene {
             End { broken: server.is_broken(), outcome, closed: server.close() }
         });
         let scene = Scene { dir, device, mount_point, server: Some(server) };
-        // This is made durable before the fault starts.
+        // This data is made durable before the fault starts.
         scene.must(
             "echo kept >kept; dd if=/dev/zero of=big bs=1M count=8 conv=fsync status=none; sync kept",
         );

@@ -4,10 +4,11 @@
 //! cargo run --release -p lanefs --example reclaim -- 1000000 64 4   # files, MiB of caches, threads
 //! ```
 //!
-//! Each thread has its own tree and stats every file in it, directory by directory. Measured
-//! alternately: that walk repeated; the part of it that fits in the caches, with caches for
-//! everything; and a part that is read for the first time. Memory is the heap in use, and the
-//! process's anonymous memory (which excludes the device, a file in memory).
+//! Each thread has its own tree and stats every file in it, directory by directory. Three walks are
+//! then measured alternately: the same walk again; a walk of as many files as the small caches
+//! hold, with large caches that hold them already; and a walk of files that are read for the first
+//! time. Memory is the heap in use, and the process's anonymous memory (which excludes the device,
+//! a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};

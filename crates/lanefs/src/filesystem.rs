@@ -421,7 +421,7 @@ impl FileSystem {
         self.set_attr(path, &set, Follow::Links)
     }
 
-    /// Sets owner and group; a `None` leaves one unchanged.
+    /// Sets owner and group; `None` leaves the owner or the group unchanged.
     pub fn set_owner(
         &self,
         path: impl AsRef<Path>,

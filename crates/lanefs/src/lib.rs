@@ -41,8 +41,9 @@
 //! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. RAID-5 arrays have
 //! the same names as on the command line, see [`Source`].
 //!
-//! The crates below are public as modules: they contain every type that occurs in a signature here.
-//! [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
+//! The crates of the lower layers are public as modules: they contain every type that occurs in a
+//! signature of this crate. [`FileSystem::vfs`] works on inodes and names, for servers of other
+//! protocols.
 #![forbid(unsafe_code)]
 
 mod directory;

@@ -219,7 +219,7 @@ fn compare(fs: &FileSystem, steps: &[Step], kernel: &[String]) {
     }
 }
 
-/// Prints the tree, including parts that the user may not read.
+/// Prints the tree, including parts that the user has no permission to read.
 fn show(fs: &FileSystem, dir: &lanefs_ext4::InodeRef, path: &str) {
     let (vfs, root) = (fs.vfs(), Credentials::superuser());
     let mut names = Vec::new();
@@ -302,7 +302,7 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
     // The steps have no "..", since the kernel's tree is below the host's root.
     let mut steps = steps(&mut random, false);
     steps.retain(|step| !step.path.contains("up") && !step.path.contains("root"));
-    // In a sticky directory the kernel refuses this by another rule (`protected_regular`).
+    // In a sticky directory the kernel refuses this step by another rule (`protected_regular`).
     steps.retain(|step| step.what != "create-no-follow");
     steps.retain(|step| !step.other.contains("up") && !step.other.contains("root"));
     let who = ["setpriv", "--reuid=1000", "--regid=1000", "--groups=1002", "--"];

@@ -55,8 +55,8 @@ impl Image {
         Ok(())
     }
 
-    /// Commits the changes to a new journal, which is one of them; its inode is in place already.
-    /// The transaction is valid once the superblock names the journal.
+    /// Commits the changes to a new journal, which is itself one of the changes; the journal's
+    /// inode is in place already. The transaction is valid once the superblock names the journal.
     pub(crate) fn commit_to_new_journal(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL)?;
@@ -167,8 +167,8 @@ impl Image {
                 images.insert(place, self.patched(images.get(&place), place, 0, &backup)?);
             }
         }
-        // A replay refuses blocks beyond the present end of the file system. They need no log,
-        // since nothing refers to them yet.
+        // A replay refuses blocks beyond the present end of the file system. Such blocks need no
+        // log, since nothing refers to them yet.
         let beyond = images.split_off(&Block(self.found.geometry().block_count()));
         let images: Vec<(Block, Arc<[u8]>)> =
             images.into_iter().map(|(block, bytes)| (block, bytes.into())).collect();

@@ -1,9 +1,9 @@
 //! Many changes that become durable together.
 //!
 //! The changes are made on a copy-on-write view of the device in memory, by a mount of that view.
-//! [`Draft::publish`] then writes what differs: blocks that were free go to their places, where
-//! nothing refers to them yet; all others are written as one transaction of the image's own log.
-//! After a crash all changes are there or none.
+//! [`Draft::publish`] then writes the blocks that differ: blocks that were free go to their places,
+//! where nothing refers to them yet; all others are written as one transaction of the image's own
+//! log. After a crash all changes are present, or none.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -25,7 +25,7 @@ pub struct Draft {
     changes: Arc<OverlayDevice>,
 }
 
-/// What was written.
+/// The numbers of written blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Published {
     /// Blocks that were free before.
@@ -48,7 +48,7 @@ impl Draft {
         Ok(Draft { image, changes: Arc::new(OverlayDevice::new(device, OVERLAY_CAP)) })
     }
 
-    /// The device to mount: what is written there is kept in memory.
+    /// Returns the device to mount; writes to it are kept in memory.
     pub fn device(&self) -> Arc<dyn Device> {
         self.changes.clone()
     }
@@ -56,8 +56,8 @@ impl Draft {
     /// Writes all changes, durably. The mount of [`Draft::device`] must be closed.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the changed blocks that were in use do not fit into the log: nothing in
-    /// use was written then. [`Error::NeedsCheck`] if the mount was not closed.
+    /// [`Error::Journal`] if the changed blocks that were in use do not fit into the log; then no
+    /// block in use was written. [`Error::NeedsCheck`] if the mount was not closed.
     pub fn publish(self) -> Result<Published, Error> {
         let Draft { mut image, changes } = self;
         let view: Arc<dyn Device> = changes.clone();
@@ -115,7 +115,7 @@ fn log_of(image: &Image) -> Result<LogMap, Error> {
 }
 
 impl Image {
-    /// Whether a block is free; `known` keeps the bitmaps.
+    /// Returns whether a block is free; `known` keeps the bitmaps.
     fn is_free(&self, block: Block, known: &mut BTreeMap<Group, Bitmap>) -> Result<bool, Error> {
         let Some((group, bit)) = self.geometry().group_of(block) else { return Ok(false) };
         if let Some(bitmap) = known.get(&group) {
@@ -127,10 +127,10 @@ impl Image {
         Ok(is_free)
     }
 
-    /// An error if the changed blocks do not fit into the log.
+    /// Fails if the changed blocks do not fit into the log.
     fn check_log_room(&self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0);
-        // Backups of the superblock, descriptors of the log, the commit block.
+        // The rest is for backups of the superblock, descriptors of the log, and the commit block.
         let most = u64::from(room).saturating_sub(u64::from(room) / 32 + 32);
         let needed = self.blocks.len() as u64;
         match needed > most {

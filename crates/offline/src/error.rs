@@ -14,13 +14,13 @@ pub enum Error {
     /// The file system must be checked before it can be changed.
     #[error("{what}: check it with e2fsck -f first")]
     NeedsCheck {
-        /// What was found.
+        /// The fault that was found.
         what: &'static str,
     },
     /// The change needs a journal, or a longer one.
     #[error("{what}")]
     Journal {
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         what: String,
     },
     /// The change is refused.

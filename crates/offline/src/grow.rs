@@ -1,8 +1,8 @@
 //! Makes a file system larger, by new groups after the last one.
 //!
-//! The new part is written first; nothing refers to it until the superblock does. The rest is one
-//! transaction: descriptors, resize inode, superblock. Descriptors are placed in blocks that the
-//! resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
+//! The new part is written first; no metadata refers to the new part until the superblock does. All
+//! other changes are one transaction: descriptors, resize inode, superblock. Descriptors are placed
+//! in blocks that the resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
 
 use crate::error::Error;
 use crate::image::Image;
@@ -110,7 +110,7 @@ impl Image {
         if more > 0 {
             self.make_room_for_descriptors(&mut raw, more)?;
         } else if fewer > 0 && old.features().compat.contains(Compat::RESIZE_INODE) {
-            // As many as one block of pointers can name.
+            // The reserve is limited to the blocks to which one block of pointers can refer.
             let most = old.block_size().bytes() as u64 / 4;
             let reserved = (u64::from(old.reserved_gdt_blocks()) + fewer).min(most);
             raw.s_reserved_gdt_blocks.set(reserved as u16);
@@ -262,7 +262,7 @@ impl Image {
     }
 }
 
-/// The double indirect block of the resize inode.
+/// Returns the double indirect block of the resize inode.
 fn pointers_of(inode: &Inode) -> Block {
     let at = DOUBLE_INDIRECT * 4;
     let word = inode.block.get(at..at + 4).and_then(|word| word.try_into().ok());

@@ -18,11 +18,11 @@ use std::sync::Arc;
 /// A clean file system, and the changes that the next [`Image::commit`] writes together.
 pub struct Image {
     pub(crate) device: Arc<dyn Device>,
-    /// The superblock as it is on the device.
+    /// The superblock on the device, without the changes.
     pub(crate) found: Superblock,
     /// The superblock to be written.
     pub(crate) superblock: Superblock,
-    /// The descriptors as they are on the device.
+    /// The descriptors on the device, without the changes.
     pub(crate) described: Vec<GroupDesc>,
     /// The descriptors to be written.
     pub(crate) descriptors: Vec<GroupDesc>,
@@ -30,7 +30,7 @@ pub struct Image {
     pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
     /// Inode bitmaps to be written.
     pub(crate) inode_bitmaps: BTreeMap<Group, Bitmap>,
-    /// Blocks from here on are not claimed.
+    /// Blocks with this number and higher numbers are not claimed.
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,

@@ -8,7 +8,7 @@
 //!
 //! During both, the inode is in use while the superblock names no journal. That is harmless, since
 //! the inode is reserved and is read only if the superblock names it. After a crash,
-//! [`crate::recover`] removes the rest: if the superblock is not clean it frees the journal's
+//! [`crate::recover`] removes the remains: if the superblock is not clean it frees the journal's
 //! blocks, and then it clears the inode. That is safe only if no other program has written since,
 //! which is so if the inode and the superblock have the same time.
 
@@ -100,7 +100,7 @@ impl Image {
         self.add_orphan_file(orphan_file)
     }
 
-    /// Makes the journal anew, of the same length, before the limit of claims.
+    /// Replaces the journal by one of the same length that lies before the limit of claims.
     pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
         let Some(blocks) = self.journal_len()? else { return Ok(()) };
         let orphan_file = self.remove_orphan_file()?;
@@ -109,7 +109,7 @@ impl Image {
         self.add_orphan_file(orphan_file)
     }
 
-    /// The journal's length in blocks, if there is one.
+    /// Returns the journal's length in blocks, if there is a journal.
     pub(crate) fn journal_len(&self) -> Result<Option<u32>, Error> {
         let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
             return Ok(None);
@@ -126,7 +126,8 @@ impl Image {
         let size = inode.size;
         let root = inode.block;
         self.put_inode(Ino::JOURNAL, &inode)?;
-        // The bitmaps are left for the transaction: nothing else is written before it.
+        // The bitmaps are left for the transaction: before it, only the journal's inode and its
+        // extent tree are written.
         let bitmaps = std::mem::take(&mut self.bitmaps);
         self.write_blocks_in_place()?;
         self.bitmaps = bitmaps;
@@ -168,7 +169,7 @@ impl Image {
 /// Uses a journal for one change.
 impl Image {
     /// Makes a change of a file system without a journal: adds one, and removes it afterwards.
-    /// After a crash the journal may still be there.
+    /// After a crash the journal is possibly still present.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,

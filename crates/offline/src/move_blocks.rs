@@ -1,4 +1,4 @@
-//! Moves blocks of files that lie beyond an end to free ones before it.
+//! Moves blocks of files that lie at or beyond a new end to free blocks before this end.
 //!
 //! The copy is made in free blocks, to which nothing refers; the transaction that maps the copy
 //! frees the old blocks. Each transaction leaves a consistent file system, so the move may stop
@@ -87,7 +87,7 @@ impl Image {
         self.put_inode(ino, &inode)
     }
 
-    /// An inode without extents must not map blocks: fast symbolic links, devices, pipes.
+    /// Checks that an inode without extents (fast symbolic link, device, pipe) maps no blocks.
     fn check_has_no_blocks(&self, ino: Ino, inode: &Inode) -> Result<(), Error> {
         let kinds = [Some(FileType::Regular), Some(FileType::Directory)];
         let maps = kinds.contains(&inode.file_type()) && inode.sectors > 0

@@ -1,7 +1,8 @@
-//! Gives files whose inode lies beyond an end another inode.
+//! Gives another inode to each file whose inode lies beyond a new end.
 //!
-//! With the number all names of the file change, and for a directory `.` and the `..` of its
-//! children; checksums of its blocks start from the number. Each file is moved in one transaction.
+//! A new inode number changes all directory entries of the file, and for a directory also its own
+//! `.` and the `..` of its subdirectories. Checksums of the file's blocks change too, since their
+//! seed includes the number. Each file is moved in one transaction.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -13,7 +14,7 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Group, Ino};
 use std::collections::BTreeMap;
 
-/// Where a directory names an inode.
+/// The place of a directory entry that refers to an inode.
 #[derive(Debug, Clone, Copy)]
 struct NamedAt {
     /// The directory, by its number before the move.
@@ -96,7 +97,7 @@ impl Image {
         Ok(blocks.collect())
     }
 
-    /// The kind of an index block; `None` for a block of entries.
+    /// Returns the kind of an index block; `None` for a block of entries.
     fn index_kind(&self, inode: &Inode, number: FileBlock, bytes: &[u8]) -> Option<htree::Kind> {
         if !inode.flags.contains(InodeFlags::INDEX) {
             return None;
@@ -107,7 +108,8 @@ impl Image {
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
     }
 
-    /// The inodes that a block of a directory names, with the places of the entries.
+    /// Returns the inodes to which the entries in a directory block refer, with the places of the
+    /// entries.
     fn inodes_named(
         &self,
         dir: Ino,
@@ -184,7 +186,7 @@ impl Image {
         self.edit(|raw| raw.s_orphan_file_inum.set(new.0))
     }
 
-    /// Lets an entry of `dir` name another inode.
+    /// Makes an entry of `dir` refer to another inode.
     fn rename(&mut self, dir: Ino, named: NamedAt, new: Ino) -> Result<(), Error> {
         let inode = self.inode(dir)?;
         let file_type = self.inode(new)?.file_type().ok_or(lanefs_ext4::Error::Stale)?;

@@ -11,7 +11,7 @@ impl Image {
     /// necessary.
     ///
     /// # Errors
-    /// [`Error::NeedsCheck`] if it has errors that a recovery does not correct.
+    /// [`Error::NeedsCheck`] if the file system has errors that a recovery does not correct.
     pub fn open(device: Arc<dyn Device>) -> Result<Image, Error> {
         let condition = recover(&device)?.after;
         if condition.has_errors {

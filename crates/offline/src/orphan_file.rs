@@ -54,7 +54,7 @@ impl Image {
         self.commit()
     }
 
-    /// The groups whose blocks all lie before the limit of claims, at least one.
+    /// Returns the number of groups whose blocks all lie before the limit of claims, at least 1.
     fn groups_below_limit(&self) -> u32 {
         let geometry = self.geometry();
         let last = self.limit.map(|limit| Block(limit.saturating_sub(1)));

@@ -17,7 +17,7 @@ const OVERLAY_CAP: u64 = 2 << 30;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// A crash tore the superblock, and another copy vouches for it.
+    /// A crash tore the superblock, and another copy confirms its values.
     pub torn_superblock: bool,
     /// The log must be replayed.
     pub needs_replay: bool,
@@ -25,17 +25,18 @@ pub struct Condition {
     pub transactions: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
-    /// The log holds a transaction that the superblock does not ask for: a change that was being
-    /// prepared. It is dropped.
+    /// The log holds a transaction whose replay the superblock does not request: a change that was
+    /// being prepared. The recovery drops this transaction.
     pub has_stale_log: bool,
     /// Number of deleted files to be freed and truncations to be finished.
     pub orphans: u64,
     /// A journal was being added or removed: its inode is in use, but the superblock names no
     /// journal.
     pub half_journal: bool,
-    /// Errors were found while it was in use: only e2fsck can clear that.
+    /// Errors were found while the file system was in use: only e2fsck can clear this state.
     pub has_errors: bool,
-    /// It has no journal and was not unmounted: only e2fsck can find out whether it is damaged.
+    /// The file system has no journal and was not unmounted: only e2fsck can find out whether it is
+    /// damaged.
     pub is_unclean: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Makes a file system smaller: moves what lies beyond the new end, then cuts.
+//! Makes a file system smaller: moves blocks and inodes that lie beyond the new end, then cuts.
 //!
 //! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
-//! write of the superblock: it has the new size and asks for the replay of a transaction with
-//! everything else that depends on the size. Until that write even a complete transaction in the
-//! log is ignored: otherwise a mount could read the old size first, and continue with it after the
+//! write of the superblock: it has the new size and asks for the replay of a transaction with all
+//! other metadata that depends on the size. Until that write even a complete transaction in the log
+//! is ignored: otherwise a mount could read the old size first, and continue with it after the
 //! replay.
 
 use crate::error::Error;
@@ -20,8 +20,8 @@ const SPARE: u64 = 64;
 const SPARE_SHARE: u64 = 64;
 
 impl Image {
-    /// Makes the file system smaller, to `blocks` blocks. Returns the number of blocks that it has
-    /// then, which is less if the last group would be too short.
+    /// Makes the file system smaller, to `blocks` blocks. Returns the new number of blocks, which
+    /// is less than `blocks` if the last group would be too short.
     ///
     /// # Errors
     /// [`Error::Refused`] before anything is written, with the smallest size that is possible.
@@ -67,7 +67,8 @@ impl Image {
             if !fits(end)? {
                 continue;
             }
-            // Within the last group more blocks never hurt.
+            // Within the last group, if a number of blocks is sufficient, every larger number is
+            // sufficient too.
             let (mut no, mut yes) = (end - (end - first - 1) % per_group - 1, end);
             while yes - no > 1 {
                 let middle = no + (yes - no) / 2;
@@ -98,7 +99,7 @@ impl Image {
         Ok(end)
     }
 
-    /// Makes the journal anew before `end`, if a part of it lies beyond.
+    /// Replaces the journal by one before `end`, if a part of the journal lies at or beyond `end`.
     fn move_journal(&mut self, end: u64) -> Result<(), Error> {
         let inode = self.inode(Ino::JOURNAL)?;
         let (map, nodes) = self.map(Ino::JOURNAL, &inode)?;
@@ -109,7 +110,8 @@ impl Image {
         }
     }
 
-    /// Removes the groups beyond the end. Everything there is free already, except their metadata.
+    /// Removes the groups beyond the end. All blocks of these groups are free already, except those
+    /// of the groups' metadata.
     fn cut(&mut self, end: u64) -> Result<(), Error> {
         let target = self.resized(end)?;
         let (old, new) = (self.geometry(), target.geometry());
@@ -141,7 +143,7 @@ impl Image {
         self.commit_smaller()
     }
 
-    /// Whether everything in use fits before the end of `new`.
+    /// Returns whether all blocks and inodes in use fit before the end of `new`.
     fn fits_within(&self, new: &Geometry) -> Result<bool, Error> {
         let (old, end) = (self.geometry(), new.block_count());
         let last = Group(new.group_count() - 1);
@@ -185,7 +187,7 @@ impl Image {
         Ok(beyond + spare <= free && inodes <= free_inodes)
     }
 
-    /// What cannot be made smaller here.
+    /// Refuses file systems with features that this module cannot make smaller.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
         if features.incompat.contains(Incompat::META_BG) {

@@ -44,7 +44,7 @@ pub enum JournalChange {
     /// The journal is added, or replaced by one of another length, in blocks; `None`: the length
     /// that mke2fs chooses.
     Add(Option<u32>),
-    /// It is removed.
+    /// The journal is removed.
     Remove,
 }
 

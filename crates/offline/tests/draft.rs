@@ -1,4 +1,4 @@
-//! Changes that become durable together: after a crash at any write, either all of them are there
+//! Changes that become durable together: after a crash at any write, either all changes are present
 //! or none.
 
 mod states;
@@ -41,7 +41,7 @@ fn a_draft_cut_at_every_write_is_there_as_a_whole_or_not_at_all() {
     assert!(published.new_blocks > 0 && published.logged_blocks > 0, "{published:?}");
     let mut after = seen(whole);
     assert!(!before.differences(&after).is_empty());
-    // Times are those of the run.
+    // Times differ from run to run.
     let without = |listing: &mut lanefs_suites::listing::Listing| {
         for entry in listing.entries.values_mut() {
             (entry.atime, entry.mtime, entry.ctime) = (None, None, None);
@@ -55,7 +55,7 @@ fn a_draft_cut_at_every_write_is_there_as_a_whole_or_not_at_all() {
     println!("{published:?} {checked:?}");
 }
 
-/// Makes the changes unless they are there.
+/// Makes the changes unless they are present already.
 fn edit_once(
     device: Arc<dyn Device>,
     after: &lanefs_suites::listing::Listing,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";
 const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
-/// Several groups, so that a torn superblock has backups that vouch for it.
+/// Several groups, so that a torn superblock has backups that confirm its values.
 const OPTIONS: &str = "-b 1024 -J size=1 -N 2000 -g 2048";
 const SIZE: &str = "14M";
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub enum Health {
     /// All members are present.
     Whole,
-    /// One is missing.
+    /// One member is missing.
     Degraded,
     /// One member after the other fails and is rebuilt.
     Rebuilding,
@@ -111,7 +111,8 @@ impl OnArray {
     }
 }
 
-/// Fails and rebuilds members in turn until `stop` is set, each as often as its slot allows.
+/// Fails and rebuilds one member after the other until `stop` is set, each as often as the limit of
+/// devices in a slot allows.
 fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();

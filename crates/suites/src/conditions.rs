@@ -66,7 +66,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Makes the flushes of `device` as slow as `pace` says.
+    /// Slows the flushes of `device` according to `pace`.
     pub fn new(device: Arc<dyn Device>, pace: Option<Pace>) -> Paced {
         match pace.map(|pace| Arc::new(GatedDevice::new(device.clone(), pace))) {
             Some(gate) => Paced { device: gate.clone(), gate: Some(gate) },

@@ -1,5 +1,5 @@
 //! The crash suite runs a workload on a recording device. In every crash state that the recording
-//! allows, everything that was promised must be present, and nothing else.
+//! allows, every promised change must be present, and no change that the workload did not make.
 //!
 //! One thread runs the workload, so the tree after a crash must be the tree after *some* operation:
 //! not before the last promised one, and not after the last one that had started. Each word of data
@@ -48,7 +48,7 @@ pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     Ok(tally.findings())
 }
 
-/// As [`check`], counting in `tally`.
+/// Does the same as [`check`], and counts in `tally`.
 fn check_workload(
     bases: &Bases,
     seed: u64,

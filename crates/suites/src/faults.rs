@@ -1,5 +1,5 @@
 //! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
-//! that cannot be written stops all writes, and everything promised before is present afterwards.
+//! that cannot be written stops all writes, and all earlier promises hold afterwards.
 
 use crate::image::Image;
 use crate::library::Library;
@@ -144,7 +144,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// Once the log has failed, the mount is read-only and its state says so.
+/// Checks that the mount is read-only, and reports that state, once the log has failed.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {
@@ -212,7 +212,7 @@ pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<
     }
 }
 
-/// Plants every `stride`-th fault of a kind, once and from then on.
+/// Plants every `stride`-th fault of a kind: first as a single failure, then as one that lasts.
 pub fn sweep(
     image: &OverlayDevice,
     ops: &[Op],

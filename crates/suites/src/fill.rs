@@ -1,5 +1,5 @@
-//! A tree with every kind of object that ext4 can hold, and changes to it. The kernel or the
-//! library writes them, and the other one reads them back.
+//! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel writes
+//! them and the library reads them back, or the reverse.
 
 use crate::op::{File, Kind, Op, Path, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};

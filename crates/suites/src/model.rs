@@ -106,7 +106,8 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     atime: Option<Time>,
     mtime: Option<Time>,
-    /// The file was created without a name and has had none since; link may give it the first.
+    /// The file was created without a name and has had none since; link may give the file its first
+    /// name.
     unnamed: bool,
 }
 

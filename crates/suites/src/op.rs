@@ -147,7 +147,7 @@ pub enum Seen {
 /// The outcome of an operation: its result, or the system's error number.
 pub type Outcome = Result<Seen, i32>;
 
-/// Something that holds files and can do operations.
+/// A tree of files on which operations can be run.
 pub trait Tree {
     /// Runs `op`.
     fn apply(&mut self, op: &Op) -> Outcome;

@@ -1,5 +1,5 @@
-//! Policies and memory sizes for the suites. The older policies are measured, so they have to be
-//! correct, and so do eviction and loading after it.
+//! Policies and memory sizes for the suites. The older policies are used in measurements, so they
+//! must be correct too. With little memory, eviction and later loads must be correct too.
 
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;

@@ -86,8 +86,8 @@ impl Generator {
     }
 
     /// Makes a generator that truncates files in the middle of a block or changes them, reads many
-    /// others, then grows the changed files or makes them durable. Keeps no file open if `handles`
-    /// says so.
+    /// others, then grows the changed files or makes them durable. With `Handles::None` it keeps no
+    /// file open.
     pub fn forgetful(self, handles: Handles) -> Generator {
         Generator { comes_back: true, opens: handles == Handles::Kept, ..self }
     }

@@ -145,7 +145,7 @@ impl Runner<'_> {
         mount.close().map_err(|e| format!("close: {e}"))
     }
 
-    /// Runs the scenario of a seed; if it fails, finds a shortest one that still does.
+    /// Runs the scenario of a seed; if it fails, finds a shortest scenario that still fails.
     pub fn check_seed(&self, seed: u64, len: usize) -> Result<(), String> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };

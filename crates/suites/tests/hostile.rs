@@ -141,7 +141,7 @@ fn said(says: &str, totals: Result<Outcome, String>) -> String {
 #[test]
 #[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
-    // This test is separate from the others: the kernel may not survive the images.
+    // This test is separate from the others: the images possibly crash the kernel.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
         return;
     }

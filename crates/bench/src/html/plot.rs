@@ -153,7 +153,7 @@ impl Plot {
                 (name, counts.into_iter().map(|count| (count, format!("{count}"))).collect())
             }
         };
-        // From the last label on, which matters most.
+        // Starts with the last label, which matters most.
         let mut next = f64::INFINITY;
         for (value, label) in marks.iter().rev() {
             let at = frame.x(*value);

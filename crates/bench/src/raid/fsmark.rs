@@ -52,7 +52,7 @@ pub struct FsMarkPlan {
 }
 
 impl FsMarkPlan {
-    /// In shorter slices 64 workers would not complete a file each.
+    /// The shortest useful slice: in a shorter one, 64 workers would not complete a file each.
     pub const LEAST_SLICE: Duration = Duration::from_millis(500);
 }
 

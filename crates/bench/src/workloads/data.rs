@@ -67,7 +67,7 @@ impl<'a> Direct<'a> {
     pub fn new(given: Assignment<'a>, direction: Direction) -> Result<Direct<'a>> {
         let path = format!("{}/data", given.shared);
         let len = given.scale.file_bytes;
-        // Another part of a mix may have created it.
+        // Another part of a mix may have created the file.
         if given.thread == 0 && given.place.stat(&path).is_err() {
             fill(&given, &path, len)?;
         }

@@ -14,7 +14,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Vec<u8>> {
         .map(entry)
         .collect();
     let mut entries = entries?;
-    // The order that the format wants: owner, users, owning group, groups, mask, others.
+    // The order that the format requires: owner, users, owning group, groups, mask, others.
     entries.sort_by_key(|entry| match entry.tag {
         Tag::Owner => (0, 0),
         Tag::User(id) => (1, id),

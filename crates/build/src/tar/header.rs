@@ -118,7 +118,8 @@ impl Header {
         Ok((part(329..337, "device number")?, part(337..345, "device number")?))
     }
 
-    /// Returns the four entries of a GNU sparse file, whether more follow, and the size of the file.
+    /// Returns the four entries of a GNU sparse file, whether more entries follow, and the size of
+    /// the file.
     pub(crate) fn gnu_sparse(&self) -> Result<(&[u8], bool, u64), Cause> {
         let more = self.0.get(482).is_some_and(|byte| *byte != 0);
         Ok((self.field(386..482), more, self.unsigned(483..495, "size")?))
@@ -151,7 +152,7 @@ fn octal(field: &[u8]) -> Option<u64> {
                 value = value.checked_mul(8)?.checked_add(u64::from(byte - b'0'))?;
             }
             byte if is_blank(byte) => ended = true,
-            // Some programs leave rubbish behind a NUL.
+            // Some programs leave garbage after a NUL.
             _ if ended => {}
             _ => return None,
         }

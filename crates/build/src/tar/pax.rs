@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Keys of GNU's sparse format 0.0, which repeat.
+    /// Offset and length of each piece in GNU's sparse format 0.0, whose keys repeat.
     pub(crate) sparse: Vec<(u64, u64)>,
     offset: Option<u64>,
 }

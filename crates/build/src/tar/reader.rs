@@ -14,13 +14,13 @@ const MOST_EXTENDED: u64 = 8 << 20;
 /// An entry.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// The name as it is in the archive.
+    /// The name in the archive, unchanged.
     pub(crate) path: Vec<u8>,
     pub(crate) meta: Meta,
     pub(crate) body: Body,
 }
 
-/// What an entry makes.
+/// The object that an entry creates.
 #[derive(Debug)]
 pub(crate) enum Body {
     Directory,
@@ -88,7 +88,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads all data that is left, so that the whole input was seen.
+    /// Reads all remaining data, so that the whole input has been read.
     pub(crate) fn drain(&mut self) -> Result<()> {
         let copied = std::io::copy(&mut self.input, &mut std::io::sink());
         copied.map(drop).map_err(|error| Error::new("", error))
@@ -128,7 +128,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the data of a header that describes the next one.
+    /// Reads the data of a header that describes the next header.
     fn extended(&mut self, header: &Header) -> Result<Vec<u8>> {
         let name = header.name();
         let size = header.size().map_err(|cause| self.wrong(&name, cause))?;

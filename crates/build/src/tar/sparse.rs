@@ -68,8 +68,8 @@ fn push(map: &mut Map, piece: (u64, u64)) -> Result<(), Cause> {
 }
 
 /// Returns the map of an entry with pax records, if it is a sparse file. `stored` is the number of
-/// bytes in the archive. In format 1.0 they begin with the map, so the number of bytes after the
-/// map is returned too.
+/// bytes in the archive. In format 1.0 these bytes begin with the map, so the number of bytes after
+/// the map is returned too.
 pub(crate) fn of_records(
     records: &Records,
     stored: u64,

@@ -7,7 +7,8 @@ use lanefs_ext4::mkfs::Contents;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a shell command in a directory, and returns what it prints. Fails with its errors.
+/// Runs a shell command in a directory, and returns its output. If the command fails, panics with
+/// its errors.
 pub fn shell(dir: &Path, command: &str) -> String {
     let output = Command::new("bash")
         .args(["-euo", "pipefail", "-c", command])
@@ -31,7 +32,7 @@ pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// Builds an image of fitted size, and lets e2fsck look at it.
+/// Builds an image of fitted size, and checks it with e2fsck.
 pub fn build(image: &Path, builder: Builder<'_>) -> Built {
     let built = try_build(image, builder).unwrap_or_else(|error| panic!("{error}"));
     assert_clean(image);
@@ -43,7 +44,7 @@ pub fn try_build(image: &Path, builder: Builder<'_>) -> lanefs_build::Result<Bui
     build_in(image, MkfsOptions::default(), Room::Fitted(Spare::default()), builder)
 }
 
-/// Builds an image of fitted size with these options, and lets e2fsck look at it.
+/// Builds an image of fitted size with these options, and checks it with e2fsck.
 pub fn build_with(image: &Path, options: MkfsOptions, builder: Builder<'_>) {
     build_in(image, options, Room::Fitted(Spare::default()), builder)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -80,7 +81,8 @@ pub fn assert_clean(image: &Path) {
 }
 
 /// Describes a tree: names, modes, owners, times, types, links, devices, targets, attributes and
-/// contents. `lost+found` is left out, and so is what depends only on the type of the file system.
+/// contents. `lost+found` is left out, and so are properties that depend only on the type of the
+/// file system.
 pub fn survey(dir: &Path) -> String {
     let files = shell(
         dir,

@@ -3,11 +3,11 @@
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::existing_signature;
 
-/// Byte of the magic number in an ext4 superblock at byte 1024 of the image.
+/// Offset of the magic number in the image, in bytes; the ext4 superblock is at offset 1024.
 const MAGIC_AT: u64 = 1024 + MAGIC_IN_SUPERBLOCK;
 const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
-/// Byte of the group number in a superblock.
+/// Offset of the group number in a superblock, in bytes.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
 /// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block
 /// number, block size.
@@ -33,8 +33,8 @@ const FILES: [(&[u8], &str); 12] = [
     (b"%PDF-", "a PDF document"),
 ];
 
-/// Explains why there is no ext4 file system on `device`. `None` if it has the magic number, or
-/// cannot be read.
+/// Explains why there is no ext4 file system on `device`. `None` if the device has the magic
+/// number, or cannot be read.
 pub fn no_file_system(device: &dyn Device) -> Option<String> {
     let len = device.len();
     if len < MAGIC_AT + MAGIC.len() as u64 {
@@ -139,8 +139,8 @@ fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     numbered.map(|(number, entry)| (number, start(entry))).collect()
 }
 
-/// Returns the same for a GPT with sectors of this size (UEFI specification, 5.3); `None` without a
-/// GPT.
+/// Returns the number and the first byte of each partition of a GPT with sectors of this size (UEFI
+/// specification, 5.3); `None` without a GPT.
 fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
     let header = read::<92>(device, sector)?;
     let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));

@@ -30,7 +30,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Opens each image of `wanted` once, for writing if any use of it changes it.
+    /// Opens each image of `wanted` once, for writing if any use changes the image.
     pub fn open<'a>(
         arguments: ImageArguments,
         wanted: impl IntoIterator<Item = (&'a Path, Intent)>,

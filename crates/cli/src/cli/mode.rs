@@ -34,7 +34,7 @@ enum Action {
 struct Bits {
     /// rwx of one class, in the low three bits.
     rwx: u16,
-    /// X: execute, if it is a directory or any class may execute it already.
+    /// X: execute, if the file is a directory or any class may execute it already.
     if_executable: u16,
     set_id: u16,
     sticky: u16,
@@ -168,8 +168,8 @@ impl Clause {
     }
 }
 
-/// Returns the umask of this process. Must be called before other threads start: to read it, the
-/// function sets it for a moment.
+/// Returns the umask of this process. Must be called before other threads start: to read the umask,
+/// the function sets another one for a moment.
 pub fn process_umask() -> u16 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

@@ -55,7 +55,7 @@ impl UserNames {
         UserNames { users: read(fs, "/etc/passwd"), groups: read(fs, "/etc/group") }
     }
 
-    /// Returns a user's name, or the number if it has none.
+    /// Returns a user's name, or the number if the user has no name.
     pub fn user(&self, uid: u32) -> String {
         let name = match &self.users {
             Some(users) => users.by_id.get(&uid).cloned(),
@@ -66,7 +66,7 @@ impl UserNames {
         name.unwrap_or_else(|| uid.to_string())
     }
 
-    /// Returns a group's name, or the number if it has none.
+    /// Returns a group's name, or the number if the group has no name.
     pub fn group(&self, gid: u32) -> String {
         let name = match &self.groups {
             Some(groups) => groups.by_id.get(&gid).cloned(),

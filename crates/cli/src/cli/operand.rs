@@ -13,7 +13,7 @@ const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
 pub struct ImagePath {
     /// The image file or block device, on the host.
     pub image: PathBuf,
-    /// The path in it, from its root.
+    /// The path in the image, from the root of the image.
     pub path: PathBuf,
 }
 

@@ -18,8 +18,8 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens an image. Waits briefly if its user may be about to close it, but not if the image is
-/// mounted.
+/// Opens an image. If another program uses the image and is possibly about to close it, waits
+/// briefly, but not if the image is mounted.
 pub fn open_image(
     image: &Path,
     access: Access,
@@ -41,7 +41,7 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
     opened.map_err(|error| Failure::opening_source(name, &error))
 }
 
-/// Opens an image to be mounted: waits longer than [`open_image`], and prints that.
+/// Opens an image to be mounted: waits longer than [`open_image`], and prints that it waits.
 pub fn open_image_to_mount(
     image: &Path,
     access: Access,
@@ -52,7 +52,7 @@ pub fn open_image_to_mount(
     })
 }
 
-/// Opens an array to be mounted: waits longer than [`open_source`], and prints that.
+/// Opens an array to be mounted: waits longer than [`open_source`], and prints that it waits.
 pub fn open_array_to_mount(
     name: &Path,
     access: Access,
@@ -76,7 +76,7 @@ fn tell(name: &Path) {
 /// Why an image cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// The program that uses it may be about to close it.
+    /// The program that uses the image is possibly about to close it.
     MayEnd,
     /// The image is mounted, or there is another reason.
     Lasts,

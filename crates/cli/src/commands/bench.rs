@@ -52,7 +52,7 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Checks everything that can be checked before measuring starts.
+/// Makes all checks that are possible before measuring starts.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,

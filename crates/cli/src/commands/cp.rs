@@ -16,7 +16,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-/// Upper limit of the default: with more threads, the device is the bottleneck.
+/// Upper limit of the default number of threads: with more threads, the device is the bottleneck.
 const MAX_WORKERS: usize = 8;
 
 /// Copies files into an image, out of it, within it, or between images
@@ -298,7 +298,7 @@ fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>
     }
 }
 
-/// Copies the sources to one target; `special` copies those that are not files of a tree.
+/// Copies the sources to one target; `special` copies the sources that are not files of a tree.
 fn into<T: Target>(
     images: &Images,
     sources: &[Operand],
@@ -372,7 +372,8 @@ fn one<S: Source, T: Target>(
     Ok(())
 }
 
-/// Returns whether a path ends in "."; `Path::components` drops it, but here it matters.
+/// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning
+/// for `cp`.
 fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.ends_with(b"/.") || bytes == b"."

@@ -93,7 +93,7 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
 }
 
 fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
-    // Before the image is locked: the script may come from a slow pipe.
+    // The script is read before the image is locked, since the script may come from a slow pipe.
     let lines = read_script(arguments)?;
     let image = arguments.image.as_path();
     let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };

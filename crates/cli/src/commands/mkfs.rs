@@ -41,7 +41,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(failure) => {
             if is_new {
-                // An incomplete file system is useless; the message has the name of the file.
+                // An incomplete file system is useless. If the file cannot be removed, the message
+                // of the failure still names it.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);

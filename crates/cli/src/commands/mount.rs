@@ -311,7 +311,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
-/// Tells a user who may not create files in the root directory how that can be changed.
+/// Tells a user without permission to create files in the root directory how to get it.
 fn tell_of_closed_root(source: &OsStr, server: &Server) {
     use rustix::process::{getegid, geteuid, getgroups};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

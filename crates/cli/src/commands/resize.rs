@@ -117,7 +117,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     let after = bytes_of(&opened);
     drop(opened);
     if is_whole_file && after < before {
-        // While it is locked; the bytes behind belong to nothing.
+        // The file is cut while it is locked; the bytes after the file system belong to nothing.
         set_len(arguments, after)?;
     }
     close(arguments, source)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// How the walk treats symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// They are skipped.
+    /// Links are skipped.
     Skip,
     /// `act` gets the links themselves.
     Themselves,

@@ -55,7 +55,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
         None => vec![File::open(&first.source)],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
-    // There are several if the image is mounted read-only on several directories.
+    // There are several mounts if the image is mounted read-only on several directories.
     let mut watches = Vec::new();
     for entry in &entries {
         let watch =

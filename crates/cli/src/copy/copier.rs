@@ -34,9 +34,9 @@ pub enum Dereference {
 /// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It is overwritten.
+    /// The existing file is overwritten.
     Overwrite,
-    /// It stays.
+    /// The existing file stays unchanged.
     Keep,
 }
 
@@ -67,7 +67,7 @@ pub struct Plan {
     /// The umask for new files, unless modes are kept.
     pub umask: u16,
     pub verbose: Verbose,
-    /// Threads; at least one.
+    /// The number of threads; at least 1.
     pub workers: usize,
 }
 
@@ -273,8 +273,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        // Only a regular file is overwritten in place; anything else is removed first. So is a file
-        // with other names if hard links are kept: these names must not change with it.
+        // Only a regular file is overwritten in place; anything else is removed first. If hard
+        // links are kept, a file with other names is removed first too: the file under these names
+        // must not change.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
@@ -417,8 +418,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 }
 
-/// Marks a thread as having work. The other threads wait for work that it may add; dropping this
-/// marks the end of its work, also after a panic.
+/// Marks a thread as having work. The other threads wait for work that this thread may add.
+/// Dropping the value marks the end of the thread's work, also after a panic.
 struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
 
 impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {

@@ -2,7 +2,7 @@
 //!
 //! A copy from an image must stay inside the target directory: no file is opened or created through
 //! a symbolic link that could be from the image. A path is entered only after a check that it is a
-//! directory, and the copy removes no directory, so it stays one.
+//! directory, and the copy removes no directory, so the path stays a directory.
 
 use super::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
 use crate::cli::Failure;
@@ -161,7 +161,7 @@ impl Source for HostTree {
             match xattr::get(node, &name) {
                 Ok(Some(value)) => attributes.push((name.into_vec(), value)),
                 Ok(None) => {}
-                // Attributes that this user may not read are skipped, as other tools do.
+                // Attributes that this user has no right to read are skipped, as other tools do.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
                 Err(error) => return Err(Failure::host(node.display(), &error)),
             }

@@ -27,7 +27,7 @@ pub struct ImageNode {
 impl<'fs> ImageTree<'fs> {
     /// Returns the tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {
-        // Larger than any device number of the host, so never equal to one.
+        // This number is larger than any device number of the host, so the two never are equal.
         let device = (1 << 63) | std::ptr::from_ref(fs).addr() as u64;
         ImageTree { fs, image: image.into(), device }
     }

@@ -1,4 +1,4 @@
-//! What a tree is to a copier: the files of a source and of a target.
+//! The interface between a copier and a tree: the files of a source and of a target.
 
 use crate::cli::Failure;
 use lanefs::{FileType, Rdev, Time};

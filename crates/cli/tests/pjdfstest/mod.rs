@@ -1,4 +1,4 @@
-//! External suites: where they are, and the outcomes of pjdfstest.
+//! Finds the programs of external suites, and parses the outcomes of pjdfstest.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 

@@ -187,7 +187,8 @@ impl Tree {
         done.map(|()| String::new())
     }
 
-    /// Returns what root sees of a case: its directory, the object, and the object's entries.
+    /// Returns the state that root sees after a case: of its directory, the object, and the
+    /// object's entries.
     pub fn observe(&self, case: &Case) -> Vec<Seen> {
         let dir = self.at(&case.dir());
         let mut seen = vec![look(&dir, "directory")];

@@ -113,7 +113,7 @@ pub enum Op {
     /// it.
     Link,
     Rename,
-    /// Renames it into another directory, to which all users may write.
+    /// Renames the object into another directory, to which all users may write.
     RenameAway,
     /// Renames a file of root over the object.
     RenameOver,
@@ -122,7 +122,7 @@ pub enum Op {
     Rmdir,
     Truncate(u64),
     Open(How),
-    /// Opens it for appending and writes a byte.
+    /// Opens the object for appending and writes a byte.
     Append,
     Overwrite,
     Allocate,
@@ -272,7 +272,7 @@ pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
 const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
 
 impl Seen {
-    /// Formats it in words; `started` is the start of the operation (seconds, nanoseconds).
+    /// Formats the state in words; `started` is the start of the operation (seconds, nanoseconds).
     pub fn told(&self, started: (i64, u32)) -> String {
         let Seen { name, mode, uid, gid, links, .. } = self;
         let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");

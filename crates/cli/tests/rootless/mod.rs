@@ -7,12 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The users of the tests: `ann` mounts, `ben` is another one.
+/// The users of the tests: `ann` mounts, and `ben` is another user.
 pub const ANN: u32 = 12345;
 pub const BEN: u32 = 12346;
 
-/// The beginning of each script: `ann COMMAND` and `ben COMMAND` run it as these users, and
-/// `refused COMMAND` fails unless the command does, and prints why.
+/// The beginning of each script: `ann COMMAND` and `ben COMMAND` run the command as these users.
+/// `refused COMMAND` succeeds only if the command fails, and prints the message of the command.
 pub const FUNCTIONS: &str = "
 L=./lanefs
 as() { n=$1; shift; setpriv --reuid=$n --regid=$n --clear-groups \"$@\"; }
@@ -21,7 +21,8 @@ ben() { as 12346 \"$@\"; }
 refused() { if said=$(\"$@\" 2>&1); then echo \"not refused: $*\" >&2; exit 1; fi; echo \"$said\"; }
 ";
 
-/// A folder with the program and what the namespace needs; `None`, said aloud, if the host cannot.
+/// A folder with the program and the files that the namespace needs. If the host lacks a
+/// requirement, `new` prints it and returns `None`.
 pub struct Scene {
     dir: tempfile::TempDir,
 }
@@ -38,7 +39,7 @@ impl Scene {
         let users = format!("{users}ann:x:{ANN}:{ANN}::/:/bin/sh\nben:x:{BEN}:{BEN}::/:/bin/sh\n");
         fs::write(path.join("passwd"), users).unwrap();
         fs::write(path.join("fuse.conf"), "user_allow_other\n").unwrap();
-        // Ordinary users may not reach the folder of the program under test.
+        // Ordinary users possibly cannot reach the folder of the program under test.
         fs::copy(LANEFS, path.join("lanefs")).unwrap();
         fs::create_dir(path.join("mnt")).unwrap();
         shell(path, &format!("chmod 755 . lanefs; chown {ANN}:{ANN} . mnt"));
@@ -64,8 +65,8 @@ impl Scene {
         run(self.command(&format!("exec 2>&1\n{script}")).stdin(Stdio::null()))
     }
 
-    /// Runs `script` as root of a user namespace, whose 0 is ann, and whose 1 to 65536 are 100000 to
-    /// 165535 of the host.
+    /// Runs `script` as root of a user namespace, in which id 0 is ann, and ids 1 to 65536 are ids
+    /// 100000 to 165535 of the host.
     pub fn run_in_namespace(&self, script: &str) -> String {
         fs::write(self.path().join("inside.sh"), format!("{FUNCTIONS}{script}")).unwrap();
         self.run(
@@ -79,7 +80,7 @@ impl Scene {
         )
     }
 
-    /// What `debugfs` finds out about a file of the image: user, group and mode.
+    /// Returns user, group and mode of a file of the image, as `debugfs` shows them.
     pub fn on_disk(&self, file: &str) -> (u32, u32, String) {
         let request = format!("stat {file}");
         let image = self.path().join("disk.img");
@@ -97,7 +98,8 @@ impl Scene {
         (uid, gid)
     }
 
-    /// e2fsck finds nothing, and the kernel's ext4 prints for `script` what is returned.
+    /// Checks that e2fsck finds nothing, and returns the output of `script` on a mount by the
+    /// kernel's ext4.
     pub fn by_the_kernel(&self, script: &str) -> Option<String> {
         let image = self.path().join("disk.img");
         assert_clean(&image);
@@ -122,6 +124,6 @@ pub fn pack(scene: &Scene) {
     fs::write(scene.path().join("survey.sh"), SURVEY).unwrap();
 }
 
-/// Types, modes, owners and links of a tree, by the names.
+/// Prints types, modes, owners and link counts of a tree, sorted by name.
 pub const SURVEY: &str =
     "find . -mindepth 1 -not -path ./lost+found -printf '%P %y %m %U:%G %n\\n' | sort";

@@ -23,7 +23,7 @@ pub struct Record {
     pub target: Option<PathBuf>,
     pub attributes: BTreeMap<OsString, Vec<u8>>,
     pub contents: Option<Vec<u8>>,
-    /// Whether at least half of it is holes.
+    /// Whether at least half of the file is holes.
     pub sparse: bool,
 }
 

@@ -38,7 +38,7 @@ impl Map {
         }
     }
 
-    /// Returns the id of a caller on the image; `None` if it is unmapped.
+    /// Returns the image's id for a caller's host id; `None` if the host id is unmapped.
     pub(crate) fn stored(&self, shown: u32) -> Option<u32> {
         match self {
             Map::Same | Map::ShownAs(_) => Some(shown),
@@ -46,7 +46,7 @@ impl Map {
         }
     }
 
-    /// Returns the id to store for an owner that a program chose; `None` leaves the present one.
+    /// Returns the id to store for an owner that a program chose; `None` leaves the present id.
     pub(crate) fn chosen(&self, shown: u32) -> Result<Option<u32>, Refusal> {
         match self {
             Map::Same => Ok(Some(shown)),
@@ -56,7 +56,7 @@ impl Map {
         }
     }
 
-    /// Returns the id that the host sees in an access control list; `None` if it is unmapped.
+    /// Returns the id that the host sees in an access control list; `None` if `stored` is unmapped.
     pub(crate) fn shown_in_list(&self, stored: u32) -> Option<u32> {
         match self {
             Map::Same | Map::ShownAs(_) => Some(stored),

@@ -52,7 +52,7 @@ impl Ids {
         groups.into_iter().filter_map(|gid| self.groups.stored(gid)).collect()
     }
 
-    /// Returns the user to store for the chosen owner `uid`; `None` leaves the present one.
+    /// Returns the user to store for the chosen owner `uid`; `None` leaves the present user.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -82,14 +82,14 @@ impl Ids {
         asked & !cleared
     }
 
-    /// Returns whether lists have the same ids on the host and in the image.
+    /// Returns whether access control lists have the same ids on the host and in the image.
     pub fn keeps_lists(&self) -> bool {
         let same = |map: &Map| !matches!(map, Map::Ranges(_));
         same(&self.users) && same(&self.groups)
     }
 
     /// Returns the access control list that the host sees. A list that cannot be decoded is
-    /// returned as it is.
+    /// returned unchanged.
     pub fn shown_list(&self, stored: Vec<u8>) -> Vec<u8> {
         let shown = |map: &Map, id| map.shown_in_list(id).unwrap_or(UNMAPPED_IN_LIST);
         let mapped = mapped(&stored, |tag| {
@@ -119,7 +119,7 @@ impl Ids {
         self.fakeroot.is_some()
     }
 
-    /// Returns whether host and image have the same ids, for callers too.
+    /// Returns whether the host and the image use the same ids, also for callers.
     pub fn are_same(&self) -> bool {
         *self == Ids::default()
     }
@@ -146,7 +146,7 @@ impl Ids {
     }
 }
 
-/// Decodes a list, maps its subjects, and encodes it again; `None` if one of these fails.
+/// Decodes a list, maps its subjects, and encodes it again; `None` if one of these steps fails.
 fn mapped(list: &[u8], map: impl Fn(Tag) -> Option<Tag>) -> Option<Vec<u8>> {
     let Some(acl) = Acl::from_system(list).ok()? else { return Some(list.to_vec()) };
     let entries: Option<Vec<AclEntry>> = acl
@@ -157,7 +157,7 @@ fn mapped(list: &[u8], map: impl Fn(Tag) -> Option<Tag>) -> Option<Vec<u8>> {
     Some(Acl::new(entries?).ok()?.to_system())
 }
 
-/// Describes the maps, for people to read.
+/// Describes the maps in text for users.
 impl fmt::Display for Ids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.are_same() {

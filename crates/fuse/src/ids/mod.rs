@@ -1,17 +1,18 @@
 //! Maps the ids of users and groups between the host and the image.
 //!
-//! Host ids are *shown*: in requests and replies of the kernel. Image ids are *stored*: on disk.
-//! The server maps ids as soon as it has decoded a request, and just before it encodes a reply:
-//! those of callers, in attributes, of new owners, and in access control lists. The code below the
-//! server has image ids only. The functions here have no side effects.
+//! Host ids are called *shown*: they occur in the kernel's requests and replies. Image ids are
+//! called *stored*: they are on disk. The server maps ids directly after it has decoded a request
+//! and directly before it encodes a reply. It maps the ids of callers and of new owners, and the
+//! ids in attributes and in access control lists. The code below the server has image ids only. The
+//! functions here have no side effects.
 //!
-//! While the kernel checks permissions, it compares shown ids with callers, who have host ids. That
-//! is right for every map here: a range is one to one, so two shown ids are equal if and only if
-//! the stored ones are; an unmapped id is shown as the kernel's "no id", which no caller has; and
-//! where all files are shown with one id, the option says that this id is the owner.
+//! If the kernel checks permissions, it compares shown ids with the host ids of callers. The result
+//! is right for every map of this module. A range is one to one, so two shown ids are equal if and
+//! only if the stored ids are equal. An unmapped id is shown as the kernel's "no id", which no
+//! caller has. If all files are shown with one id, the mount option makes that id the owner.
 //!
-//! `fakeroot` maps the caller instead: the owner of the mount is user 0 of the image. The kernel
-//! does not know that, so the server checks ([`crate::Checks`]).
+//! The option `fakeroot` maps the caller instead: the owner of the mount is user 0 of the image.
+//! The kernel does not know this map, so the server checks permissions ([`crate::Checks`]).
 
 mod map;
 mod maps;

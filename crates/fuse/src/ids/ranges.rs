@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The ids that can be mapped are below this one. The largest 32-bit number means "no id" to the
-/// kernel, and the one before it replaces an unmapped id in an access control list.
+/// The ids that can be mapped are below this number. The largest 32-bit number means "no id" to the
+/// kernel, and the number before it replaces an unmapped id in an access control list.
 const END: u32 = u32::MAX - 1;
 
-/// `count` ids of the host from `shown` on, which are the ids from `stored` on in the image.
+/// A range of `count` ids: the host's ids from `shown` on are the image's ids from `stored` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     shown: u32,
@@ -75,7 +75,8 @@ fn moved(id: u32, from: u32, to: u32, count: u32) -> Option<u32> {
     to.checked_add(after)
 }
 
-/// Ranges that do not overlap, on either side: a bijection between the ids that they cover.
+/// Ranges that overlap neither on the host nor in the image: a bijection between the ids that they
+/// cover.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<Range>);
 
@@ -101,7 +102,7 @@ impl Ranges {
         self.0.iter().find_map(|r| moved(stored, r.stored, r.shown, r.count))
     }
 
-    /// Returns the id on the image of the host's `shown`.
+    /// Returns the image's id for the host's id `shown`.
     pub(crate) fn stored(&self, shown: u32) -> Option<u32> {
         self.0.iter().find_map(|r| moved(shown, r.shown, r.stored, r.count))
     }

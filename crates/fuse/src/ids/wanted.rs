@@ -15,7 +15,7 @@ pub struct IdOptions {
     groups: Ranges,
 }
 
-/// A wrong value: what would be right.
+/// The error of an option with an invalid value. The text names the accepted values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionValue(pub &'static str);
 
@@ -48,11 +48,11 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Adds maps in the form of mount(8)'s X-mount.idmap: `[u:|g:|b:]SHOWN:STORED:COUNT`, several
-    /// with spaces between them. Without a letter, and with `b`, it maps users and groups.
+    /// Adds maps in the form of mount(8)'s X-mount.idmap: `[u:|g:|b:]SHOWN:STORED:COUNT`, with
+    /// spaces between maps. A map without a letter, or with `b`, is for users and groups.
     ///
     /// # Errors
-    /// If the form is another one, or ranges overlap.
+    /// If `text` has another form, or ranges overlap.
     pub fn add_map(&mut self, text: Option<&str>) -> Result<(), OptionValue> {
         let mut maps = text.unwrap_or_default().split_whitespace().peekable();
         if maps.peek().is_none() {

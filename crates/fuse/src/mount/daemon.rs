@@ -88,7 +88,7 @@ fn wait_for_report(reads: OwnedFd) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints `line` on standard error. An error there is ignored: it is no reason to panic.
+/// Prints `line` on standard error. A failure to print is ignored, since it is no reason to panic.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
@@ -121,9 +121,9 @@ impl Signals {
         Signals::block_those(&ENDING)
     }
 
-    /// Does the same as [`Signals::block`], except for signals that the process ignores since its
-    /// start: nohup(1) sets some signals to ignored, and so does a shell for background commands.
-    /// They stay ignored.
+    /// Does the same as [`Signals::block`], except for signals that the process has ignored since
+    /// its start: nohup(1) sets some signals to ignored, and so does a shell for background
+    /// commands. They stay ignored.
     ///
     /// # Errors
     /// The host refused.
@@ -164,8 +164,8 @@ const ENDING: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action sigaction only writes the present one to the given address; a
-    // sigaction of zeros is valid too, if the call fails.
+    // SAFETY: without a new action, sigaction only writes the present action to the given address.
+    // If the call fails, the sigaction of zeros is a valid value too.
     let now = unsafe {
         libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
         now.assume_init()

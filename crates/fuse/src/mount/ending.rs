@@ -87,7 +87,8 @@ pub struct Watch {
 
 impl Watch {
     /// Opens the result file of the server of the mount on `path`, which is still mounted. Returns
-    /// `None` if there is no such file to open: the server is an older one, or another user's.
+    /// `None` if there is no such file to open: the server is an older version, or belongs to
+    /// another user.
     ///
     /// # Errors
     /// The root of the mount cannot be read.
@@ -122,7 +123,7 @@ impl Watch {
     }
 }
 
-/// Opens the file at the place that the server named, and checks that it is that file: in another
+/// Opens the file that the server's attribute describes, and checks its inode number: in another
 /// PID namespace the numbers belong to another process.
 fn open(value: &str) -> Option<File> {
     let mut numbers = value.split(' ').map(|number| number.parse::<u64>().ok());

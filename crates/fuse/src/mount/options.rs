@@ -1,4 +1,5 @@
-//! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
+//! The options after `-o`: options of Lanefs, options of ext4, and options that mount(8) and fstab
+//! pass along.
 
 use crate::ids::{Conflict, IdOptions, Ids, OptionValue};
 use crate::protocol::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
@@ -41,7 +42,7 @@ pub struct Options {
     /// The kernel features that are wanted.
     pub wishes: Wishes,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
-    /// determines this.
+    /// determines the alignment.
     pub stripe: u32,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,
@@ -108,7 +109,7 @@ impl Default for Options {
     }
 }
 
-/// The options that change nothing here, grouped by reason.
+/// The options that are accepted without any effect, grouped by reason.
 const IGNORED: &[&str] = &[
     // Used by mount(8) and fstab only.
     "defaults",
@@ -217,7 +218,7 @@ const REFUSED: &[(&str, &str)] = &[
 const QUOTA: &str = "quotas are not kept";
 
 impl Options {
-    /// Adds the options of a list as after `-o`; later options override earlier ones.
+    /// Adds the options of a list in the form of `-o`; later options override earlier ones.
     ///
     /// # Errors
     /// See [`OptionError`]; it names the option.
@@ -295,7 +296,7 @@ impl Options {
             "symfollow" => self.no_symlinks = false,
             "nosymfollow" => self.no_symlinks = true,
             "sync" => self.synchronous = Synchronous::All,
-            // It adds nothing to `sync`.
+            // `dirsync` adds nothing to `sync`.
             "dirsync" if self.synchronous == Synchronous::All => {}
             "dirsync" => self.synchronous = Synchronous::Names,
             "async" => self.synchronous = Synchronous::Marked,
@@ -366,7 +367,7 @@ impl Options {
                 let why = "each open of another user has to be checked";
                 return Err(Conflict("no_open", "fakeroot with allow_other", why).into());
             }
-            // With its writeback cache the kernel changes times in the name of any user.
+            // With its writeback cache the kernel changes times on behalf of any user.
             self.wishes.caching = Caching::Writethrough;
         }
         Ok(ids)
@@ -415,8 +416,8 @@ const NOT_MOUNTED: [(&str, &str); 2] = [
     ("stripe_wake", "a mounted array always wakes one writer; 'lanefs bench' compares both"),
 ];
 
-/// Refuses a list of policies that names one without effect on a mount. `before` alone names none:
-/// it selects those that have an effect.
+/// Refuses a list that contains a policy without effect on a mount. The list `before` is accepted:
+/// it selects the older policies that have an effect.
 fn refuse_other_policies(list: &str) -> Result<(), OptionError> {
     let names = || list.split('+').map(|word| word.split_once('=').map_or(word, |(name, _)| name));
     match NOT_MOUNTED.iter().find(|(refused, _)| names().any(|name| name == *refused)) {

@@ -127,8 +127,8 @@ impl MountPoint {
     /// # Errors
     /// The errors of mount(2).
     pub fn make_read_only(&self, options: &Options) -> io::Result<()> {
-        // Applies to the mount, not to the file system: for that the kernel sends the server a
-        // SYNCFS.
+        // The flag applies to the mount, not to the file system: if the file system became
+        // read-only, the kernel would send a SYNCFS to the server.
         let flags = mount_flags(options) | MountFlags::RDONLY | MountFlags::BIND;
         Ok(rustix::mount::mount_remount(&self.path, flags, c"")?)
     }
@@ -156,8 +156,8 @@ impl MountPoint {
         }
     }
 
-    /// Aborts the connection, even while it is used, and unmounts: requests under way and all later
-    /// ones fail.
+    /// Aborts the connection, even while it is used, and unmounts: requests in progress and all
+    /// later requests fail.
     ///
     /// # Errors
     /// The same as for [`MountPoint::detach`].
@@ -221,9 +221,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Returns whether the kernel made a connection for `device`: then its first request is queued. If
-/// the block device is mounted as `fuseblk` already, mount(2) reuses that mount, and `device`
-/// belongs to no connection.
+/// Returns whether the kernel made a connection for `device`; a connection has its first request
+/// queued at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that mount,
+/// and `device` belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -259,9 +259,9 @@ fn mount_directly(
     let fs_type = match kind {
         Type::Fuse => c"fuse.lanefs",
         Type::FuseBlock => {
-            // One page, for any block size of the file system: with less, kernels that buffer by
-            // iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for iomap
-            // partial writes").
+            // One page, for any block size of the file system: with a smaller block size, kernels
+            // that buffer by iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits
+            // for iomap partial writes").
             data.push_str(&format!(",blksize={}", rustix::param::page_size()));
             c"fuseblk.lanefs"
         }
@@ -295,8 +295,8 @@ fn mount_flags(options: &Options) -> MountFlags {
 fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
     let failed = |reason: String| MountError::Helper { path: path.into(), reason };
     let os = |error: Errno| failed(error.to_string());
-    // The helper's socket must stay open across exec, so it is created without close-on-exec. Ours
-    // must be closed there: otherwise we would not notice that the helper has exited.
+    // The helper's socket must stay open across exec, so it is created without close-on-exec. Our
+    // socket must be closed by the exec: otherwise we would not notice that the helper has exited.
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -337,8 +337,8 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
         (options.allow_other, ",allow_other"),
         (options.read_only, ",ro"),
         (options.no_execute, ",noexec"),
-        // A helper that does not know this option refuses: better than a mount that follows
-        // symbolic links.
+        // A helper that does not know this option refuses to mount, which is better than a mount
+        // that follows symbolic links.
         (options.no_symlinks, ",nosymfollow"),
         (options.synchronous == Synchronous::All, ",sync"),
         (options.synchronous == Synchronous::Names, ",dirsync"),

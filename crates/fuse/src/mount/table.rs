@@ -15,7 +15,7 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
-    /// Returns the topmost Lanefs mount on directory `path`, or one of the image `path`.
+    /// Returns the topmost Lanefs mount on directory `path`, or a mount of the image `path`.
     ///
     /// # Errors
     /// `path` or the table cannot be read.
@@ -32,7 +32,7 @@ impl MountEntry {
         Ok(table.split(|&b| b == b'\n').rev().filter_map(entry).collect())
     }
 
-    /// Returns the topmost Lanefs mount on directory `path`; if that has none, all mounts of the
+    /// Returns the topmost Lanefs mount on directory `path`; if there is none, all mounts of the
     /// image `path`, the most recent first.
     ///
     /// # Errors

@@ -110,8 +110,8 @@ pub mod fopen {
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A flag of OPEN's `open_flags`: remove set-user-ID and set-group-ID; the caller may not keep
-/// them.
+/// A flag of OPEN's `open_flags`: the server must remove set-user-ID and set-group-ID, since the
+/// caller has no right to keep them.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// A flag of WRITE's `write_flags`: the data is from the kernel's writeback cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
@@ -187,9 +187,10 @@ pub mod uring_cmd {
 /// The buffer of a request by io_uring and of its reply, without the payload.
 ///
 /// In a request, `in_out` starts with an [`InHeader`], `op_in` with the record of the operation,
-/// and the payload is the rest. In a reply, `in_out` starts with an [`OutHeader`], and the payload
-/// is the rest. Source: `struct fuse_uring_req_header` and `struct fuse_uring_ent_in_out` of
-/// `<linux/fuse.h>` 7.42, and Documentation/filesystems/fuse/fuse-io-uring.rst.
+/// and the payload has the remaining bytes. In a reply, `in_out` starts with an [`OutHeader`], and
+/// the payload has the remaining bytes. Source: `struct fuse_uring_req_header` and `struct
+/// fuse_uring_ent_in_out` of `<linux/fuse.h>` 7.42, and
+/// Documentation/filesystems/fuse/fuse-io-uring.rst.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -330,8 +331,8 @@ wire! { IntoBytes:
     LseekOut { offset: u64 }
     /// Reply to IOCTL; the bytes follow.
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
-    /// Body of [`NOTIFY_INVAL_INODE`]; a length of 0 means to the end, a negative offset means no
-    /// pages.
+    /// Body of [`NOTIFY_INVAL_INODE`]; with length 0 the range extends to the end of the file, and
+    /// with a negative offset no pages are dropped.
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     /// One entry of READDIR; the name follows, and zeros up to a multiple of 8 bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }

@@ -47,7 +47,7 @@ impl Offer {
         if flags & init::INIT_EXT != 0 {
             flags |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
         }
-        // Without these SETXATTR has another layout, and chown would not remove set-user-ID.
+        // Without these flags SETXATTR has another layout, and chown would not remove set-user-ID.
         if flags & init::SETXATTR_EXT == 0 || flags & init::HANDLE_KILLPRIV_V2 == 0 {
             return Err(Errno::INVAL);
         }
@@ -92,15 +92,15 @@ fn not_wanted(wishes: Wishes) -> u64 {
         flags |= init::WRITEBACK_CACHE;
     }
     if wishes.opens == Opens::NotAsked {
-        // Otherwise the kernel would leave the truncation to an OPEN that it does not send.
+        // With this flag the kernel would leave the truncation to an OPEN, which it does not send.
         flags |= init::ATOMIC_O_TRUNC;
     }
     if wishes.async_direct == AsyncDirect::Waits {
         flags |= init::ASYNC_DIO;
     }
     if wishes.checks != Checks::ByKernel {
-        // With access control lists the kernel would check, and without OPENDIR the server could
-        // not.
+        // With POSIX_ACL the kernel would check permissions. With NO_OPENDIR_SUPPORT the kernel
+        // would not send OPENDIR, and the server could not check it.
         flags |= init::POSIX_ACL | init::NO_OPENDIR_SUPPORT;
     }
     flags

@@ -5,11 +5,11 @@ use crate::protocol::pages::{PAGE, Pages};
 use std::io;
 use zerocopy::{Immutable, IntoBytes};
 
-/// The maximum size of a write and a read that the kernel is given, in bytes.
+/// The maximum size of a read or write that the kernel may request, in bytes.
 pub const MAX_DATA: usize = 1 << 20;
 
-/// The buffer of a reply. A reply of records starts on a page boundary with its header, so that a
-/// short one is a single page to the kernel; a reply of bulk data has its data on a page boundary.
+/// The buffer of a reply. In a reply of records, the header is on a page boundary, so that a short
+/// reply is a single page to the kernel. In a reply of bulk data, the data is on a page boundary.
 pub struct Outbox {
     pages: Pages,
     /// The start of the header before records.

@@ -17,7 +17,7 @@ pub struct Pages {
 
 // SAFETY: this value owns the memory exclusively, as a Vec<u8> does.
 unsafe impl Send for Pages {}
-// SAFETY: a shared reference only reads it.
+// SAFETY: a shared reference only reads the memory.
 unsafe impl Sync for Pages {}
 
 impl Pages {

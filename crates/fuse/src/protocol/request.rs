@@ -22,7 +22,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns a request whose parts are separate, as in a ring: the record of the operation, and
-    /// the rest.
+    /// the remaining bytes of the body.
     pub fn of_parts(header: InHeader, operation: &'a [u8], rest: &'a [u8]) -> Request<'a> {
         let mut request = Request { header, body: operation, rest };
         request.go_on();
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
     /// Returns the next `len` bytes.
     ///
     /// # Errors
-    /// EINVAL if fewer are left.
+    /// EINVAL if fewer bytes are left.
     pub fn data(&mut self, len: usize) -> Result<&'a [u8], Errno> {
         let (data, rest) = self.body.split_at_checked(len).ok_or(Errno::INVAL)?;
         self.body = rest;
@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(request.take::<RenameIn>().unwrap().newdir, 42);
         assert_eq!(request.name().unwrap(), b"old");
         assert_eq!(request.name().unwrap(), b"new");
-        // A request without the record of its operation, and one whose record is too short.
+        // The first request lacks the record of its operation; the record of the second is too
+        // short.
         assert_eq!(Request::of_parts(header, &[], b"name\0").name().unwrap(), b"name");
         let mut cut = Request::of_parts(header, &operation[..4], b"name\0");
         assert!(cut.take::<RenameIn>().is_err());

@@ -5,7 +5,7 @@
 pub enum Caching {
     /// The kernel caches pages and sends them later: many small writes cost one request. Then the
     /// kernel owns the size and times of regular files, and sends its own times after each unlink,
-    /// link and rename of one.
+    /// link and rename of a regular file.
     #[default]
     Writeback,
     /// Each write(2) is a request, and so is each page that was changed through a mapping.
@@ -31,7 +31,7 @@ pub enum AsyncDirect {
     #[default]
     Waits,
     /// Many requests are in flight. The kernel drops cached pages before the write only, so a page
-    /// that is read meanwhile stays in its cache, stale.
+    /// that is read during the write stays in the cache with the old data.
     InFlight,
 }
 
@@ -54,11 +54,11 @@ pub enum Checks {
     /// server's replies. It may cache names.
     #[default]
     ByKernel,
-    /// The server checks. The kernel lets in only the owner of the mount, to whom every name is
-    /// allowed, so it may cache names.
+    /// The server checks permissions. The kernel admits only the owner of the mount, who may look
+    /// up every name, so the kernel may cache names.
     ByServer,
-    /// The server checks, for several users. The kernel would walk through a cached name without
-    /// asking, so it may cache none.
+    /// The server checks permissions, for several users. The kernel would walk through a cached
+    /// name without asking the server, so the kernel must not cache names.
     ByServerEachName,
 }
 

@@ -27,7 +27,8 @@ pub trait Service: Sync {
     fn carried(&self, _carried: &Carried) {}
 
     /// Returns whether serving a request of this kind may make the kernel send further requests and
-    /// wait for them. Such a request is never served on a thread that others depend on.
+    /// wait for them. Such a request is never served on a thread that must serve those further
+    /// requests.
     fn waits_for_kernel(&self, _opcode: u32) -> bool {
         false
     }

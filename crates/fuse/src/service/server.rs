@@ -1,8 +1,9 @@
 //! Serves requests on an ext4 file system.
 //!
-//! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). It caches
-//! names and attributes for any time (every change passes through it, so no cached entry can be
-//! stale), and owns size and times of a file while its writeback cache has dirty pages of it.
+//! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). The
+//! kernel caches names and attributes for any time: every change passes through the kernel, so no
+//! cached entry can be stale. It owns the size and times of a file while its writeback cache has
+//! dirty pages of that file.
 
 mod attrs;
 mod checks;
@@ -35,12 +36,12 @@ use writers::Writers;
 /// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
-/// The end of a request whose reply is in the outbox.
+/// The result of serving a request; on success the reply is in the outbox.
 type Done = Result<(), Errno>;
 
 /// A mounted file system that serves the kernel's requests.
 pub struct Server {
-    /// Without a name cache: the kernel has one.
+    /// The files and names, without a name cache, since the kernel has one.
     vfs: Vfs,
     ids: Ids,
     block_size: u32,
@@ -64,8 +65,8 @@ impl Service for Server {
     }
 
     /// Lets files opened for direct I/O bypass the kernel's cache and their writes run in parallel,
-    /// if the kernel can map such files. Not with the writeback cache: there the kernel owns a
-    /// file's times and sets none for such a write.
+    /// if the kernel can map such files. With the writeback cache this is not done: there the
+    /// kernel owns a file's times and sets none for such a write.
     fn agreed(&mut self, flags: u64) {
         self.parallel_direct = self.wishes.caching == Caching::Writethrough
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
@@ -86,8 +87,8 @@ impl Service for Server {
         self.tally.is_carried(carried);
     }
 
-    /// Returns true for a search for holes and a change of flags: they first have the kernel write
-    /// a file's dirty pages.
+    /// Returns true for a search for holes and for a change of flags: both first make the kernel
+    /// write a file's dirty pages.
     fn waits_for_kernel(&self, opcode: u32) -> bool {
         matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
@@ -145,7 +146,7 @@ impl Server {
         self
     }
 
-    /// Returns the controls if the request is for one and the caller is root or the owner of the
+    /// Returns the controls if `name` can belong to one and the caller is root or the owner of the
     /// mount. No other user may see how a mount is used.
     fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
         let owner = rustix::process::geteuid().as_raw();
@@ -185,7 +186,8 @@ impl Server {
         if self.wishes.checks == Checks::ByServerEachName { 0 } else { FOREVER }
     }
 
-    /// Returns the inode of a node id. The kernel's look-up count holds it, so it still exists.
+    /// Returns the inode of a node id. The kernel's look-up count keeps the inode, so the inode
+    /// still exists.
     fn inode(&self, id: u64) -> Result<InodeRef, Errno> {
         let node = Node::from_id(id);
         Ok(self.fs().get(node.ino, node.generation)?)
@@ -255,8 +257,8 @@ impl Server {
                 }
                 return Ok(Answer::Silence);
             }
-            // FLUSH, POLL, locks and the like: the kernel works without them, and
-            // asks once.
+            // FLUSH, POLL, locks and the like: the kernel works without these requests, and sends
+            // each only once.
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)

@@ -2,13 +2,13 @@
 //! the kernel puts into it.
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
-//! replied last, so with one client the same thread serves all. A thread that waits for the device
-//! delays no other request as long as another thread of its queue waits for requests. So if fewer
-//! threads wait than the reserve should have, a thread starts another before it serves its request.
-//! The watch thread also starts threads, for a queue that makes no progress.
+//! replied last, so with one client the same thread serves all requests. A thread that waits for
+//! the device delays no other request as long as another thread of its queue waits for requests. So
+//! if fewer threads wait than the reserve should have, a thread starts another before it serves its
+//! request. The watch thread also starts threads, for a queue that makes no progress.
 //!
-//! Threads are never taken away: the kernel has no way to take an entry out of a queue. If a thread
-//! terminates for any reason, the session ends: otherwise its queue might have no entry.
+//! The number of threads never decreases: the kernel has no way to take an entry out of a queue. If
+//! a thread terminates for any reason, the session ends: otherwise its queue might have no entry.
 
 use super::processors::{Processors, bind};
 use super::queues::{Queue, Seen, Waiting, reserve};
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// The largest number of threads of all queues together; but each queue may have [`FEWEST_MOST`].
 const ALL: usize = 1024;
-/// The most requests of one processor that may be under way; further ones wait in the kernel's
+/// The most requests of one processor that may be under way; further requests wait in the kernel's
 /// queue.
 const MOST: usize = 64;
 const FEWEST_MOST: usize = 16;
@@ -62,7 +62,8 @@ pub fn make() -> io::Result<(Rings, usize)> {
     if made.queues.is_empty() {
         return Err(io::Error::other("no processor is online"));
     }
-    // Each needs an entry. No client runs there, so one thread serves all.
+    // The queue of each absent processor needs an entry. No client runs on these processors, so one
+    // thread serves all these queues.
     let absent = processors.absent();
     if let Some(first) = absent.first() {
         made.rings.push((made.queues.len(), Ring::new(&absent)?));
@@ -132,7 +133,7 @@ impl<S: Service> Shared<'_, S> {
         started
     }
 
-    /// Starts threads of queues that stand still; returns whether requests came since the last
+    /// Starts threads of queues that make no progress; returns whether requests came since the last
     /// look.
     pub(super) fn look_at_rings<'scope>(
         &'scope self,
@@ -242,7 +243,8 @@ impl<S: Service> Shared<'_, S> {
                 let started = waiting != Waiting::Enough && self.start_another(scope, at);
                 let is_alone = waiting == Waiting::None && !started;
                 if is_alone && self.server.waits_for_kernel(opcode) {
-                    // No thread would serve the requests that it waits for.
+                    // This request would wait for further requests of the kernel, which no thread
+                    // would serve.
                     entry.finish(&beside, Some(Errno::BUSY));
                 } else {
                     self.answer_entry(&mut entry, &mut beside);

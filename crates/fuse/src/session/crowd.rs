@@ -1,24 +1,24 @@
-//! Decides how many threads read requests: it depends on how many clients send them.
+//! Decides how many threads read requests, by the number of clients that send requests.
 
 /// The increase of the score for a request of another client than the last one; a request of the
 /// same client decreases it by 1.
 const STEP: u8 = 4;
 /// The score from which another reader is wanted. A shell that starts one program after the other
-/// stays below: each sends more than four requests.
+/// stays below this score, since each program sends more than four requests.
 const SEVERAL: u8 = 32;
-/// The highest score: a reader goes only after so many requests of one client.
+/// The highest score: a reader stops reading only after this many requests of one client.
 const MOST: u8 = 160;
 /// The requests of other clients after which yet another reader is wanted.
 const AGAIN: u8 = 8;
 
-/// What a reader concludes from a request.
+/// The conclusion of a reader from a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The present number of readers is right.
     AsMany,
-    /// Several clients send requests: one more.
+    /// Several clients send requests: another reader is wanted.
     OneMore,
-    /// One client sends them: one fewer.
+    /// One client sends all requests: one reader fewer is wanted.
     OneFewer,
 }
 
@@ -31,13 +31,14 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Creates the score of a new reader: a new thread is there because it was wanted.
+    /// Creates the score of a new reader. The score is high enough to keep the reader, since a
+    /// thread is started only if it is wanted.
     pub fn new() -> Crowd {
         Crowd { last: 0, score: SEVERAL, others: 0 }
     }
 
     /// Records a request of thread `client` of the kernel. Requests that the kernel sends for
-    /// itself have 0, and say nothing.
+    /// itself have client 0, and do not change the score.
     pub fn saw(&mut self, client: u32) -> Wanted {
         if client == 0 {
             return Wanted::AsMany;

@@ -1,9 +1,10 @@
 //! How long a reader looks for the next request before it sleeps.
 //!
 //! A client usually sends its next request a few microseconds after a reply. To sleep meanwhile and
-//! be woken, often on another processor, takes longer than to serve a request. So a reader that is
-//! alone looks for a while, and yields the processor between two looks: the client may be on the
-//! same one. It stops looking if no requests come that soon, or if other programs use the time.
+//! be woken, often on another processor, takes longer than to serve a request. So a single reader
+//! looks for a while, and yields the processor between two looks, since the client possibly runs on
+//! the same processor. The reader stops looking if no requests come that soon, or if other programs
+//! use the time.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,15 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_micros(30);
 /// The most successes that are remembered.
 const MOST: u8 = 16;
-/// What a look in vain costs.
+/// The number of remembered successes that one look without a request cancels.
 const STEP: u8 = 4;
-/// After this number of requests without a look there is one again; if that is in vain, after twice
-/// as many, up to [`SELDOM`]: on a busy machine a look may cost other programs' turns.
+/// The number of requests without a look after which a reader tries one look. If that look finds no
+/// request, the number doubles, up to [`SELDOM`]: on a busy machine a look may cost other programs'
+/// turns.
 const AGAIN: u16 = 32;
 const SELDOM: u16 = 4096;
 
-/// Whether it is worth looking.
+/// Decides whether a look is worth its cost.
 pub struct Look {
     hope: u8,
     skipped: u16,
@@ -31,7 +33,7 @@ impl Look {
         Look { hope: STEP, skipped: 0, again: AGAIN }
     }
 
-    /// Looks for a request with `is_there`, if that is worth it.
+    /// Looks for a request with `is_there`, if a look is worth its cost.
     pub fn look(&mut self, is_there: impl Fn() -> bool) {
         let is_trial = self.hope == 0;
         if is_trial && self.skipped < self.again {

@@ -3,8 +3,9 @@
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The threads that should wait for requests. A request that finds no waiting thread stays in the
-/// kernel's queue until a thread replies to another one, even if a thread is started for it. So
-/// there are threads in reserve, fewer on machines with many processors: each ring is a descriptor.
+/// kernel's queue until a thread replies to another request, even if a thread is started for it. So
+/// some threads wait in reserve; on machines with many processors the reserve is smaller, since
+/// each ring takes a descriptor.
 pub fn reserve(processors: usize) -> usize {
     (512 / processors.max(1)).clamp(2, 8)
 }
@@ -33,7 +34,7 @@ pub struct Queue {
     served: AtomicU64,
 }
 
-/// What the watch saw of a queue at its last look.
+/// The state of a queue at the last look of the watch.
 #[derive(Default, Clone, Copy)]
 pub struct Seen {
     served: u64,
@@ -70,8 +71,8 @@ impl Queue {
         self.free.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts one more thread, which the caller starts; returns false if there are as many as
-    /// allowed.
+    /// Counts one more thread, which the caller starts; returns false if the queue has as many
+    /// threads as allowed.
     pub fn add_thread(&self) -> bool {
         let more = |threads| (threads < self.most).then_some(threads + 1);
         let added = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();
@@ -87,8 +88,9 @@ impl Queue {
         self.free.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether requests came since the last look, and how many threads to start: if no
-    /// thread waited at two looks and none got a request between them, as many as run already.
+    /// Returns whether requests came since the last look, and the number of threads to start. If no
+    /// thread waited at two successive looks and no thread got a request between them, as many
+    /// threads are to be started as run already.
     pub fn look(&self, seen: &mut Seen) -> (bool, usize) {
         let now = Seen {
             served: self.served.load(Ordering::Relaxed),

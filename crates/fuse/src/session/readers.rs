@@ -1,9 +1,10 @@
-//! Manages the threads that read requests: as many as there are clients, up to a maximum, each of
-//! which serves the request that it read, and one more for each thread that waits for the device.
+//! Manages the threads that read requests. There are as many readers as clients, up to a maximum,
+//! and each serves the requests that it reads. For each thread that waits for the device there is
+//! one thread more.
 //!
-//! How many readers are wanted is learned ([`super::crowd`]): each reader sees whose requests come.
-//! With one client, one thread reads. A second one would be woken for every other request, on a
-//! processor where the client is not.
+//! The number of wanted readers is learned ([`super::crowd`]): each reader records which client
+//! sends each request. With one client, one thread reads. A second reader would be woken for every
+//! other request, on a processor where the client does not run.
 //!
 //! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
 //! slow, the thread *leaves* the readers; if too few remain, a parked thread is woken or a new one
@@ -18,13 +19,13 @@ use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
 /// The most threads beyond the readers, and so the most requests that may wait for the device at
-/// once. Further ones wait in the kernel's queue.
+/// once. Further requests wait in the kernel's queue.
 pub const WAITING: usize = 64;
 /// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
 /// served.
 const FEWEST: usize = 1;
-/// The fewest threads without rings. With one, a search for holes would wait for ever: the kernel
-/// first writes a file's dirty pages, and another thread must serve that.
+/// The fewest threads without rings. With one thread, a search for holes would wait for ever: the
+/// kernel first writes a file's dirty pages, and another thread must serve these writes.
 pub const FEWEST_THREADS: usize = 2;
 /// The time that a request expected to be quick may take before another thread is woken or started.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -56,8 +57,8 @@ pub struct Readers {
 /// State that one thread shares with the watch.
 #[derive(Debug, Default)]
 struct Post {
-    /// Grows with each request; odd while the thread serves a request that is expected to be quick.
-    /// The watch makes the thread leave by changing an odd number.
+    /// A number that grows with each request; it is odd while the thread serves a request that is
+    /// expected to be quick. The watch makes the thread leave by changing an odd number.
     serving: AtomicU64,
     /// The condition on which the thread parks.
     parked: Condvar,
@@ -68,7 +69,7 @@ struct Post {
 #[derive(Debug)]
 struct Spares {
     ended: bool,
-    /// All threads of the start are there, and may read.
+    /// All initial threads have started, and may read.
     begun: bool,
     /// Requests have paused, and the service has not been called for that yet.
     paused: bool,
@@ -84,7 +85,7 @@ struct Spares {
 /// The next step of a parked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// The thread goes on reading requests.
+    /// The thread continues to read requests.
     Reader,
     /// The thread was parked, and reads requests again.
     Called,
@@ -138,7 +139,7 @@ impl Readers {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Waits until all threads of the start are there; returns false if the session ended.
+    /// Waits until all initial threads have started; returns false if the session ended.
     pub fn wait_for_start(&self, me: usize) -> bool {
         let mut spares = self.spares.lock();
         while !spares.ended && !spares.begun {
@@ -167,8 +168,8 @@ impl Readers {
         }
     }
 
-    /// Makes one reader fewer, since thread `me` sees requests of one client only. Returns what the
-    /// thread does next.
+    /// Reduces the number of readers by one, since thread `me` gets requests of one client only.
+    /// Returns the next step of the thread.
     pub fn shrink(&self, me: usize) -> Join {
         if self.enough.load(Ordering::Relaxed) <= FEWEST {
             return Join::Reader;
@@ -373,7 +374,7 @@ impl Readers {
             if start(seen.len()) {
                 seen.push(0);
             } else {
-                // The host cannot start more threads: those that run must be enough.
+                // The host cannot start more threads: the running threads must be enough.
                 spares.allowed = 0;
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }

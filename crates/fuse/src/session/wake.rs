@@ -2,7 +2,7 @@
 
 use lanefs_lanes::sync::unscheduled::Once;
 
-/// Ignored by default, so a signal too many is harmless.
+/// The signal is ignored by default, so a superfluous one is harmless.
 const SIGNAL: i32 = libc::SIGURG;
 
 /// Returns the host's id of this thread.

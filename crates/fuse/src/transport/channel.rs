@@ -49,7 +49,7 @@ impl Channel {
         Request::new(inbox.filled(len)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Returns whether a request is there to be read, or the connection is closed.
+    /// Returns whether a request can be read, or the connection is closed.
     pub fn has_request(&self) -> bool {
         let mut device = [PollFd::new(&self.device, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -68,13 +68,13 @@ impl Channel {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
     }
 
-    /// Makes the kernel send the dirty pages of a node and drop its pages. Returns after that, so
-    /// another thread must serve the writes.
+    /// Makes the kernel send the dirty pages of a node and drop its pages. Returns when the kernel
+    /// has done both, so another thread must serve the writes.
     pub fn flush_pages(&self, node: u64) {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
     }
 
-    /// Sends a notification. The kernel may not know the node any more; then nothing needs to be
+    /// Sends a notification. If the kernel does not know the node any more, nothing needs to be
     /// done.
     fn invalidate(&self, body: NotifyInvalInodeOut) {
         let len = size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>();

@@ -44,7 +44,7 @@ impl Entry {
         UringReqHeader::read_from_prefix(self.header.bytes()).expect("a page").0
     }
 
-    /// Returns the number that the kernel wants with the reply.
+    /// Returns the number that the kernel requires with the reply.
     pub fn commit_id(&self) -> u64 {
         self.head().commit_id
     }

@@ -1,8 +1,8 @@
 //! Transports requests by io_uring: each thread has a ring, and each ring entries that the kernel
 //! fills.
 //!
-//! REGISTER gives an entry to the kernel. Its completion means that it has a request.
-//! COMMIT_AND_FETCH returns it to the kernel with the reply. Sources:
+//! The command REGISTER gives an entry to the kernel. When the command completes, the entry has a
+//! request. COMMIT_AND_FETCH returns the entry to the kernel with the reply. Sources:
 //! Documentation/filesystems/fuse/fuse-io-uring.rst and `<linux/fuse.h>` 7.42 for the commands,
 //! `<linux/io_uring.h>` (MIT or GPL) for the place of `len` in an SQE.
 //!
@@ -42,7 +42,7 @@ pub struct Ring {
     free: Vec<usize>,
     /// The queues of this ring.
     queues: Vec<u16>,
-    /// The events before the kernel had all entries.
+    /// The events that arrived before the kernel had all entries.
     early: Vec<Event>,
 }
 
@@ -156,7 +156,7 @@ impl Ring {
     /// Returns the next event.
     ///
     /// # Errors
-    /// The kernel completed what was not submitted.
+    /// The kernel completed a command that was not submitted.
     pub fn next(&mut self) -> io::Result<Option<Event>> {
         if let Some(event) = self.early.pop() {
             return Ok(Some(event));
@@ -199,8 +199,8 @@ fn with_len(sqe: Entry128, len: u32) -> Entry128 {
     unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
 }
 
-/// Makes the kernel send requests by read(2), unless it has started to send them by rings already:
-/// it does so after it has refused a REGISTER.
+/// Makes the kernel send requests by read(2), by a REGISTER that the kernel refuses. This has no
+/// effect if the kernel sends requests by rings already.
 ///
 /// # Errors
 /// io_uring failed: requests may wait for ever.

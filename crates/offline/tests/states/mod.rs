@@ -94,8 +94,8 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     between(base, change, [&before, &before], check)
 }
 
-/// As [`at_every_cut`], for a change of contents: after a recovery they are one of `ends`, after
-/// another run the second.
+/// Works as [`at_every_cut`], for a change of contents: after a recovery the contents are one of
+/// `ends`, and after another run the second of them.
 pub fn between(
     base: Arc<dyn Device>,
     change: Change<'_>,

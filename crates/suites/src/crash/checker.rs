@@ -36,7 +36,7 @@ pub struct Ways {
     /// The sets of writes that a crash keeps, one after another. [`Kept::Unended`] first is
     /// cheapest.
     pub kept: Vec<Kept>,
-    /// How many times the recovery from the first of these states is crashed too.
+    /// The number of times that the recovery from the first of these states is crashed too.
     pub again: usize,
 }
 
@@ -128,7 +128,7 @@ impl<'h> Checker<'h> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // A promise that cost no write was made in an operation that started at this cut.
+        // A promise that needed no write was made by an operation that started at this cut.
         (lo, begun.max(lo))
     }
 
@@ -220,8 +220,8 @@ impl<'h> Checker<'h> {
         let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
         let seen = seen.filter(|path| path != b"lost+found");
         let (lo, hi) = self.bounds(at);
-        // Several operations may leave the same tree, for example a file replaced by one of its
-        // size.
+        // Several operations may leave the same tree, for example if a file is replaced by a file
+        // of the same size.
         let mut first = None;
         for op in self.find_ops(&seen, lo, hi)? {
             match self.check_files(at, fs, &seen, op, hi) {
@@ -362,7 +362,7 @@ fn same_but_root(shape: &Listing, seen: &Listing) -> bool {
 }
 
 /// Returns whether `seen` equals `before` or `after` except for the size of one file, which lies
-/// between theirs.
+/// between its sizes in `before` and `after`.
 fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     let mut patched = without_root_links(before.clone());
     for (path, entry) in &mut patched.entries {

@@ -34,7 +34,8 @@ pub enum Zeros {
     No,
 }
 
-/// A promise: from event `mark` of the recording on, this holds after any crash.
+/// A promise: a crash at event `mark` of the recording or later keeps the tree and the data named
+/// below.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     /// The event.
@@ -42,7 +43,7 @@ pub struct Promise {
     /// The tree is at least as new as after this operation.
     pub tree: usize,
     /// The data of this file is at least as new as after this operation; the data of all files if
-    /// there is no number.
+    /// the number is `None`.
     pub data: (Option<u64>, usize),
 }
 
@@ -85,7 +86,7 @@ struct Workload<'a> {
     handles: Handles,
 }
 
-/// Offsets and lengths are multiples of this, so that only the device can tear a word.
+/// The unit of offsets and lengths, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
 /// Runs `ops` operations on `image`; `wrap` may add a planted fault.

@@ -119,7 +119,7 @@ impl FsMarkLine {
         }
     }
 
-    /// Returns the name of the array that it ran on.
+    /// Returns the name of the array on which the workload ran.
     fn array(&self) -> String {
         let latency = match self.latency.as_micros() {
             0 => "that answer at once".into(),

@@ -23,7 +23,7 @@ struct OutputFile {
 }
 
 impl Output {
-    /// Opens them.
+    /// Opens the files.
     ///
     /// # Errors
     /// A file cannot be written to, or is the same file as the other one or as a target.
@@ -62,8 +62,8 @@ fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
     }
 }
 
-/// Returns whether both are the same regular file or block device. False for a terminal or a null
-/// device.
+/// Returns whether `one` and `other` are the same regular file or block device. False for a
+/// terminal or a null device.
 fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
     let is_kept = one.is_file() || one.file_type().is_block_device();
     is_kept && (one.dev(), one.ino()) == (other.dev(), other.ino())

@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-/// A line on standard error that is overwritten. Prints nothing unless that is a terminal.
+/// A line on standard error that is overwritten. Prints nothing unless standard error is a
+/// terminal.
 pub struct Progress {
     steps: Vec<String>,
     done: usize,

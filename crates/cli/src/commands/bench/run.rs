@@ -1,4 +1,4 @@
-//! A run under way, and what all its tasks do alike.
+//! A run in progress, and the steps that are the same in all tasks.
 
 use super::arguments::Arguments;
 use super::interruption::Interruption;

@@ -12,7 +12,7 @@ const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
-    /// Measures these seeds of the file system, and S4 depending on `arrays`.
+    /// Measures these seeds of the file system, and S4 if `arrays` requests it.
     pub(super) fn seeds(
         &self,
         seeds: &[Seed],

@@ -42,7 +42,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses options without effect, since the user expects one.
+    /// Refuses options without effect, since the user expects an effect.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),
@@ -68,7 +68,7 @@ impl Task {
         }
     }
 
-    /// Returns why an option has no effect; `None` if it has one.
+    /// Returns the reason why an option has no effect; `None` if the option has an effect.
     fn refuses(&self, option: &str, arguments: &Arguments) -> Option<String> {
         let workloads = match self {
             Task::Seeds(..) => {

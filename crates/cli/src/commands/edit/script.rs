@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// The error of a command.
 pub enum Error {
-    /// On a path of the image.
+    /// The error is on a path of the image.
     Image(lanefs::Error),
-    /// On a path of the host.
+    /// The error is on a path of the host.
     Host(String, std::io::Error),
 }
 
@@ -62,7 +62,7 @@ impl Line {
         Line { number, ..self }
     }
 
-    /// The failure of this line.
+    /// Returns the failure with the number of this line.
     pub fn failure(&self, failure: Failure) -> Failure {
         Failure::new(format_args!("line {}", self.number), failure)
     }
@@ -166,8 +166,8 @@ fn parse_owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
     Ok((id(uid)?, id(gid)?))
 }
 
-/// Splits a line into words. Double quotes keep spaces, a backslash keeps the next character and
-/// makes \n, \t.
+/// Splits a line into words. Double quotes keep spaces. A backslash keeps the next character,
+/// except that \n is a newline and \t a tab.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

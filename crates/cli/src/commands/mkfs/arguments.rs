@@ -103,7 +103,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
     Bytes(Size),
-    /// As small as the files allow, with this space left.
+    /// The smallest size that holds the files and leaves this much free space.
     Auto(Spare),
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of `lanefs mkfs` that say what is filled in.
+//! The arguments of `lanefs mkfs` about the contents of the new file system.
 
 use crate::cli::parse_ids;
 use lanefs_build::IdMap;

@@ -49,7 +49,7 @@ fn failed(error: lanefs_build::Error) -> Failure {
     Failure::new(error.place, error.cause)
 }
 
-/// Makes the file system, and prints what it is like.
+/// Makes the file system, and prints a description of it.
 pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     let builder = builder(arguments)?;
     let place = Place::open(arguments)?;
@@ -192,7 +192,8 @@ impl<'a> Place<'a> {
         let file = file.map_err(failed)?;
         let len = offset.saturating_add(wanted.unwrap_or(0));
         if place.is_ours {
-            // An empty sparse file: no old data shows through, and zeros need not be written.
+            // The file becomes empty and then sparse: no old data is left, and zeros need not be
+            // written.
             file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
             place.contents = Contents::Zeros;
         } else if file.metadata().map_err(failed)?.len() < len {
@@ -214,7 +215,7 @@ impl<'a> Place<'a> {
     /// Removes an incomplete image that did not exist before.
     fn discard(&self) {
         if self.is_new {
-            // The message names the file.
+            // If the file cannot be removed, the message of the failure still names it.
             let _ = std::fs::remove_file(self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! What a file system is made on.
+//! The image file, device or array on which a file system is made.
 
 use super::arguments::{Arguments, default_block};
 use crate::cli::{Failure, human, open_image};
@@ -68,7 +68,7 @@ pub(super) fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
     )
 }
 
-/// Prints what was made, and `counts` of what it was filled with.
+/// Prints a description of the new file system, and the `counts` of its contents.
 pub(super) fn tell_as_json(
     image: &Path,
     made: &Made,

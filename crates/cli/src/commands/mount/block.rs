@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-/// A mount that is not served yet. Dropping it unmounts it.
+/// A mount that is not served yet. Dropping this value unmounts the file system.
 pub struct Attached {
     parts: Option<(OwnedFd, MountPoint)>,
 }
@@ -52,7 +52,8 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some((fuse, point)) = self.parts.take() {
-            // First, so that processes that wait for the mount get an error.
+            // The connection is dropped first, so that processes that wait for the mount get an
+            // error.
             drop(fuse);
             let _ = point.detach(Busy::Detach);
         }

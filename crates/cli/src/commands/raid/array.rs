@@ -49,7 +49,7 @@ pub(super) struct Look {
     pub(super) array: OpenArray,
     /// The user of the array, if it is in use: then nothing is locked.
     pub(super) in_use: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why the array cannot be used.
     pub(super) refused: Option<Failure>,
 }
 
@@ -162,8 +162,8 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
-/// Converts an error into the failure of the array `name`. If the message starts with that name, it
-/// is not repeated.
+/// Converts an error into the failure of the array `name`. If the message starts with that name,
+/// the name is not repeated.
 pub(super) fn refused(name: &Path, error: AssembleError) -> Failure {
     let text = error.to_string();
     match text.strip_prefix(&format!("{}: ", name.display())) {

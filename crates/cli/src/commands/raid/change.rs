@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Its name in messages.
+    /// Returns the name of the step in messages.
     pub fn name(self) -> &'static str {
         match self {
             Step::Rebuilding => "rebuilding",
@@ -47,7 +47,7 @@ pub enum Change {
     },
     /// Forgets failed members.
     Remove,
-    /// Gives the slot without a member to a device, and rebuilds it.
+    /// Makes a device the member of the slot that has none, and rebuilds the member.
     Add {
         /// The device.
         device: PathBuf,
@@ -182,7 +182,8 @@ fn bring_in_step(
         Rebuild::Whole => (Step::Rebuilding, "rebuilt"),
         Rebuild::Intended => (Step::CatchingUp, "caught up from the bitmap"),
     };
-    // Called before the first row too, so that a caller that does not wait returns at once.
+    // `step` is called before the first row too, so that a caller that does not wait returns at
+    // once.
     let begin = Progress { done: 0, total: array.array().geometry().member_len() };
     let ended = match step(what, begin) {
         ControlFlow::Break(()) => Ended::Stopped,

@@ -57,8 +57,8 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // The other members have recorded a failure. A member that was only not given still has
-            // its role in their superblocks.
+            // The other members have recorded a failure. A member that is merely missing from the
+            // array's name still has its role in the superblocks of the others.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {
@@ -82,7 +82,8 @@ fn facts(look: &Look) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        // If the array is in use, only its user knows this; if it is refused, it is unknown.
+        // If the array is in use, only its user knows this number; if the array is refused, the
+        // number is unknown.
         "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,

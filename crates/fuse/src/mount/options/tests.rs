@@ -114,7 +114,7 @@ fn ids_are_mapped_as_asked_and_the_server_checks_for_fakeroot() {
     ] {
         assert_eq!(settled(list, 1000), Ok((ids.to_owned(), checks)), "{list}");
     }
-    // Root is root of the image without it.
+    // Root is root of the image without `fakeroot`.
     let same = "the same ids on the host and in the image".to_owned();
     assert_eq!(settled("fakeroot,allow_other", 0), Ok((same, Checks::ByKernel)));
     for list in ["fakeroot,idmap=7:0:1", "gid=7,idmap=7:0:1", "no_open,allow_other,fakeroot"] {

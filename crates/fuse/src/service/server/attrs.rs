@@ -27,7 +27,8 @@ pub fn rdev_of(word: u32) -> Rdev {
 
 /// Returns whether `set` changes nothing: it has times only, and the file has them already. With
 /// the writeback cache the kernel sends its own times of a file after each unlink, link and rename
-/// of it. Usually those are of the same clock tick as ours, and then need no transaction.
+/// of it. Usually these times are of the same clock tick as the stored times; then no transaction
+/// is needed.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
     let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags } = *set;
     let only_times = permissions.is_none()
@@ -41,7 +42,7 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         Some(SetTime::At(time)) => time == is,
         Some(SetTime::Now) => false,
     };
-    // An immutable file refuses even such a request.
+    // For an immutable file even a request without changes is refused.
     !rules::is_immutable(&now.rights())
         && only_times
         && ctime == Some(now.ctime)
@@ -75,8 +76,9 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     change
 }
 
-/// Returns the permissions to set if the caller may not keep set-ID bits: without those bits, if
-/// that is a change and flags allow it. The kernel does not send the caller's groups.
+/// Returns the permissions to set for a caller who has no right to keep set-ID bits: the
+/// permissions without these bits, or `asked` if there are no such bits. Fails if the inode's flags
+/// forbid the change. The kernel does not send the caller's groups.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);
@@ -251,7 +253,7 @@ impl Server {
         self.drop_capabilities(inode, &now)
     }
 
-    /// Does the same as [`Server::drop_privileges`], for requests without a flag for it: the
+    /// Does the same as [`Server::drop_privileges`], for requests without a flag for this: the
     /// privileges are removed unless the caller is root.
     pub(super) fn drop_privileges_for(
         &self,

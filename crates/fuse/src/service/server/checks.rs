@@ -1,8 +1,9 @@
 //! The caller of a request, and the permissions that the server checks where the kernel does not.
 //!
 //! With `-o fakeroot` the owner of the mount acts as root of the image. The kernel does not know
-//! that and would refuse most of it, so it does not check ([`Checks`]). The server then applies all
-//! rules of [`lanefs_vfs`] to every request, for the owner and for other users.
+//! about this option and would refuse most of the owner's operations, so on such a mount the kernel
+//! does not check permissions ([`Checks`]). The server then applies all rules of [`lanefs_vfs`] to
+//! every request, for the owner and for other users.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};
@@ -13,11 +14,11 @@ use lanefs_ext4::{Error, InodeRef, Privilege};
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Want};
 
-/// The flag of OPEN for a file that is to be executed (`__FMODE_EXEC`): it needs no permission to
-/// read. open(2) does not accept it.
+/// The flag of OPEN for a file that is to be executed (`__FMODE_EXEC`): such an open needs no read
+/// permission. open(2) does not accept the flag.
 const FOR_EXECUTION: i32 = 0x20;
 
-/// A user and a group of the image that nothing belongs to, for callers whose ids are unmapped.
+/// A user and a group that own no file of the image, for callers whose ids are unmapped.
 const NO_IDS: (u32, u32) = (u32::MAX, u32::MAX);
 
 impl Server {
@@ -58,10 +59,10 @@ impl Server {
         self.check(header, inode, want)
     }
 
-    /// Returns user and group of the image for what the caller creates.
+    /// Returns the image's user and group for files that the caller creates.
     ///
     /// # Errors
-    /// EOVERFLOW if they are unmapped, as on an idmapped mount of the kernel.
+    /// EOVERFLOW if the caller's ids are unmapped, as on an idmapped mount of the kernel.
     pub(super) fn creator(&self, header: &InHeader) -> Result<(u32, u32), Errno> {
         self.ids.caller(header.uid, header.gid).ids.ok_or(Errno::OVERFLOW)
     }
@@ -75,7 +76,7 @@ impl Server {
     }
 
     /// Returns user and group of the root directory, as the host sees them, if the caller with
-    /// these host ids may not create files there.
+    /// these host ids has no permission to create files there.
     pub fn root_closed_to(&self, uid: u32, gid: u32, groups: &[u32]) -> Option<(u32, u32)> {
         let root = self.vfs.root();
         let mut rights = root.rights();
@@ -89,7 +90,7 @@ impl Server {
     }
 
     /// Serves ACCESS: access(2) and chdir(2). If the kernel checks permissions itself, the reply is
-    /// ENOSYS: it then sends no more of these requests.
+    /// ENOSYS, after which the kernel sends no more ACCESS requests.
     pub(super) fn access(&self, request: &mut Request<'_>) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let mask = request.take::<abi::AccessIn>()?.mask;
@@ -97,8 +98,8 @@ impl Server {
         Ok(self.vfs.check(&who, &inode, Want::from_bits_truncate(mask as u16))?)
     }
 
-    /// Serves OPENDIR. If the kernel checks permissions itself, the reply is ENOSYS: it then sends
-    /// no more of these requests.
+    /// Serves OPENDIR. If the kernel checks permissions itself, the reply is ENOSYS, after which
+    /// the kernel sends no more OPENDIR requests.
     pub(super) fn opendir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
         let inode = self.inode(request.header.nodeid)?;

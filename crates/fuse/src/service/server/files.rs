@@ -10,7 +10,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// The number of free blocks with which a file that found no space may try again.
+/// The number of free blocks from which on writes to a file that found no space are tried again.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -27,13 +27,13 @@ fn opening(flags: i32) -> Opening {
 }
 
 impl Server {
-    /// The handle of a file that is open for writing; other handles are 0. A handle carries only
-    /// this: everything else is in the inode.
+    /// The handle of a file that is open for writing; other handles are 0. A handle has no other
+    /// information: everything else is in the inode.
     pub(super) const WRITES: u64 = 1;
 
     /// Returns the reply to an open with `flags`. Direct writes of one file may overlap: the file
-    /// system orders the writes that allocate. The kernel runs them one by one while the file is
-    /// also open cached, or mapped shared.
+    /// system orders the writes that allocate. The kernel runs direct writes one by one while the
+    /// file is also open cached, or mapped shared.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
         // Without OPEN the kernel sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -134,9 +134,9 @@ impl Server {
 
     /// Writes dirty pages of the kernel's cache. With the writeback cache this sets no times and
     /// removes no privileges: the request may come long after the program's write, and after a
-    /// utimensat(2) or chmod(2) that followed it. Without that cache these are pages that were
-    /// changed through a mapping, and then only the server can set the time. Writes everything or
-    /// returns an error: the kernel does not check the number of bytes written.
+    /// utimensat(2) or chmod(2) that followed it. Without that cache the pages were changed through
+    /// a mapping, and then only the server can set the time. Writes everything or returns an error:
+    /// the kernel does not check the number of bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Done {
         // The kernel does not send the user of these writes; the file's owner is the best guess.
         let by = privilege(inode.attr().uid);
@@ -165,10 +165,10 @@ impl Server {
         self.wishes.opens == Opens::NotAsked || self.writers.has(ino)
     }
 
-    /// Returns an error if a file's pages recently found no space, and there is still none.
-    /// Otherwise the kernel would accept data without limit and report the failure at the next
-    /// fsync. So after such a failure its cached attributes are dropped: it then asks for the size
-    /// before each write, and gets this error.
+    /// Returns an error if a file's pages recently found no space, and there is still none. Without
+    /// this error the kernel would accept data without limit and report the failure at the next
+    /// fsync. After such a failure the server makes the kernel drop the file's cached attributes:
+    /// the kernel then asks for the size before each write, and gets this error.
     pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Done {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());
@@ -202,9 +202,9 @@ impl Server {
         Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
     }
 
-    /// Has the kernel write the dirty pages of a file, if it may have any. Only one request at a
-    /// time does that: it blocks its thread while others serve the writes. Returns false if another
-    /// request does it now.
+    /// Makes the kernel write the dirty pages of a file, if there can be any. Only one request at a
+    /// time does so, because it blocks its thread while other threads serve the writes. Returns
+    /// false if another request is flushing pages at this moment.
     pub(super) fn flush_pages(&self, inode: &InodeRef, id: u64, kernel: &Channel) -> bool {
         if !self.may_be_written(inode.ino()) {
             return true;
@@ -218,10 +218,10 @@ impl Server {
     }
 
     /// Searches for data or a hole. The kernel sends LSEEK without writing its dirty pages first.
-    /// Those may be in a hole of the file here, and a program that copies the file by its holes
-    /// would lose them. So they are flushed first if there may be any. Only one seek at a time does
-    /// that: it blocks its thread while others serve the writes. The others fail, and programs then
-    /// treat everything as data.
+    /// Dirty pages may lie in a hole of the stored file, and a program that copies the file by its
+    /// holes would lose them. So dirty pages are flushed first, if there can be any. Only one seek
+    /// at a time flushes pages, because it blocks its thread while other threads serve the writes.
+    /// Other seeks fail meanwhile, and programs then treat everything as data.
     pub(super) fn lseek(
         &self,
         request: &mut Request<'_>,

@@ -1,9 +1,10 @@
-//! What the host tells about a caller and about this process, in /proc.
+//! Reads properties of a caller and of this process from the host's /proc.
 
 use crate::protocol::abi::InHeader;
 
-/// Returns the supplementary groups of the calling thread, which the request lacks. None if the
-/// thread is not there any more or is another one: then only the group of the request counts.
+/// Returns the supplementary groups of the calling thread, which the request lacks. The list is
+/// empty if the thread has terminated or its id belongs to another thread: then only the group of
+/// the request counts.
 pub(super) fn supplementary_groups(header: &InHeader) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid));
     status.ok().and_then(|text| groups_of(&text, header.uid, header.gid)).unwrap_or_default()
@@ -16,7 +17,7 @@ fn groups_of(status: &str, uid: u32, gid: u32) -> Option<Vec<u32>> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().map(|word| word.parse().ok()).collect()
     };
-    // The last of the four is the id for file systems.
+    // The last of the four ids is the one for access to files.
     let acts_as = |name: &str, id: u32| field(name).is_some_and(|ids| ids.last() == Some(&id));
     if !acts_as("Uid:", uid) || !acts_as("Gid:", gid) {
         return None;

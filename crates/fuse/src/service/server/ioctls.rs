@@ -84,7 +84,8 @@ impl Server {
     fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
-        // Data that programs wrote before must be stored now: after the change it would be refused.
+        // Data that programs have written must be stored before the change: afterwards the write
+        // would be refused.
         if marks && !self.flush_pages(inode, id, kernel) {
             return Err(Errno::BUSY);
         }

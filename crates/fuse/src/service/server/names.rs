@@ -32,7 +32,7 @@ impl Server {
         self.check(&request.header, &dir, Want::EXECUTE)?;
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&self.fs().get(named.ino, None)?, outbox),
-            // The kernel may cache that too.
+            // The kernel may also cache that the name does not exist.
             None => {
                 let entry_valid = self.name_validity();
                 outbox.put(&abi::EntryOut { entry_valid, ..Default::default() });
@@ -56,7 +56,7 @@ impl Server {
         NewNode { kind, permissions, umask: (umask & 0o777) as u16 }
     }
 
-    /// Returns the inode to make where the kernel has checked permissions.
+    /// Returns the inode to create on a mount whose permissions the kernel checks.
     fn new_inode<'a>(&self, header: &InHeader, new: &NewNode<'a>) -> Result<NewInode<'a>, Errno> {
         let (uid, gid) = self.creator(header)?;
         let NewNode { kind, permissions, umask } = *new;
@@ -232,8 +232,8 @@ impl Server {
         })?;
         for (ino, next, file_type, name) in entries {
             let name = &names[name];
-            // The kernel wants no nodes for these two. A damaged inode has no node either, but its
-            // name must still be listed.
+            // The kernel accepts no nodes for "." and "..". A damaged inode has no node either, but
+            // its name must still be listed.
             let inode = match name {
                 b"." | b".." => None,
                 _ => self.fs().get(ino, None).ok(),

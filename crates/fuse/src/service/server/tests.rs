@@ -99,7 +99,7 @@ fn name(rng: &mut Rng) -> Vec<u8> {
     name
 }
 
-/// Returns a random body: words, then names, then random bytes. It may or may not fit the
+/// Returns a random body: words, then names, then random bytes. The body need not fit the
 /// operation.
 fn body(rng: &mut Rng, nodes: &[u64]) -> Vec<u8> {
     let mut body = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// The number of shards, a power of two, each with its own lock on its own cache lines: opens of
-/// different files rarely share one.
+/// different files rarely share a shard.
 const SHARDS: usize = 512;
 
 /// A file that is open for writing.

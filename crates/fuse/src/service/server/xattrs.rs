@@ -51,8 +51,8 @@ impl Server {
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
         let all = self.fs().list_xattr(&inode)?;
-        // The kernel does not send the caller's capabilities. In a user namespace it lets no user
-        // read such attributes.
+        // The kernel does not send the caller's capabilities. In a user namespace the kernel lets
+        // no user read such attributes.
         let superuser = request.header.uid == 0 && self.is_in_first_namespace;
         for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
@@ -103,7 +103,7 @@ impl Server {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
-            // The kernel itself sends this before a write, also for an append-only file.
+            // The kernel itself sends this request before a write, also for an append-only file.
             CAPABILITIES => Ok(()),
             _ => rules::check_xattrs(&now.rights()),
         })?)

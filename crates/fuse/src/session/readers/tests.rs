@@ -170,7 +170,7 @@ fn readers_are_as_many_as_wanted_up_to_the_most() {
 
 #[test]
 fn one_thread_alone_serves_nothing() {
-    // A search for holes on it would wait for ever.
+    // With a single thread, a search for holes would wait for ever.
     for can_start in 0..2 {
         let readers = Arc::new(Readers::new(2, 2));
         let thread = std::thread::spawn({
