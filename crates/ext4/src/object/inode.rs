@@ -34,7 +34,7 @@ use std::ops::Deref;
 /// # Layout
 ///
 /// A walk through a directory or an open of a file reads only the first cache lines, which hardly
-/// ever change. Changes write the lines behind [`LineStart`].
+/// ever change. Changes write the lines behind `LineStart`.
 #[repr(C)]
 pub struct Inode {
     pub(crate) ino: Ino,

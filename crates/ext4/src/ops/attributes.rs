@@ -14,7 +14,7 @@ const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEA
 
 impl Fs {
     /// Changes the given attributes, sets ctime and returns the new attributes. Does not check the
-    /// inode's flags: see [`flags::check_attributes`].
+    /// inode's flags: see `flags::check_attributes`.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }

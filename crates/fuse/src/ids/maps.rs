@@ -55,7 +55,7 @@ impl Ids {
     /// Returns the user to store for the chosen owner `uid`; `None` leaves the present user.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// See `Refusal`.
     pub fn chosen_user(&self, uid: u32) -> Result<Option<u32>, Refusal> {
         self.users.chosen(uid)
     }
@@ -63,7 +63,7 @@ impl Ids {
     /// Does the same as [`Ids::chosen_user`] for a group.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// See `Refusal`.
     pub fn chosen_group(&self, gid: u32) -> Result<Option<u32>, Refusal> {
         self.groups.chosen(gid)
     }
