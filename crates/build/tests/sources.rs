@@ -91,7 +91,7 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
         "mkdir t; seq 100000 >t/numbers; head -c 3M /dev/urandom >t/noise
         tar -cf t.tar -C t .; gzip -k t.tar; xz -k t.tar
         (head -c 1M t.tar | gzip; tail -c +1048577 t.tar | gzip) >twice.gz
-        if command -v zstd; then zstd -q -k t.tar; fi",
+        zstd -q -k t.tar",
     );
     let digest = |name: &str, source| {
         let image = dir.path().join(format!("{name}.img"));
@@ -103,11 +103,9 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
     let plain = digest("plain", Source::tar(dir.path().join("t.tar")));
     for name in ["t.tar.gz", "t.tar.xz", "twice.gz", "t.tar.zst"] {
         let path = dir.path().join(name);
-        if path.exists() {
-            assert_eq!(digest(name, Source::tar(&path)), plain, "{name}");
-            let stream = std::fs::File::open(&path).unwrap();
-            assert_eq!(digest(name, Source::stream(stream)), plain, "{name} as a stream");
-        }
+        assert_eq!(digest(name, Source::tar(&path)), plain, "{name}");
+        let stream = std::fs::File::open(&path).unwrap();
+        assert_eq!(digest(name, Source::stream(stream)), plain, "{name} as a stream");
     }
     // A packed archive that ends early is an error, not a shorter tree.
     let whole = std::fs::read(dir.path().join("t.tar.gz")).unwrap();
