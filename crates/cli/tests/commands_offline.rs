@@ -285,6 +285,11 @@ fn edit_makes_all_changes_or_none() {
     assert!(std::fs::read(&image).unwrap() == before, "a failed script changes nothing");
     let (_, said) = code(&["edit", path, "-c", "fly"]);
     assert!(said.contains("line 1: unknown command 'fly'"), "{said}");
+    for input in ["", " -"] {
+        shell(dir.path(), &format!("echo mkdir -p /stdin | {LANEFS} edit disk.img{input}"));
+        assert!(lanefs(&["ls", &format!("{path}:/")]).contains("stdin"), "{input}");
+        lanefs(&["rm", "-r", &format!("{path}:/stdin")]);
+    }
 }
 
 #[test]

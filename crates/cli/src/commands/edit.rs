@@ -9,7 +9,7 @@ use lanefs_offline::{Draft, Published};
 use script::Line;
 use serde_json::json;
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Makes many changes in an image that become durable together: all, or none
@@ -41,7 +41,7 @@ Examples:
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// The script; standard input if it is missing
+    /// The script; standard input if it is `-` or missing
     script: Option<PathBuf>,
     /// A command of the script, in place of a file
     #[arg(short, long, value_name = "COMMAND", conflicts_with = "script")]
@@ -70,7 +70,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
-    let texts: Vec<String> = match (&arguments.script, arguments.command.is_empty()) {
+    let script = arguments.script.as_deref().filter(|path| *path != Path::new("-"));
+    let texts: Vec<String> = match (script, arguments.command.is_empty()) {
         (_, false) => arguments.command.clone(),
         (Some(path), true) => {
             let text = std::fs::read_to_string(path);
