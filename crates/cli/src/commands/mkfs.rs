@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 report.printed(tell_as_json(&arguments.image, &made, counts));
             } else if !arguments.quiet {
                 report.printed(tell(&arguments.image, &made));
-                tell_of_owner(arguments);
+                print_owner_hint(arguments);
             }
         }
         Err(failure) => {
@@ -85,8 +85,8 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     mkfs(&device, &options).map_err(|error| failed(&error))
 }
 
-/// Tells a user who is not root that the root directory belongs to root.
-fn tell_of_owner(arguments: &Arguments) {
+/// Prints a hint, unless root runs the command, that the new root directory belongs to root.
+fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     if uid != 0 && arguments.root_owner.is_none() {

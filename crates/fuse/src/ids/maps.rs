@@ -18,7 +18,7 @@ const SET_GROUP_ID: u16 = 0o2000;
 pub struct Ids {
     pub(super) users: Map,
     pub(super) groups: Map,
-    /// The user who is user 0 of the image.
+    /// The host id that is mapped to user 0 of the image.
     pub(super) fakeroot: Option<u32>,
 }
 

@@ -76,8 +76,8 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     change
 }
 
-/// Returns the permissions to set for a caller who has no right to keep set-ID bits: the
-/// permissions without these bits, or `asked` if there are no such bits. Fails if the inode's flags
+/// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
+/// without these bits, or `asked` if there are no such bits. Fails if the inode's flags
 /// forbid the change. The kernel does not send the caller's groups.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
