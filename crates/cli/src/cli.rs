@@ -11,6 +11,7 @@ mod patience;
 mod report;
 mod size;
 mod time;
+mod whole;
 
 pub use contents::no_file_system;
 pub use help::long_help;
@@ -23,3 +24,4 @@ pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_so
 pub use report::{Failure, Report, complain, host_cause, plain, printable};
 pub use size::{Size, human, parse_size};
 pub use time::{Shown, parse_time, show_time};
+pub use whole::WholeImage;

@@ -1,6 +1,6 @@
 //! The images that a command works on.
 
-use super::{Failure, ImagePath, Report, Size, complain, no_file_system, open_source};
+use super::{Failure, ImagePath, Report, Size, WholeImage, no_file_system};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
@@ -49,11 +49,7 @@ impl Images {
                 Intent::Read => (OpenOptions::new().read_only(), Access::ReadOnly),
                 Intent::Change => (OpenOptions::new(), Access::ReadWrite),
             };
-            let part = lanefs_device::OpenOptions { offset: arguments.offset.bytes(), len: None };
-            let source = open_source(&image, access, part)?;
-            source.notes().iter().for_each(|note| {
-                complain(format_args!("lanefs: {}: {note}", image.display()));
-            });
+            let source = WholeImage::open(&image, arguments, access)?.into_source();
             let device = source.device();
             let fs = FileSystem::open_source(source, &options).map_err(
                 |error| match no_file_system(&*device) {

@@ -1,8 +1,7 @@
 //! `lanefs clone`
 
 use super::tune::parse_uuid;
-use crate::cli::{Failure, ImageArguments, Report, complain, human, no_file_system, open_source};
-use lanefs::Source;
+use crate::cli::{Failure, ImageArguments, Report, WholeImage, complain, human, no_file_system};
 use lanefs::device::{Access, FileDevice, OpenOptions};
 use lanefs_offline::{Copied, FeatureChange, Image, Settings, copy_device, copy_file};
 use lanefs_ondisk::features::{Features, RoCompat};
@@ -95,13 +94,12 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let source = open_source(from, Access::ReadOnly, part)?;
+    let whole = WholeImage::open(from, arguments.options, Access::ReadOnly)?;
     let part_of = unfinished_name(to);
     let unfinished = Unfinished(&part_of);
     let file = File::options().read(true).write(true).create_new(true).open(unfinished.0);
     let file = file.map_err(|error| host(&error))?;
-    let copied = copy(arguments, &source, part, &file)?;
+    let copied = copy(arguments, &whole, &file)?;
     drop(file);
     let uuid = settle(arguments, unfinished.0, uuid)?;
     std::fs::rename(unfinished.0, to).map_err(|error| host(&error))?;
@@ -126,19 +124,13 @@ fn unfinished_name(to: &Path) -> PathBuf {
     to.with_file_name(format!(".{name}.lanefs-{}", std::process::id()))
 }
 
-fn copy(
-    arguments: &Arguments,
-    source: &Source,
-    part: OpenOptions,
-    to: &File,
-) -> Result<Copied, Failure> {
+fn copy(arguments: &Arguments, whole: &WholeImage<'_>, to: &File) -> Result<Copied, Failure> {
     let from = arguments.source.as_path();
-    let device = source.device();
+    let device = whole.device();
     if let Some(why) = no_file_system(&*device) {
         return Err(Failure::new(from.display(), why));
     }
-    let whole = part.offset == 0 && source.array().is_none() && from.is_file();
-    if whole && !arguments.used {
+    if whole.is_whole_file() && !arguments.used {
         let file = File::open(from).map_err(|error| Failure::host(from.display(), &error))?;
         return copy_file(&file, to)
             .map_err(|error| Failure::host(arguments.destination.display(), &error));

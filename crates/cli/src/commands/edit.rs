@@ -2,9 +2,9 @@
 
 mod script;
 
-use crate::cli::{Failure, ImageArguments, Report, complain, no_file_system, open_source};
+use crate::cli::{Failure, ImageArguments, Report, WholeImage};
 use lanefs::FileSystem;
-use lanefs::device::{Access, OpenOptions};
+use lanefs::device::Access;
 use lanefs_offline::{Draft, Published};
 use script::Line;
 use serde_json::json;
@@ -96,19 +96,9 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
 fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     // The script is read before the image is locked, since the script may come from a slow pipe.
     let lines = read_script(arguments)?;
-    let image = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let source = open_source(image, Access::ReadWrite, part)?;
-    source.notes().iter().for_each(|note| {
-        complain(format_args!("lanefs: {}: {note}", image.display()));
-    });
-    let device = source.device();
-    let failed = |error: lanefs_offline::Error| match no_file_system(&*device) {
-        Some(why) => Failure::new(image.display(), why),
-        None => Failure::new(image.display(), error),
-    };
-    let draft = Draft::open(device.clone()).map_err(failed)?;
-    let within = |error: lanefs::Error| Failure::within(image.display(), &error);
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+    let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
+    let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
     let fs =
         FileSystem::open_device(draft.device(), &lanefs::OpenOptions::new()).map_err(within)?;
     for line in &lines {
@@ -118,8 +108,7 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
         })?;
     }
     fs.close().map_err(within)?;
-    let published = draft.publish().map_err(failed)?;
-    drop(device);
-    source.close().map_err(within)?;
+    let published = draft.publish().map_err(|error| whole.failure(error))?;
+    whole.close()?;
     Ok((lines.len(), published))
 }

@@ -1,7 +1,7 @@
 //! `lanefs recover`
 
-use crate::cli::{Failure, ImageArguments, Report, complain, no_file_system, open_source};
-use lanefs::device::{Access, OpenOptions};
+use crate::cli::{Failure, ImageArguments, Report, WholeImage};
+use lanefs::device::Access;
 use lanefs_offline::{Condition, Recovered, look, recover};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -68,24 +68,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
-    let image = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-    let source = open_source(image, access, part)?;
-    source.notes().iter().for_each(|note| {
-        complain(format_args!("lanefs: {}: {note}", image.display()));
-    });
-    let device = source.device();
+    let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
     let found = match arguments.dry_run {
-        true => look(&device).map(|before| Recovered { before, after: before }),
-        false => recover(&device),
+        true => look(&whole.device()).map(|before| Recovered { before, after: before }),
+        false => recover(&whole.device()),
     };
-    let found = found.map_err(|error| match no_file_system(&*device) {
-        Some(why) => Failure::new(image.display(), why),
-        None => Failure::new(image.display(), error),
-    })?;
-    drop(device);
-    source.close().map_err(|error| Failure::within(image.display(), &error))?;
+    let found = found.map_err(|error| whole.failure(error))?;
+    whole.close()?;
     Ok(found)
 }
 

@@ -1,17 +1,13 @@
 //! `lanefs resize`
 
-use crate::cli::{
-    Failure, ImageArguments, Report, complain, human, no_file_system, open_source, parse_size,
-};
-use lanefs::Source;
-use lanefs::device::{Access, Device, OpenOptions};
+use crate::cli::{Failure, ImageArguments, Report, WholeImage, human, parse_size};
+use lanefs::device::Access;
 use lanefs_offline::Image;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
@@ -78,32 +74,27 @@ struct Resized {
 }
 
 fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
-    let path = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let source = open_source(path, Access::ReadWrite, part)?;
-    source.notes().iter().for_each(|note| {
-        complain(format_args!("lanefs: {}: {note}", path.display()));
-    });
-    let opened = open(arguments, source.device())?;
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+    let opened = open(&whole)?;
     let before = bytes_of(&opened);
     let wanted = match arguments.size {
-        None => source.device().len(),
+        None => whole.device().len(),
         Some(Target::To(bytes)) => bytes,
         Some(Target::By(bytes)) => before.saturating_add(bytes),
         Some(Target::Less(bytes)) => before.saturating_sub(bytes),
         Some(Target::Smallest) => 0,
     };
-    let is_whole_file = source.array().is_none() && part.offset == 0 && path.is_file();
-    let (source, mut opened) = match is_whole_file && wanted > source.device().len() {
+    let is_whole_file = whole.is_whole_file();
+    let (whole, mut opened) = match is_whole_file && wanted > whole.device().len() {
         true => {
             drop(opened);
             set_len(arguments, wanted)?;
-            close(arguments, source)?;
-            let source = open_source(path, Access::ReadWrite, part)?;
-            let opened = open(arguments, source.device())?;
-            (source, opened)
+            whole.close()?;
+            let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+            let opened = open(&whole)?;
+            (whole, opened)
         }
-        false => (source, opened),
+        false => (whole, opened),
     };
     let block_size = opened.geometry().block_size();
     let blocks = wanted >> block_size.bits();
@@ -113,14 +104,14 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
         _ if blocks < now => opened.shrink(blocks),
         _ => opened.grow(blocks),
     };
-    resized.map_err(|error| Failure::new(path.display(), error))?;
+    resized.map_err(|error| whole.failure(error))?;
     let after = bytes_of(&opened);
     drop(opened);
     if is_whole_file && after < before {
         // The file is cut while it is locked; the bytes after the file system belong to nothing.
         set_len(arguments, after)?;
     }
-    close(arguments, source)?;
+    whole.close()?;
     Ok(Resized { before, after })
 }
 
@@ -128,12 +119,8 @@ fn bytes_of(image: &Image) -> u64 {
     image.geometry().block_count() << image.geometry().block_size().bits()
 }
 
-fn open(arguments: &Arguments, device: Arc<dyn Device>) -> Result<Image, Failure> {
-    let path = arguments.image.display();
-    Image::open(device.clone()).map_err(|error| match no_file_system(&*device) {
-        Some(why) => Failure::new(path, why),
-        None => Failure::new(path, error),
-    })
+fn open(whole: &WholeImage<'_>) -> Result<Image, Failure> {
+    Image::open(whole.device()).map_err(|error| whole.failure(error))
 }
 
 /// Makes the image file longer, by a hole, or shorter, while it is locked.
@@ -145,10 +132,6 @@ fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
         file.sync_all()
     });
     changed.map_err(|error| Failure::host(path.display(), &error))
-}
-
-fn close(arguments: &Arguments, source: Source) -> Result<(), Failure> {
-    source.close().map_err(|error| Failure::within(arguments.image.display(), &error))
 }
 
 fn print(arguments: &Arguments, done: &Resized) -> std::io::Result<()> {

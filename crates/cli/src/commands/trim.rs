@@ -1,9 +1,7 @@
 //! `lanefs trim`
 
-use crate::cli::{
-    Failure, ImageArguments, Report, Size, complain, human, no_file_system, open_source,
-};
-use lanefs::device::{Access, OpenOptions};
+use crate::cli::{Failure, ImageArguments, Report, Size, WholeImage, human};
+use lanefs::device::Access;
 use lanefs_offline::{Image, Trimmed};
 use serde_json::json;
 use std::io::Write;
@@ -53,21 +51,11 @@ fn taken(arguments: &Arguments) -> Option<u64> {
 }
 
 fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
-    let image = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let source = open_source(image, Access::ReadWrite, part)?;
-    source.notes().iter().for_each(|note| {
-        complain(format_args!("lanefs: {}: {note}", image.display()));
-    });
-    let device = source.device();
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let trimmed =
-        Image::open(device.clone()).and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
-    let trimmed = trimmed.map_err(|error| match no_file_system(&*device) {
-        Some(why) => Failure::new(image.display(), why),
-        None => Failure::new(image.display(), error),
-    })?;
-    drop(device);
-    source.close().map_err(|error| Failure::within(image.display(), &error))?;
+        Image::open(whole.device()).and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
+    let trimmed = trimmed.map_err(|error| whole.failure(error))?;
+    whole.close()?;
     Ok(trimmed)
 }
 

@@ -3,10 +3,8 @@
 mod words;
 
 use super::info;
-use crate::cli::{
-    Failure, ImageArguments, Report, complain, no_file_system, open_source, parse_size,
-};
-use lanefs::device::{Access, OpenOptions};
+use crate::cli::{Failure, ImageArguments, Report, WholeImage, complain, parse_size};
+use lanefs::device::Access;
 use lanefs_offline::{Image, JournalChange, Settings};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -176,26 +174,15 @@ impl Arguments {
 }
 
 fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
-    let image = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let source = open_source(image, Access::ReadWrite, part)?;
-    source.notes().iter().for_each(|note| {
-        complain(format_args!("lanefs: {}: {note}", image.display()));
-    });
-    let device = source.device();
-    let failed = |error: lanefs_offline::Error| match no_file_system(&*device) {
-        Some(why) => Failure::new(image.display(), why),
-        None => Failure::new(image.display(), error),
-    };
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let Wanted { mut settings, journal_bytes } = wanted;
-    let mut opened = Image::open(device.clone()).map_err(failed)?;
+    let mut opened = Image::open(whole.device()).map_err(|error| whole.failure(error))?;
     if let Some(bytes) = journal_bytes {
         let blocks = bytes >> opened.geometry().block_size().bits();
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         settings.journal = Some(JournalChange::Add(Some(blocks)));
     }
-    opened.tune(&settings).map_err(failed)?;
+    opened.tune(&settings).map_err(|error| whole.failure(error))?;
     drop(opened);
-    drop(device);
-    source.close().map_err(|error| Failure::within(image.display(), &error))
+    whole.close()
 }

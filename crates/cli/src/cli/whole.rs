@@ -1,0 +1,59 @@
+//! An image that a command uses as a whole, without the files in it.
+
+use super::{Failure, ImageArguments, complain, no_file_system, open_source};
+use lanefs::Source;
+use lanefs::device::{Access, Device, OpenOptions};
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open image or array, locked until it is closed or dropped.
+pub struct WholeImage<'p> {
+    path: &'p Path,
+    source: Source,
+    part: OpenOptions,
+}
+
+impl<'p> WholeImage<'p> {
+    /// Opens the image, and prints what its array says of its members.
+    pub fn open(
+        path: &'p Path,
+        arguments: ImageArguments,
+        access: Access,
+    ) -> Result<WholeImage<'p>, Failure> {
+        let part = OpenOptions { offset: arguments.offset.bytes(), len: None };
+        let source = open_source(path, access, part)?;
+        for note in source.notes() {
+            complain(format_args!("lanefs: {}: {note}", path.display()));
+        }
+        Ok(WholeImage { path, source, part })
+    }
+
+    /// Returns the bytes of the file system.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.source.device()
+    }
+
+    /// Returns whether the file system is all of an image file, which can then change its length.
+    pub fn is_whole_file(&self) -> bool {
+        self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
+    }
+
+    /// Returns the source, for a file system on it.
+    pub fn into_source(self) -> Source {
+        self.source
+    }
+
+    /// Describes an error of the image; if the image has no file system, says what it has.
+    pub fn failure(&self, error: impl Display) -> Failure {
+        match no_file_system(&*self.device()) {
+            Some(why) => Failure::new(self.path.display(), why),
+            None => Failure::new(self.path.display(), error),
+        }
+    }
+
+    /// Closes the image. Every other reference to its device was dropped before.
+    pub fn close(self) -> Result<(), Failure> {
+        self.source.close().map_err(|error| Failure::within(self.path.display(), &error))
+    }
+}
