@@ -1,6 +1,7 @@
 //! Finds names of functions and data at an address.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 /// A function at an instruction, which may be inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,38 @@ fn look_up(ip: u64) -> Vec<Frame> {
             let file = file.file_name().unwrap_or_default().to_string_lossy();
             format!("{file}:{line}")
         });
-        frames.push(Frame { function: format!("{name:#}"), place });
+        let name = format!("{name:#}");
+        let function = match symbol.filename().and_then(module) {
+            Some(module) if !name.contains("::") => format!("{module}::{name}"),
+            _ => name,
+        };
+        frames.push(Frame { function, place });
     });
     frames
+}
+
+/// Returns the module that a source file of Lanefs holds. With line tables alone, debug information
+/// names an inlined function without its module.
+fn module(file: &Path) -> Option<String> {
+    let (_, path) = file.to_str()?.rsplit_once("crates/")?;
+    let (name, path) = path.split_once("/src/")?;
+    let name = if name == "lanefs" { name.to_owned() } else { format!("lanefs_{name}") };
+    let path = path.strip_suffix(".rs")?.replace('/', "::");
+    Some(if path == "lib" { name } else { format!("{name}::{path}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_file_names_its_module() {
+        let module = |file: &str| module(Path::new(file));
+        let epoch = module("/home/me/lanefs/crates/lanes/src/epoch.rs");
+        assert_eq!(epoch.as_deref(), Some("lanefs_lanes::epoch"));
+        let inode = module("crates/ext4/src/object/inode.rs");
+        assert_eq!(inode.as_deref(), Some("lanefs_ext4::object::inode"));
+        assert_eq!(module("crates/lanefs/src/lib.rs").as_deref(), Some("lanefs"));
+        assert_eq!(module("/rustc/0/library/core/src/ops/function.rs"), None);
+    }
 }

@@ -24,7 +24,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_lanes::heap", "refill", Apart::Refill),
     ("lanefs_lanes::heap", "spill", Apart::Refill),
     // A commit, by the thread that called fsync.
-    ("lanefs_journal::journal", "round_in", Apart::Refill),
+    ("lanefs_journal", "round_in", Apart::Refill),
     ("lanefs_lanes::epoch", "pay", Apart::Refill),
     ("lanefs_ext4", "look_at_caches", Apart::Refill),
     ("lanefs_ext4", "stamp_overwrite", Apart::Tick),
