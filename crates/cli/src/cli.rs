@@ -2,6 +2,7 @@
 
 mod contents;
 mod help;
+mod image_arguments;
 mod images;
 mod mode;
 mod names;
@@ -15,7 +16,8 @@ mod whole;
 
 pub use contents::no_file_system;
 pub use help::long_help;
-pub use images::{ImageArguments, Images, Intent, change_each};
+pub use image_arguments::ImageArguments;
+pub use images::{Images, Intent, change_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::{UserNames, parse_id, parse_ids};
 pub use operand::{ImagePath, Operand};

@@ -1,19 +1,10 @@
 //! The images that a command works on.
 
-use super::{Failure, ImagePath, Report, Size, WholeImage, no_file_system};
+use super::{Failure, ImageArguments, ImagePath, Report, WholeImage, no_file_system};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Options of every command that opens an image.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub struct ImageArguments {
-    /// Start of the file system in the image, in bytes (suffixes K, M, G, T), for a partition in a disk
-    /// image
-    #[arg(long, value_name = "BYTES", default_value = "0")]
-    pub offset: Size,
-}
 
 /// The access of a command to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
