@@ -3,7 +3,7 @@
 //! Source: ext4 disk layout documentation, "Checksums". The crc32c here starts from all ones, is
 //! chained without inversion between its parts, and has no inversion at its end.
 
-use crate::Ino;
+use crate::types::Ino;
 use crc::{Crc, Digest, Table};
 
 const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&crc::CRC_16_MODBUS);

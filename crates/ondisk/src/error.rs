@@ -1,8 +1,9 @@
 //! The possible faults of an image, with the location.
 //!
-//! Each module has its own `Cause`; [`Corruption`] adds the object in which the cause was found.
+//! The causes are in `cause`; [`Corruption`] adds the object in which the cause was found.
 
-use crate::{Block, FileBlock, Group, Ino};
+use crate::cause;
+use crate::types::{Block, FileBlock, Group, Ino};
 use thiserror::Error;
 
 /// The image violates the format. Contains the object and the block, if it is known.
@@ -11,30 +12,30 @@ use thiserror::Error;
 #[allow(missing_docs)] // the fields are the place, under the format's names
 pub enum Corruption {
     #[error("superblock: {cause}")]
-    Superblock { cause: crate::superblock::Cause },
+    Superblock { cause: cause::superblock::Cause },
     #[error("descriptor of {group}: {cause}")]
-    GroupDescriptor { group: Group, cause: crate::group_desc::Cause },
+    GroupDescriptor { group: Group, cause: cause::group_desc::Cause },
     #[error("bitmap of {group}: {cause}")]
-    Bitmap { group: Group, cause: crate::bitmap::Cause },
+    Bitmap { group: Group, cause: cause::bitmap::Cause },
     #[error("{ino}: {cause}")]
-    Inode { ino: Ino, cause: crate::inode::Cause },
+    Inode { ino: Ino, cause: cause::inode::Cause },
     /// `block` is `None` for the root node, which is in the inode.
     #[error("{ino}, extent node {}: {cause}", block.map_or("in the inode".into(), |b| b.to_string()))]
-    ExtentNode { ino: Ino, block: Option<Block>, cause: crate::extent::Cause },
+    ExtentNode { ino: Ino, block: Option<Block>, cause: cause::extent::Cause },
     #[error("directory {ino}, {block}: {cause}")]
-    Directory { ino: Ino, block: FileBlock, cause: crate::dirent::Cause },
+    Directory { ino: Ino, block: FileBlock, cause: cause::dirent::Cause },
     #[error("directory {ino}, index {block}: {cause}")]
-    DirectoryIndex { ino: Ino, block: FileBlock, cause: crate::htree::Cause },
+    DirectoryIndex { ino: Ino, block: FileBlock, cause: cause::htree::Cause },
     /// `block` is `None` for attributes in the inode.
     #[error("{ino}, extended attributes {}: {cause}", block.map_or("in the inode".into(), |b| format!("in {b}")))]
-    Xattr { ino: Ino, block: Option<Block>, cause: crate::xattr::Cause },
+    Xattr { ino: Ino, block: Option<Block>, cause: cause::xattr::Cause },
     #[error("{ino}, access control list: {cause}")]
-    Acl { ino: Ino, cause: crate::acl::Cause },
+    Acl { ino: Ino, cause: cause::acl::Cause },
     /// `block` counts from the start of the log, in log blocks.
     #[error("journal, log block {block}: {cause}")]
-    Journal { block: u32, cause: crate::jbd2::Cause },
+    Journal { block: u32, cause: cause::jbd2::Cause },
     #[error("orphan file {ino}, {block}: {cause}")]
-    OrphanFile { ino: Ino, block: FileBlock, cause: crate::orphan::Cause },
+    OrphanFile { ino: Ino, block: FileBlock, cause: cause::orphan::Cause },
 }
 
 impl Corruption {

@@ -11,10 +11,10 @@
 //! that the parent gives to the node, start with the parent's key, and refer only to blocks that
 //! files may use.
 
+pub use crate::cause::extent::Cause;
 use crate::checksum::Seed;
-use crate::{Block, FileBlock};
+use crate::types::{Block, FileBlock};
 use std::ops::Range;
-use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,39 +35,6 @@ const TAIL: usize = 4;
 /// If `ee_len` is above this value, the extent is unwritten, and its length is `ee_len` minus this
 /// value.
 const LEN_WRITTEN_MAX: u16 = 1 << 15;
-
-/// The possible faults of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-#[allow(missing_docs)] // the fields are the values, under the format's names
-pub enum Cause {
-    #[error("{len} bytes are too short for a node")]
-    Short { len: usize },
-    #[error("magic {magic:#06x}")]
-    Magic { magic: u16 },
-    #[error("depth {depth} where {expected} was due")]
-    Depth { depth: u16, expected: u16 },
-    #[error("depth {depth} is more than {MAX_DEPTH}")]
-    TooDeep { depth: u16 },
-    #[error("room for {max} entries where {fits} fit")]
-    Max { max: u16, fits: u16 },
-    #[error("{entries} entries with room for {max}")]
-    Entries { entries: u16, max: u16 },
-    #[error("an index node without entries")]
-    EmptyIndex,
-    #[error("starts with {start} where its parent says {expected}")]
-    FirstEntry { start: FileBlock, expected: FileBlock },
-    #[error("an extent of length 0 at {start}")]
-    EmptyExtent { start: FileBlock },
-    #[error("the entry at {start} is not after the one before")]
-    Order { start: FileBlock },
-    #[error("the entry at {start} is outside of the node's range, which ends at {to}")]
-    Range { start: FileBlock, to: FileBlock },
-    #[error("the entry at {start} points to {len} blocks from {block}, outside of the file system")]
-    Target { start: FileBlock, block: Block, len: u32 },
-    #[error("checksum {found:#010x} where {computed:#010x} is right")]
-    Checksum { found: u32, computed: u32 },
-}
 
 /// `struct ext4_extent_header`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -247,7 +214,7 @@ impl Node {
         }
         let depth = header.eh_depth.get();
         if depth > MAX_DEPTH {
-            return Err(Cause::TooDeep { depth });
+            return Err(Cause::TooDeep { depth, max: MAX_DEPTH });
         }
         if let NodePosition::Depth(due) = expected.position
             && depth != due

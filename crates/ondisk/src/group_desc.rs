@@ -2,43 +2,15 @@
 //!
 //! Source: ext4 disk layout documentation, "Block Group Descriptors".
 
+pub use crate::cause::group_desc::Cause;
 use crate::checksum::{Checksums, Crc16};
+use crate::error::Corruption;
 use crate::features::Incompat;
 use crate::superblock::Geometry;
-use crate::{Block, Corruption, Group};
+use crate::types::{Block, Group};
 use bitflags::bitflags;
-use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-/// The possible faults of a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-#[allow(missing_docs)] // the fields are the values found
-pub enum Cause {
-    #[error("the file system has no such group")]
-    NoSuchGroup,
-    #[error("{len} bytes are not a descriptor")]
-    Length { len: usize },
-    #[error("checksum is {found:#06x} where {expected:#06x} is right")]
-    Checksum { found: u16, expected: u16 },
-    #[error("block bitmap is {block}")]
-    BlockBitmapPlace { block: Block },
-    #[error("inode bitmap is {block}")]
-    InodeBitmapPlace { block: Block },
-    #[error("inode table starts at {block}")]
-    InodeTablePlace { block: Block },
-    #[error("bitmaps and inode table overlap")]
-    Overlap,
-    #[error("{blocks} free blocks")]
-    FreeBlocks { blocks: u32 },
-    #[error("{inodes} free inodes")]
-    FreeInodes { inodes: u32 },
-    #[error("{directories} directories")]
-    UsedDirs { directories: u32 },
-    #[error("{inodes} unused inodes at the end of the table")]
-    ItableUnused { inodes: u32 },
-}
 
 /// The first 32 bytes, with the format's names.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -7,52 +7,19 @@ mod device_number;
 mod raw;
 mod timestamp;
 
+pub use crate::cause::inode::Cause;
 pub use device_number::DeviceNumber;
 
 use crate::checksum::Checksums;
+use crate::error::Corruption;
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::Geometry;
-use crate::{Block, Corruption, FileType, Group, Ino, Time};
+use crate::types::{Block, FileType, Ino, Time};
 use bitflags::bitflags;
 use raw::{GOOD_OLD_SIZE, RawExtra, RawInode, fits};
 use std::ops::Range;
 use thiserror::Error;
 use zerocopy::FromBytes;
-
-/// The possible faults of an inode.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-#[allow(missing_docs)] // the fields are the values found
-pub enum Cause {
-    #[error("the file system has no such inode")]
-    NoSuchInode,
-    #[error("a name leads to it, and it is free")]
-    NotInUse,
-    #[error("it is in use, and bit {bit} in the inode bitmap of {group} says that it is free")]
-    MarkedFree { group: Group, bit: u32 },
-    #[error("{len} bytes are not an inode")]
-    Length { len: usize },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
-    Checksum { found: u32, expected: u32 },
-    #[error("extra size is {size}")]
-    ExtraSize { size: u16 },
-    #[error("mode is {mode:#o}")]
-    Mode { mode: u16 },
-    #[error("{kind:?} of {size} bytes in {sectors} sectors: not a root directory")]
-    NotARoot { kind: crate::FileType, size: u64, sectors: u64 },
-    #[error("size is {size}")]
-    Size { size: u64 },
-    #[error("attribute block is {block}")]
-    FileAcl { block: Block },
-    #[error("directory of {size} bytes is not whole blocks")]
-    DirectorySize { size: u64 },
-    #[error("symbolic link of {size} bytes")]
-    SymlinkSize { size: u64 },
-    #[error("the list of orphans comes back to it")]
-    OrphanLoop,
-    #[error("it is recorded as an orphan, and there is no such inode")]
-    NoOrphan,
-}
 
 /// A value that the format cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -9,6 +9,7 @@
 
 pub mod acl;
 pub mod bitmap;
+mod cause;
 pub mod checksum;
 pub mod dirent;
 mod error;

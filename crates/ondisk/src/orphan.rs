@@ -5,27 +5,14 @@
 //!
 //! Source: kernel documentation, "Orphan file".
 
+pub use crate::cause::orphan::Cause;
 use crate::checksum::{Checksums, Seed};
-use crate::{Block, Ino};
-use thiserror::Error;
+use crate::types::{Block, Ino};
 
 /// The first word of the tail.
 const MAGIC: u32 = 0x0b10_ca04;
 const SLOT_SIZE: usize = 4;
 const TAIL_SIZE: usize = 8;
-
-/// The possible faults of a block of the orphan file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-#[allow(missing_docs)] // the fields are the values found
-pub enum Cause {
-    #[error("{len} bytes are not a block")]
-    Length { len: usize },
-    #[error("magic is {found:#010x}")]
-    Magic { found: u32 },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
-    Checksum { found: u32, expected: u32 },
-}
 
 /// The start value of the checksums of an orphan file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +38,12 @@ pub struct OrphanBlock {
 
 impl OrphanBlock {
     /// Returns the number of slots of a block of this size.
-    pub fn slots_per_block(block_size: crate::BlockSize) -> usize {
+    pub fn slots_per_block(block_size: crate::types::BlockSize) -> usize {
         (block_size.bytes() - TAIL_SIZE) / SLOT_SIZE
     }
 
     /// Creates a block without orphans.
-    pub fn empty(block_size: crate::BlockSize) -> OrphanBlock {
+    pub fn empty(block_size: crate::types::BlockSize) -> OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
@@ -158,7 +145,7 @@ pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockSize;
+    use crate::types::BlockSize;
 
     fn seed() -> OrphanSeed {
         OrphanSeed::new(Checksums::All { seed: Seed::from_raw(7) }, Ino(12), 3)

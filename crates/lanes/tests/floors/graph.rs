@@ -178,8 +178,9 @@ fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -
     });
     match exported {
         Some(exported) => {
-            let inner = exported.iter().filter(|word| *word != "self");
-            let whole: Module = files[file].module.iter().chain(inner).cloned().collect();
+            let inner = exported.iter().filter(|word| *word != "self" && *word != "crate");
+            let from: &[String] = if exported[0] == "crate" { &[] } else { &files[file].module };
+            let whole: Module = from.iter().chain(inner).cloned().collect();
             if whole == path { file } else { resolve(files, modules, &whole) }
         }
         None => file,

@@ -2,9 +2,10 @@
 
 use super::{Bitmap, Cause};
 use crate::checksum::Checksums;
+use crate::error::Corruption;
 use crate::group_desc::GroupDesc;
 use crate::superblock::Geometry;
-use crate::{Block, Corruption, Group};
+use crate::types::{Block, Group};
 use std::ops::Range;
 
 impl Bitmap {

@@ -1,6 +1,6 @@
 //! Searches in a bitmap, a word at a time.
 
-use super::{Bitmap, WORD};
+use super::bits::{Bitmap, WORD};
 use std::ops::Range;
 
 /// For each order, the bits within a word at which an aligned run of that order may start.

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::ops::Range;
 
 fn bitmap(bits: &[bool]) -> Bitmap {
     let mut bitmap = Bitmap::new(bits.len() as u32);

@@ -1,17 +1,13 @@
 //! Changes within one directory block.
 
-use super::{
-    Cause, DirFormat, Entry, HEADER, MIN_RECORD, Name, RawDirEntry, encode_rec_len, entry_at,
-    records, tail,
-};
-use crate::{FileType, Ino};
+use super::format::{DirFormat, HEADER, MIN_RECORD, RawDirEntry, encode_rec_len, space};
+use super::name::Name;
+use super::record::{Entry, entry_at, records};
+use super::tail;
+use crate::cause::dirent::Cause;
+use crate::types::{FileType, Ino};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
-
-/// Returns the bytes that a record with a name of `name_len` bytes needs.
-pub fn space(name_len: usize) -> usize {
-    (HEADER + name_len).next_multiple_of(4)
-}
 
 /// An entry to be written by [`pack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

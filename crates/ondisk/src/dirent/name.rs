@@ -1,7 +1,9 @@
 //! A valid name of a directory entry.
 
-use super::MAX_NAME;
 use thiserror::Error;
+
+/// The longest name in bytes.
+pub const MAX_NAME: usize = 255;
 
 /// A name of 1 to 255 bytes without `/` and NUL. "." and ".." are names too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

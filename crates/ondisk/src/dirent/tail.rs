@@ -1,6 +1,7 @@
 //! The tail of a leaf, which contains its checksum.
 
-use super::{Cause, DirFormat, TAIL, check_length};
+use super::format::{DirFormat, TAIL, check_length};
+use crate::cause::dirent::Cause;
 use crate::checksum::Seed;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

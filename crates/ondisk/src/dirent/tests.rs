@@ -1,5 +1,6 @@
 use super::*;
 use crate::checksum::Seed;
+use crate::types::{BlockSize, FileType, Ino};
 
 fn format(block_size: u32) -> DirFormat {
     DirFormat {

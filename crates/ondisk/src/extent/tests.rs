@@ -89,7 +89,7 @@ fn each_broken_header_field_is_named() {
     assert_eq!(broken(&leaf(), put16(4, 85)), Cause::Max { max: 85, fits: 84 });
     assert_eq!(broken(&leaf(), put16(4, 0)), Cause::Max { max: 0, fits: 84 });
     assert_eq!(broken(&leaf(), put16(6, 1)), Cause::Depth { depth: 1, expected: 0 });
-    assert_eq!(broken(&index(), put16(6, 6)), Cause::TooDeep { depth: 6 });
+    assert_eq!(broken(&index(), put16(6, 6)), Cause::TooDeep { depth: 6, max: 5 });
     assert_eq!(broken(&index(), put16(2, 0)), Cause::EmptyIndex);
     assert_eq!(Node::decode(&[0; 11], &expected(0)), Err(Cause::Short { len: 11 }));
 }

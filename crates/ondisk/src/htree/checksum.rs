@@ -1,6 +1,7 @@
 //! The checksum in the tail of an index block.
 
-use super::{Cause, ENTRY, Kind, index};
+use super::index::{ENTRY, Kind, index};
+use crate::cause::htree::Cause;
 use crate::checksum::Seed;
 use crate::dirent::DirFormat;
 

@@ -1,11 +1,11 @@
 //! Writes index blocks.
 
-use super::{
+use super::index::{
     ENTRY, IndexEntry, Kind, ROOT_ENTRIES, ROOT_INFO, RawCountLimit, RawEntry, RawRootInfo,
 };
-use crate::Ino;
 use crate::dirent::{self, DirFormat};
 use crate::hash::HashVersion;
+use crate::types::Ino;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 

@@ -1,6 +1,8 @@
 use super::*;
-use crate::BlockSize;
 use crate::checksum::Seed;
+use crate::dirent::{self, DirFormat};
+use crate::hash::HashVersion;
+use crate::types::{BlockSize, FileBlock, Ino};
 
 fn format() -> DirFormat {
     DirFormat {

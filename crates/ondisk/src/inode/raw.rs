@@ -1,8 +1,8 @@
 //! The raw fields of an inode, with the format's names, and its checksum.
 
 use super::Cause;
-use crate::Ino;
 use crate::checksum::{Checksums, Seed};
+use crate::types::Ino;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -3,7 +3,7 @@
 //! Source: ext4 disk layout documentation, "Inode Timestamps". The lower word is signed; the two
 //! bits add multiples of 2^32 to it.
 
-use crate::Time;
+use crate::types::Time;
 
 const MIN: i64 = i32::MIN as i64;
 const MAX: i64 = MIN + (4 << 32) - 1;

@@ -1,6 +1,9 @@
 //! Commit blocks: a transaction is valid only with its commit block.
 
-use super::{BlockKind, Cause, Header, LogChecksums, LogFormat, Sequence, word_at};
+use super::format::{LogChecksums, LogFormat};
+use super::header::{Header, Sequence, word_at};
+use super::kind::BlockKind;
+use crate::cause::jbd2::Cause;
 use crc::{Crc, Digest, Table};
 
 const CHECKSUM_TYPE_OFFSET: usize = 0x0c;

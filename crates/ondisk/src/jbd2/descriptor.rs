@@ -1,11 +1,10 @@
 //! Descriptors: tags with the numbers of the blocks whose copies follow.
 
-use super::format::UUID_SIZE;
-use super::{
-    BlockKind, BlockNumbers, Cause, HEADER_SIZE, Header, LogChecksums, LogFormat, MAGIC, Sequence,
-    word_at,
-};
-use crate::Block;
+use super::format::{BlockNumbers, LogChecksums, LogFormat, UUID_SIZE};
+use super::header::{HEADER_SIZE, Header, MAGIC, Sequence, word_at};
+use super::kind::BlockKind;
+use crate::cause::jbd2::Cause;
+use crate::types::Block;
 use bitflags::bitflags;
 
 bitflags! {

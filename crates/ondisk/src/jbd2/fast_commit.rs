@@ -1,6 +1,6 @@
 //! Detects fast commits, which Lanefs neither writes nor replays.
 
-use super::Sequence;
+use super::header::Sequence;
 
 const TAG_HEAD: u16 = 0x0009;
 const HEAD_LEN: u16 = 8;

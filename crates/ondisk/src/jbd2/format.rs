@@ -1,8 +1,12 @@
 //! The layout of the blocks of one log, which its features determine.
 
-use super::{Cause, HEADER_SIZE, word_at};
-use crate::BlockSize;
+use super::header::{HEADER_SIZE, word_at};
+use crate::cause::jbd2::Cause;
 use crate::checksum::Seed;
+use crate::types::BlockSize;
+
+/// Offset of the records of a revoke block: after the header and the word that counts the bytes in use.
+pub(super) const RECORDS_OFFSET: usize = 16;
 
 /// Bytes of a uuid after a tag.
 pub(super) const UUID_SIZE: usize = 16;
@@ -60,7 +64,7 @@ impl LogFormat {
 
     /// Returns the number of records that fit into one revoke block.
     pub fn revokes_per_block(&self) -> usize {
-        let room = self.block_size.bytes() - super::revoke::RECORDS_OFFSET - self.tail_size();
+        let room = self.block_size.bytes() - RECORDS_OFFSET - self.tail_size();
         room / self.record_size()
     }
 

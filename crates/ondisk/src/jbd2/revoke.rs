@@ -1,10 +1,11 @@
 //! Revoke blocks: they list blocks that must not be replayed from this or an earlier transaction.
 
-use super::{BlockKind, Cause, Header, LogFormat, Sequence, word_at};
-use crate::Block;
+use super::format::{LogFormat, RECORDS_OFFSET};
+use super::header::{Header, Sequence, word_at};
+use super::kind::BlockKind;
+use crate::cause::jbd2::Cause;
+use crate::types::Block;
 
-/// Offset of the records: after the header and the word that counts the bytes in use.
-pub(super) const RECORDS_OFFSET: usize = 16;
 const COUNT_OFFSET: usize = 12;
 
 /// The records of a revoke block.

@@ -1,8 +1,12 @@
 //! The journal's superblock: the first block of the journal file.
 
-use super::{BlockKind, BlockNumbers, Cause, Header, LogChecksums, LogFormat, RawHeader, Sequence};
+use super::format::{BlockNumbers, LogChecksums, LogFormat};
+use super::header::{Header, RawHeader, Sequence};
+use super::kind::BlockKind;
+use crate::cause::jbd2::Cause;
 use crate::checksum::Seed;
-use crate::{BlockSize, Unsupported};
+use crate::error::Unsupported;
+use crate::types::BlockSize;
 use bitflags::bitflags;
 use std::ops::Range;
 use zerocopy::big_endian::U32;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checksum::Seed;
-use crate::{Block, BlockSize};
+use crate::types::{Block, BlockSize};
 
 const UUID: [u8; 16] = [5; 16];
 

@@ -1,8 +1,8 @@
 //! Makes every check of a superblock: a superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
-use crate::BlockSize;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::types::BlockSize;
 
 pub(super) const MAGIC: u16 = 0xef53;
 const GOOD_OLD_REVISION: u32 = 0;

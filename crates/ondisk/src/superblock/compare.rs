@@ -2,8 +2,8 @@
 //! device with the superblock in the log.
 
 use super::{Cause, RawSuperblock, Superblock, check};
-use crate::Corruption;
 use crate::checksum::Checksums;
+use crate::error::Corruption;
 use crate::features::{Compat, Incompat, RoCompat};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 

@@ -1,7 +1,7 @@
 //! Sizes and positions: plain numbers of a checked superblock, and the arithmetic on them.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::{Block, BlockSize, Group, Ino};
+use crate::types::{Block, BlockSize, Group, Ino};
 use std::ops::Range;
 
 /// The position of an inode.

@@ -3,6 +3,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Bytes of a superblock.
+pub const SUPERBLOCK_SIZE: usize = 1024;
+
 /// The superblock as it is at byte 1024 of the image, and at the start of its backups.
 ///
 /// Source: ext4 disk layout documentation, "The Super Block". Names are the format's.
@@ -115,7 +118,7 @@ pub struct RawSuperblock {
     pub s_checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawSuperblock>() == super::SUPERBLOCK_SIZE);
+const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_journal_uuid) == 0xd0);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_kbytes_written) == 0x178);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_mount_opts) == 0x200);

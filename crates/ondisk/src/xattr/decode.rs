@@ -1,10 +1,12 @@
 //! Decodes both areas.
 
-use super::{
-    Attribute, AttributeName, Cause, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader,
-    Value, entry_hash, padded, signed, unsigned,
+use super::entry::{
+    Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
+    padded, signed, unsigned,
 };
-use crate::Ino;
+use super::name::AttributeName;
+use crate::cause::xattr::Cause;
+use crate::types::Ino;
 use zerocopy::FromBytes;
 
 /// A block of attributes, checked.

@@ -1,6 +1,6 @@
 //! Encodes both areas.
 
-use super::{
+use super::entry::{
     Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
     padded, unsigned,
 };

@@ -1,8 +1,10 @@
 //! Names of attributes: a prefix, stored as a number, and the rest.
 
-use super::MAX_NAME;
 use std::cmp::Ordering;
 use thiserror::Error;
+
+/// The longest name, without its prefix, in bytes.
+pub const MAX_NAME: usize = 255;
 
 /// The prefixes that the kernel's ext4 supports, with their numbers. If the prefix is the whole
 /// name, the rest is empty.

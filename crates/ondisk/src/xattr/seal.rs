@@ -1,9 +1,10 @@
 //! The checksum of a block of attributes. The checksum covers the block's number and no inode
 //! number, since several inodes share the block.
 
-use super::{Cause, HEADER};
-use crate::Block;
+use super::entry::HEADER;
+use crate::cause::xattr::Cause;
 use crate::checksum::Seed;
+use crate::types::Block;
 
 /// The offset of `h_checksum`.
 const CHECKSUM: usize = 16;

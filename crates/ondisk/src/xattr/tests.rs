@@ -1,6 +1,7 @@
+use super::entry::{END, ENTRY, HEADER, entry_hash, signed};
 use super::*;
-use crate::Block;
 use crate::checksum::Seed;
+use crate::types::Block;
 
 fn user(rest: &[u8]) -> AttributeName<'_> {
     AttributeName { index: AttributeName::USER, rest }

@@ -1,7 +1,8 @@
 //! Checks many thousand crash states: workload after workload on all processors, until enough
 //! distinct states are checked.
 
-use super::{Cuts, Findings, Tally, check_workload};
+use super::check::{Cuts, check_workload};
+use super::tally::{Findings, Tally};
 use crate::together::Bases;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};

@@ -13,6 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The options for mke2fs: small logs, so that they wrap and are checkpointed.
+pub const OPTIONS: [(&str, &str); 4] = [
+    ("-b 1024 -J size=1 -N 600", "14M"),
+    ("-b 4096 -J size=4 -N 600", "20M"),
+    ("-b 1024 -J size=1 -N 600 -O ^orphan_file,^metadata_csum_seed", "14M"),
+    ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
+];
+
 /// A change of a file's data: `op` wrote the bytes `start..end`, or made them zeros.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
@@ -109,7 +117,7 @@ pub fn record(
     let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
     let model = Model::new();
     let history = History {
-        image: super::OPTIONS[(seed % 4) as usize].0.into(),
+        image: OPTIONS[(seed % 4) as usize].0.into(),
         forgetful: conditions.pace.is_some(),
         recording: device.recording(),
         ops: vec!["mount".into()],

@@ -206,7 +206,7 @@ impl Planner<'_> {
             depth += 1;
         }
         if depth > MAX_DEPTH {
-            let cause = Cause::TooDeep { depth };
+            let cause = Cause::TooDeep { depth, max: MAX_DEPTH };
             return Err(Corruption::ExtentNode { ino: self.limits.ino, block: None, cause }.into());
         }
         if entries.len() == 0 {

@@ -89,7 +89,7 @@ fn a_tree_that_cannot_become_deeper_is_an_error() {
     let Err(Error::Corruption(Corruption::ExtentNode { block: None, cause, .. })) = plan else {
         panic!("{plan:?}");
     };
-    assert_eq!(cause, Cause::TooDeep { depth: 6 });
+    assert_eq!(cause, Cause::TooDeep { depth: 6, max: 5 });
 }
 
 #[test]

@@ -1,0 +1,16 @@
+//! The possible faults of each format, in one file per format.
+//!
+//! Each format re-exports its `Cause`, and [`crate::Corruption`] adds the object in which the cause
+//! was found. The causes are apart from the formats, so that both may import them.
+
+pub mod acl;
+pub mod bitmap;
+pub mod dirent;
+pub mod extent;
+pub mod group_desc;
+pub mod htree;
+pub mod inode;
+pub mod jbd2;
+pub mod orphan;
+pub mod superblock;
+pub mod xattr;

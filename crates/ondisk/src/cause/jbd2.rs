@@ -1,0 +1,33 @@
+use crate::jbd2::BlockKind;
+use thiserror::Error;
+
+/// The possible faults of a log block.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("{len} bytes are too few")]
+    Length { len: usize },
+    #[error("not a journal superblock")]
+    NotASuperblock,
+    #[error("not a {expected:?} block")]
+    WrongKind { expected: BlockKind },
+    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    Checksum { found: u32, expected: u32 },
+    #[error("checksum type is {found}")]
+    ChecksumType { found: u8 },
+    #[error("more than one kind of checksum")]
+    ChecksumKinds,
+    #[error("block size is {found}")]
+    BlockSize { found: u32 },
+    #[error("{blocks} blocks long, in a file of {file_blocks}")]
+    BeyondFile { blocks: u32, file_blocks: u32 },
+    #[error("{blocks} blocks are too few for a log")]
+    TooShort { blocks: u32 },
+    #[error("first log block is {first}")]
+    First { first: u32 },
+    #[error("log starts at {start}")]
+    Start { start: u32 },
+    #[error("{count} bytes of revoke records")]
+    RevokeCount { count: u32 },
+}

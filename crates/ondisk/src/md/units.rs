@@ -1,0 +1,10 @@
+//! The unit of lengths and offsets, and the place of the superblock.
+
+/// Size of a sector in md's units, in bytes.
+pub const SECTOR: u64 = 512;
+
+/// The offset of a superblock of version 1.2 in a member, in bytes.
+pub const SUPERBLOCK_OFFSET: u64 = 4096;
+
+/// The largest size of a superblock of version 1, in bytes.
+pub const SUPERBLOCK_SIZE: usize = 4096;

@@ -1,0 +1,65 @@
+//! Checks the crash states of one workload.
+
+use super::checker::{Checker, Ways};
+use super::tally::{Findings, Tally};
+use super::workload::{OPTIONS, record};
+use crate::together::Bases;
+use lanefs_device::{Device, Kept};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The cuts of a recording to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cuts {
+    /// All cuts.
+    Every,
+    /// About this many cuts, evenly spaced.
+    About(usize),
+}
+
+/// Records a workload of `ops` operations and checks its crash states, all of them by e2fsck too.
+///
+/// # Errors
+/// Returns the first state in which a check fails.
+pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
+    let tally = Tally::new(1);
+    check_workload(&Bases::default(), seed, ops, cuts, &tally)?;
+    Ok(tally.findings())
+}
+
+/// Does the same as [`check`], and counts in `tally`.
+pub(super) fn check_workload(
+    bases: &Bases,
+    seed: u64,
+    ops: usize,
+    cuts: Cuts,
+    tally: &Tally,
+) -> Result<(), String> {
+    let (options, size) = OPTIONS[(seed % 4) as usize];
+    let told = |why| format!("seed {seed} ({options}): {why}");
+    let Some(image) = bases.fresh(options, size) else { return Ok(()) };
+    let plain = |device: Arc<dyn Device>| device;
+    let history = record(image, seed, ops, &plain).map_err(|why| told(format!("before: {why}")))?;
+    let mut checker = Checker::new(&history, tally).map_err(told)?;
+    let every = match cuts {
+        Cuts::Every => 1,
+        Cuts::About(count) => (checker.cuts() / count).max(1),
+    };
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let cuts: Vec<usize> = (rng.usize(..every)..=checker.cuts()).step_by(every).collect();
+    let durable: HashSet<usize> =
+        cuts.iter().copied().filter(|cut| checker.is_durable(*cut)).collect();
+    let ways = |cut: usize| {
+        let seed = seed << 32 | (cut as u64) << 2;
+        let mut kept = Vec::new();
+        if durable.contains(&cut) {
+            kept.push(Kept::Unended { seed });
+        }
+        kept.extend([Kept::Some { seed }, Kept::Torn { seed }, Kept::Torn { seed: seed + 1 }]);
+        if cut.is_multiple_of(3) {
+            kept.extend([Kept::All, Kept::None]);
+        }
+        Ways { kept, again: if (cut / every).is_multiple_of(16) { 6 } else { 0 } }
+    };
+    checker.check_cuts(&cuts, &ways).map_err(told)
+}
