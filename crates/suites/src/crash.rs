@@ -7,6 +7,7 @@
 
 pub mod checker;
 mod digest;
+pub mod states;
 mod tally;
 mod volume;
 pub mod workload;
