@@ -61,7 +61,7 @@ impl Image {
             block_size: geometry.block_size(),
             has_file_types: features.incompat.contains(Incompat::FILETYPE),
             has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
-            has_large_dirs: false,
+            has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
             inodes: geometry.inode_count(),
         }
     }

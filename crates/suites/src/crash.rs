@@ -8,6 +8,7 @@
 mod check;
 pub mod checker;
 mod digest;
+pub mod states;
 mod tally;
 mod volume;
 mod words;

@@ -14,6 +14,7 @@ pub mod fsx;
 pub mod hostile;
 pub mod image;
 pub mod kernel;
+pub mod large_dir;
 pub mod library;
 pub mod listing;
 pub mod model;

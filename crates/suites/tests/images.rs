@@ -11,7 +11,7 @@ use lanefs_suites::op::{Op, Tree, show};
 use std::sync::Arc;
 
 /// Options for mke2fs, the size in MiB and the resulting block size.
-const SETS: [(&str, u64, usize); 17] = [
+const SETS: [(&str, u64, usize); 18] = [
     ("", 64, 1024),
     ("-b 2048", 64, 2048),
     ("-b 4096", 128, 4096),
@@ -29,6 +29,7 @@ const SETS: [(&str, u64, usize); 17] = [
     ("-b 4096 -E lazy_itable_init=0,lazy_journal_init=0", 64, 4096),
     ("", 1, 1024),
     ("-E lazy_itable_init=1", 2048, 4096),
+    ("-O large_dir", 64, 1024),
 ];
 
 fn scale(options: &str, megabytes: u64, block: usize) -> Scale {

@@ -377,17 +377,17 @@ fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     same_but_root(&patched, seen)
 }
 
-fn has_torn_superblock(device: &OverlayDevice) -> bool {
+pub(super) fn has_torn_superblock(device: &OverlayDevice) -> bool {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).is_err() || Superblock::decode(&bytes).is_err()
 }
 
-fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
+pub(super) fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
     Mount::open(device, options).map_err(|e| format!("Lanefs does not mount it: {e}"))
 }
 
-fn clean(image: &Image, what: &str) -> Result<(), String> {
+pub(super) fn clean(image: &Image, what: &str) -> Result<(), String> {
     let verdict = image.check();
     match verdict.status {
         0 => Ok(()),

@@ -1,0 +1,53 @@
+//! Images with a directory whose index is about to get a third level (`large_dir`).
+
+use crate::image::{Image, KernelMount};
+use std::process::Command;
+
+const SIZE: &str = "64M";
+/// Options for mke2fs: few inodes, and room for the directory.
+pub const OPTIONS: &str = "-b 1024 -N 64 -J size=4";
+
+/// Returns a name of such a length that a leaf of 1 KiB holds three names.
+pub fn name(n: usize) -> String {
+    format!("{n:0>250}")
+}
+
+/// Adds links to `/file` in `/d` with the kernel, from number `first` on, until the directory is
+/// full or has the names below `end`. Returns the number of the first name that does not exist.
+pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
+    let at = |path: &str| mount.path().join(path);
+    std::fs::create_dir_all(at("d")).expect("a directory");
+    if first == 0 {
+        std::fs::write(at("file"), b"contents").expect("a file");
+    }
+    for n in first..end {
+        match std::fs::hard_link(at("file"), at("d").join(name(n))) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return n,
+            Err(error) => panic!("link {n}: {error}"),
+        }
+    }
+    end
+}
+
+/// Returns an image of two index levels in which the kernel found no room for the name with the
+/// returned number; then the image gets the feature `large_dir`.
+pub fn full_of_two_levels(options: &str) -> Option<(Image, usize)> {
+    let image = Image::make(options, SIZE)?;
+    let mount = image.kernel_mount("noatime")?;
+    let refused = link_by_kernel(&mount, 0, 60_000);
+    assert!(refused < 60_000, "the directory did not become full");
+    mount.unmount();
+    let tuned = Command::new("tune2fs").args(["-O", "large_dir"]).arg(image.path()).output();
+    let tuned = tuned.expect("tune2fs runs");
+    assert!(tuned.status.success(), "{tuned:?}");
+    Some((image, refused))
+}
+
+/// Returns the number of levels below the root of the index of `/d`, as debugfs prints it.
+pub fn levels(image: &Image) -> u32 {
+    let output = Command::new("debugfs").args(["-R", "htree_dump /d"]).arg(image.path()).output();
+    let text = String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("Indirect levels: "));
+    line.and_then(|levels| levels.trim().parse().ok()).expect("the dump of a root")
+}
