@@ -4,12 +4,13 @@
 //! both.
 //!
 //! ```sh
-//! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [no_writeback]   # until the unmount
+//! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [OPTION...]   # until the unmount
 //! ```
 
 use lanefs_fuse::abi::{self, fattr, fopen, opcode};
 use lanefs_fuse::{
-    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Wishes,
+    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session,
+    Transport, Wishes,
 };
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::HashMap;
@@ -228,16 +229,23 @@ impl Service for Floor {
 
 fn main() -> ExitCode {
     let Some(dir) = std::env::args_os().nth(1) else {
-        eprintln!("floor DIRECTORY [no_writeback]");
+        eprintln!("floor DIRECTORY [no_writeback] [transport=read|transport=ring]");
         return ExitCode::FAILURE;
     };
-    let caching = match std::env::args_os().nth(2) {
-        Some(option) if option == "no_writeback" => Caching::Writethrough,
-        _ => Caching::Writeback,
+    let options: Vec<_> = std::env::args().skip(2).collect();
+    let has = |option: &str| options.iter().any(|given| given == option);
+    let caching = match has("no_writeback") {
+        true => Caching::Writethrough,
+        false => Caching::Writeback,
+    };
+    let transport = match (has("transport=read"), has("transport=ring")) {
+        (true, _) => Transport::Read,
+        (_, true) => Transport::Ring,
+        _ => Transport::Auto,
     };
     let root = Node { mode: DIRECTORY | 0o777, ..Node::default() };
     let tree = Tree { nodes: HashMap::from([(ROOT, root)]), next: ROOT + 1 };
-    let wishes = Wishes { caching, ..Wishes::default() };
+    let wishes = Wishes { caching, transport, ..Wishes::default() };
     let floor = Floor { tree: Mutex::new(Rank::Bucket, tree), wishes };
     let served = MountPoint::attach(Path::new(&dir), OsStr::new("floor"), &Options::default())
         .map_err(|error| error.to_string())
