@@ -1,7 +1,7 @@
 //! A directory of the host, on any file system.
 
 use crate::error::{Error, Result};
-use crate::place::{How, Opened, Place};
+use crate::target_tree::{How, Opened, TargetTree};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ impl HostDirectory {
     }
 }
 
-impl Place for HostDirectory {
+impl TargetTree for HostDirectory {
     fn make_dir(&self, path: &str) -> Result<()> {
         fs::mkdirat(&self.top, path, Mode::from_raw_mode(0o755)).map_err(|e| Error::host(path, e))
     }
@@ -135,7 +135,7 @@ struct HostFile {
 }
 
 impl HostFile {
-    fn told<T>(&self, result: rustix::io::Result<T>) -> Result<T> {
+    fn checked<T>(&self, result: rustix::io::Result<T>) -> Result<T> {
         result.map_err(|e| Error::host(&self.path, e))
     }
 
@@ -150,38 +150,38 @@ impl HostFile {
 impl Opened for HostFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let wanted = buf.len();
-        let done = self.told(rustix::io::pread(&self.file, buf, offset))?;
+        let done = self.checked(rustix::io::pread(&self.file, buf, offset))?;
         self.whole(done, wanted)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let done = self.told(rustix::io::pwrite(&self.file, data, offset))?;
+        let done = self.checked(rustix::io::pwrite(&self.file, data, offset))?;
         self.whole(done, data.len())
     }
 
     fn sync(&self) -> Result<()> {
-        self.told(fs::fsync(&self.file))
+        self.checked(fs::fsync(&self.file))
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.told(fs::fdatasync(&self.file))
+        self.checked(fs::fdatasync(&self.file))
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.told(fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))
+        self.checked(fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.told(fs::ftruncate(&self.file, len))
+        self.checked(fs::ftruncate(&self.file, len))
     }
 
     fn set_modified(&self, seconds: i64) -> Result<()> {
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: time, last_modification: time };
-        self.told(fs::futimens(&self.file, &times))
+        self.checked(fs::futimens(&self.file, &times))
     }
 
     fn forget_cached(&self) -> Result<()> {
-        self.told(fs::fadvise(&self.file, 0, None, Advice::DontNeed))
+        self.checked(fs::fadvise(&self.file, 0, None, Advice::DontNeed))
     }
 }

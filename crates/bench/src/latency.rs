@@ -85,8 +85,8 @@ mod tests {
         all.add(&half);
         for share in [0.001, 0.5, 0.9, 0.99, 1.0] {
             let exact = 100_000.0 * share;
-            let told = all.percentile(share).unwrap().as_nanos() as f64;
-            assert!(told >= exact * 0.999 && told <= exact * 1.07, "{share}: {told}");
+            let estimate = all.percentile(share).unwrap().as_nanos() as f64;
+            assert!(estimate >= exact * 0.999 && estimate <= exact * 1.07, "{share}: {estimate}");
         }
         all.record(Duration::MAX);
         assert!(all.percentile(1.0).unwrap() > Duration::from_secs(3600));

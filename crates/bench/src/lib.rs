@@ -1,6 +1,6 @@
 //! Measures file systems: Lanefs as a library, and any file system mounted on a directory.
 //!
-//! The same workload code runs on each [`Place`]. Targets alternate in short slices within one run,
+//! The same workload code runs on each [`TargetTree`]. Targets alternate in short slices within one run,
 //! so that other load on the machine affects all of them alike. A result is the median of the
 //! slices, with the smallest and the largest. A ratio is computed slice by slice.
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@ mod library;
 mod machine;
 mod mix;
 mod peers;
-mod place;
 mod plan;
 mod programs;
 mod race;
@@ -29,6 +28,7 @@ mod seeds;
 mod statistics;
 mod stop;
 mod target;
+mod target_tree;
 mod threads;
 mod tree;
 mod worker;
@@ -47,7 +47,6 @@ pub use library::{Library, Mounting};
 pub use machine::Machine;
 pub use mix::Mix;
 pub use peers::{Peers, enter_private_mounts};
-pub use place::{How, Opened, Place};
 pub use plan::Plan;
 pub use record::{Chapter, Ending, Record, chapters};
 pub use report::{json, table, table_foot, table_head};
@@ -57,5 +56,6 @@ pub use seeds::{Seed, SeedPlan, alone, run_seed, seed_foot, seed_head, seed_line
 pub use statistics::Summary;
 pub use stop::Stop;
 pub use target::{Server, Target, TargetSpec};
+pub use target_tree::{How, Opened, TargetTree};
 pub use tree::Tree;
 pub use workload::Workload;

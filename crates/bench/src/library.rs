@@ -1,7 +1,7 @@
 //! Lanefs in this process, without a mount.
 
 use crate::error::{Error, Result};
-use crate::place::{How, Opened, Place};
+use crate::target_tree::{How, Opened, TargetTree};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
@@ -148,7 +148,7 @@ impl Library {
 const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 };
 const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
 
-impl Place for Library {
+impl TargetTree for Library {
     fn is_in_memory(&self) -> bool {
         self.in_memory
     }

@@ -3,10 +3,10 @@
 use crate::cpu::{Cpu, Reading};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Measured, Outcome};
-use crate::place::Place;
 use crate::plan::Plan;
 use crate::race::race;
 use crate::target::{Server, Target};
+use crate::target_tree::TargetTree;
 use crate::threads::one_by_one;
 use crate::worker::{Assignment, Worker};
 use crate::workload::Workload;
@@ -38,7 +38,7 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
 
 /// Returns the part of the CPU time that counts for `place`. If its data is in memory, the kernel's
 /// threads of loop devices do not count, since they serve other targets.
-fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
+fn charged(spent: Cpu, place: &dyn TargetTree) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },
         false => spent,
@@ -191,7 +191,7 @@ impl<'a> TargetRun<'a> {
 
 /// Creates a directory of this name, with a number appended if the name is taken by the user or by
 /// an interrupted run. It must be new because it is removed after the run.
-fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
+fn new_dir(place: &dyn TargetTree, name: &str) -> Result<String> {
     let mut tried = place.make_dir(name).map(|()| name.to_owned());
     for number in 2..=MOST_LEFT {
         match &tried {
@@ -373,15 +373,15 @@ mod tests {
         left: lanefs_lanes::sync::atomic::AtomicU64,
     }
 
-    impl Place for Stopping {
+    impl TargetTree for Stopping {
         fn make_dir(&self, path: &str) -> Result<()> {
             self.place.make_dir(path)
         }
         fn open<'a>(
             &'a self,
             path: &str,
-            how: crate::place::How,
-        ) -> Result<Box<dyn crate::place::Opened + 'a>> {
+            how: crate::target_tree::How,
+        ) -> Result<Box<dyn crate::target_tree::Opened + 'a>> {
             use lanefs_lanes::sync::atomic::Ordering;
             if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.stop.ask();
@@ -391,7 +391,10 @@ mod tests {
         fn stat(&self, path: &str) -> Result<u64> {
             self.place.stat(path)
         }
-        fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn crate::place::Opened + 'a>> {
+        fn make_unnamed<'a>(
+            &'a self,
+            dir: &str,
+        ) -> Result<Box<dyn crate::target_tree::Opened + 'a>> {
             self.place.make_unnamed(dir)
         }
         fn remove(&self, path: &str) -> Result<()> {

@@ -3,9 +3,9 @@
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
 use crate::library::{Library, Mounting};
-use crate::place::Place;
 use crate::programs::make_image_with;
 use crate::raid::array::array;
+use crate::target_tree::TargetTree;
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, InodeCount, InodeTables, MkfsOptions, mkfs};
 use lanefs_lanes::sync::Arc;
@@ -97,7 +97,7 @@ pub struct Target {
     /// Its name in tables.
     pub name: String,
     /// Its tree of files.
-    pub place: Box<dyn Place>,
+    pub place: Box<dyn TargetTree>,
     /// The server process, if there is one.
     pub server: Server,
 }

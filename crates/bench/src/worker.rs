@@ -1,14 +1,14 @@
 //! The interface between the runner and one thread of a workload.
 
 use crate::error::Result;
-use crate::place::Place;
 use crate::scale::Scale;
 use crate::stop::Stop;
+use crate::target_tree::TargetTree;
 use std::time::Instant;
 
 /// The directories of a worker, and the amount of its work.
 pub(crate) struct Assignment<'a> {
-    pub place: &'a dyn Place,
+    pub place: &'a dyn TargetTree,
     /// The directory that all threads of this workload share.
     pub shared: String,
     /// The worker's own directory.

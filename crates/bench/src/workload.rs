@@ -1,6 +1,6 @@
 //! The workloads by name, and the requirements of each.
 
-use crate::place::Place;
+use crate::target_tree::TargetTree;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -158,7 +158,7 @@ impl Workload {
     }
 
     /// Returns whether it can run on this place: external programs need a directory of the host.
-    pub fn fits(self, place: &dyn Place) -> bool {
+    pub fn fits(self, place: &dyn TargetTree) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }
 }

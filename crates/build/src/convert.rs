@@ -220,11 +220,11 @@ impl Converter {
     fn count(&mut self, file: &NewFile) {
         if self.times != Times::Kept {
             // The data has its own digest. Its position on the device is determined by the rest.
-            let mut told = file.clone();
-            if let NewContent::Regular { extents, .. } = &mut told.content {
+            let mut described = file.clone();
+            if let NewContent::Regular { extents, .. } = &mut described.content {
                 extents.clear();
             }
-            self.digest.update(format!("{told:?}"));
+            self.digest.update(format!("{described:?}"));
         }
         match &file.content {
             NewContent::Directory { .. } => self.converted.1 += 1,

@@ -133,7 +133,7 @@ fn an_image_is_made_from_sources_of_each_kind() {
         .status();
     assert!(again.unwrap().success());
     assert!(std::fs::read(at("a.img")).unwrap() == first);
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["auto"][..], "--size auto follows from the files"),
         (&["auto", "--from", "/nowhere"], "/nowhere: no such file"),
         (&["--from", "/etc"], "give a --size, or --size auto"),
@@ -142,7 +142,7 @@ fn an_image_is_made_from_sources_of_each_kind() {
         let (status, said) =
             try_run(Command::new(LANEFS).args(["mkfs", &at("new.img")]).args(arguments));
         assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(expected), "{said}");
         assert!(!dir.path().join("new.img").exists());
     }
 }

@@ -45,7 +45,7 @@ fn tree_of_failures(n: usize) -> Image {
 }
 
 #[test]
-fn a_copy_ends_though_nobody_reads_its_messages() {
+fn a_copy_ends_though_no_process_reads_its_messages() {
     let image = tree_of_failures(40);
     let source = image.dir.path().join("u/.");
     let target = format!("{}:/", image.path.display());

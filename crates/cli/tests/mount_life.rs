@@ -228,7 +228,7 @@ fn mount_8_and_fstab_words_are_understood() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn a_user_mounts_his_own_image_with_fusermount3() {
+fn a_user_mounts_an_image_with_fusermount3() {
     if !can_mount() || !needs("fusermount3") {
         return;
     }
@@ -304,15 +304,15 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     }
     let stats =
         |words: &[&str]| run(Command::new(LANEFS).arg("stats").arg(&mounted.path).args(words));
-    let told: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
-    assert_eq!(told["request.create.count"], 20, "{told}");
-    assert!(told["request.create.ns"].as_u64().unwrap() > 0);
-    assert!(told["cache.inodes"].as_u64().unwrap() >= 20);
-    assert!(told.get("lock.guard.waits").is_some() && told.get("journal.commits").is_some());
-    assert!(told["alloc.inode_searches"].as_u64().unwrap() >= 20);
-    assert!(told["alloc.groups_tried"].as_u64() >= told["alloc.inode_searches"].as_u64());
+    let figures: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
+    assert_eq!(figures["request.create.count"], 20, "{figures}");
+    assert!(figures["request.create.ns"].as_u64().unwrap() > 0);
+    assert!(figures["cache.inodes"].as_u64().unwrap() >= 20);
+    assert!(figures.get("lock.guard.waits").is_some() && figures.get("journal.commits").is_some());
+    assert!(figures["alloc.inode_searches"].as_u64().unwrap() >= 20);
+    assert!(figures["alloc.groups_tried"].as_u64() >= figures["alloc.inode_searches"].as_u64());
     for name in ["block_searches", "groups_busy", "bits_lost", "moves", "windows", "window_hits"] {
-        assert!(told.get(format!("alloc.{name}")).is_some(), "{name}");
+        assert!(figures.get(format!("alloc.{name}")).is_some(), "{name}");
     }
     assert!(stats(&[]).lines().any(|line| line.starts_with("create ")));
     assert!(stats(&[]).lines().any(|line| line.starts_with("allocators: ")));

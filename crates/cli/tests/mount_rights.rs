@@ -40,7 +40,7 @@ impl Run {
     fn seen(&self, cases: &[Case], observe: impl Fn(&Case) -> Vec<rights::Seen>) -> Vec<Trial> {
         let trial = |(case, outcome): (&Case, &rights::Outcome)| Trial {
             outcome: outcome.clone(),
-            seen: observe(case).iter().map(|seen| seen.told(self.started)).collect(),
+            seen: observe(case).iter().map(|seen| seen.text(self.started)).collect(),
         };
         cases.iter().zip(&self.outcomes).map(trial).collect()
     }
@@ -146,13 +146,13 @@ fn differences(by: By, cases: &[Case], kernel: &[Trial], ours: &[Trial]) -> usiz
 
 /// Formats a difference, the kernel's side first.
 fn difference(kernel: &Trial, ours: &Trial) -> String {
-    let told = |outcome: &rights::Outcome| match outcome {
+    let described = |outcome: &rights::Outcome| match outcome {
         Ok(text) => format!("ok {text}"),
         Err(errno) => std::io::Error::from_raw_os_error(*errno).to_string(),
     };
     let mut text = String::new();
     if kernel.outcome != ours.outcome {
-        text += &format!("{} | {}; ", told(&kernel.outcome), told(&ours.outcome));
+        text += &format!("{} | {}; ", described(&kernel.outcome), described(&ours.outcome));
     }
     let missing = |these: &Trial, those: &Trial| {
         let lines = these.seen.iter().filter(|line| !those.seen.contains(line));

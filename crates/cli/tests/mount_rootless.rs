@@ -139,7 +139,7 @@ fn with_shown_owners_all_files_are_mine_and_the_image_keeps_its_own() {
         "ids: all files are shown with user 12345",
         "ids: all files are shown with group 12345",
     ] {
-        assert!(said.lines().any(|told| told == line), "{line} in {said}");
+        assert!(said.lines().any(|stated| stated == line), "{line} in {said}");
     }
     assert_eq!(scene.on_disk("/home/ann/file"), (1000, 1001, "0600".into()));
     assert_eq!(scene.owner_on_disk("/etc/shadow"), (0, 42));
@@ -182,7 +182,7 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
         "ids: idmap u:12345:0:10000",
         "ids: idmap g:12345:0:10000",
     ] {
-        assert!(said.lines().any(|told| told == line), "{line} in {said}");
+        assert!(said.lines().any(|stated| stated == line), "{line} in {said}");
     }
     // Changes of owners and creations of files overflow; a list with an unmapped id is invalid.
     assert_eq!(said.matches("Value too large for defined data type").count(), 5, "{said}");

@@ -236,7 +236,7 @@ fn a_torn_superblock_of_a_single_group_is_read_only_with_the_help_of_the_log() {
             _ => panic!("event {n}: one reads it, the other does not"),
         }
     }
-    assert!(with_help > 0, "the log holds it while it is written home");
+    assert!(with_help > 0, "the log holds it while it is written in place");
 }
 
 #[test]

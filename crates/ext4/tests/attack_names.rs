@@ -152,7 +152,7 @@ impl Names for Told {
 /// A reader of the name cache looks for inodes in memory, where the file system's internal files
 /// are too, so such names must not be published.
 #[test]
-fn a_name_that_leads_to_a_file_of_the_file_systems_own_is_told_to_nobody() {
+fn a_name_of_an_internal_inode_is_not_shown() {
     let image = Image::made(&["-O", "^metadata_csum,orphan_file"], "8M");
     let found = image.debugfs(&["stats -h"]);
     let line = found.lines().find(|line| line.starts_with("Orphan file inode:")).unwrap();

@@ -195,7 +195,7 @@ fn data(world: &World) {
 }
 
 #[test]
-fn blocks_change_hands_among_files_and_nobody_sees_what_is_not_his() {
+fn blocks_move_between_files_and_no_file_shows_foreign_data() {
     explore(&TIGHT, data);
 }
 
@@ -231,7 +231,7 @@ fn handed_over(world: &World) {
 }
 
 #[test]
-fn a_block_that_is_overwritten_is_nobody_elses() {
+fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
 }
 
@@ -337,7 +337,7 @@ fn a_file_that_is_cut_and_grows_keeps_what_it_should() {
 }
 
 #[test]
-fn overwrites_meet_truncation_and_nobody_sees_what_is_not_his() {
+fn overwrites_during_truncation_show_no_foreign_data() {
     explore(&EMPTY, data);
 }
 

@@ -265,7 +265,7 @@ fn after_a_panic_in_a_request_everything_fails_until_the_unmount() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn a_panic_of_the_journal_leaves_nobody_waiting() {
+fn a_panic_of_the_journal_leaves_no_thread_waiting() {
     let Some(scene) = Scene::new() else { return };
     scene.device.set(Trouble::PanicInJournal);
     scene.must_fail(SYNC, &[EIO, EROFS]);

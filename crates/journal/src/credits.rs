@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_the_first_in_the_queue() {
+    fn no_request_overtakes_the_first_in_the_queue() {
         let ((a, b), credits) = (lanes(), credits(100, 0));
         credits.draw(Tid(1), a, 900, None).unwrap();
         let big = credits.queue(500);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_enough_for_all_nobody_waits_for_his_turn() {
+    fn no_request_waits_if_there_is_enough_for_all() {
         let ((a, b), credits) = (lanes(), credits(100, 40));
         credits.draw(Tid(1), a, 1000, None).unwrap();
         let queue = [credits.queue(300), credits.queue(300)];

@@ -56,8 +56,8 @@ pub(crate) struct Fate {
     pub(crate) cause: OnceLock<Arc<Error>>,
     /// Whether the journal was stopped: no thread can join any more.
     pub(crate) stopped: AtomicBool,
-    /// Whether the client was told of the abort.
-    pub(crate) told: AtomicBool,
+    /// Whether the abort was reported to the client.
+    pub(crate) reported: AtomicBool,
 }
 
 pub(crate) struct Progress {
@@ -118,7 +118,7 @@ impl<O, D> Journal<O, D> {
             fate: Padded(Fate {
                 cause: OnceLock::new(),
                 stopped: AtomicBool::new(false),
-                told: AtomicBool::new(false),
+                reported: AtomicBool::new(false),
             }),
             durable: Padded(AtomicU64::new(before.0)),
             settled: Padded(AtomicU64::new(before.0)),

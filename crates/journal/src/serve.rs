@@ -106,7 +106,7 @@ impl<O, D> Journal<O, D> {
             lanefs_lanes::advance();
         }
         if self.check_abort().is_err() {
-            self.tell(client);
+            self.report_abort(client);
         } else {
             // An error is kept as the cause, which stop() returns.
             let _ = self.stop_now(client);
@@ -211,7 +211,7 @@ impl<O, D> Journal<O, D> {
         }
         role.serves = role.asked;
         drop(role);
-        self.check_abort().inspect_err(|_| self.tell(client))
+        self.check_abort().inspect_err(|_| self.report_abort(client))
     }
 
     fn take_role(&self) -> CommitterRole<'_, O, D> {
@@ -237,9 +237,9 @@ impl<O, D> Journal<O, D> {
         })
     }
 
-    fn tell(&self, client: &dyn Client<O, D>) {
+    fn report_abort(&self, client: &dyn Client<O, D>) {
         let Some(cause) = self.cause() else { return };
-        if !self.fate.told.swap(true, Ordering::AcqRel) {
+        if !self.fate.reported.swap(true, Ordering::AcqRel) {
             if let Some(committer) = self.take_role().committer.as_deref_mut() {
                 // If the device accepts no writes, this record fails too.
                 let _ = committer.record_abort(&*self.device);

@@ -105,7 +105,7 @@ fn a_wrong_descriptor_revoke_or_copy_of_a_committed_transaction_is_corruption() 
 }
 
 #[test]
-fn a_wrong_copy_of_a_revoked_block_matters_to_nobody() {
+fn a_wrong_copy_of_a_revoked_block_is_ignored() {
     let device = three_transactions(v3());
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
     // Cell 9 is the tenth cell of the first transaction, and the second transaction frees it.

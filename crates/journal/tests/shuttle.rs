@@ -109,7 +109,7 @@ fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
 }
 
 #[test]
-fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
+fn a_waiter_commits_for_all_waiters_and_no_thread_stays_asleep() {
     // With a server that commits on request, and without one.
     for served in [false, true] {
         explore(move || {
@@ -162,7 +162,7 @@ fn two_committers_and_their_joiners_all_come_through() {
 }
 
 #[test]
-fn a_joiner_for_everything_gets_it_though_nobody_changes_anything() {
+fn a_joiner_for_all_credits_gets_them_without_other_changes() {
     explore(|| {
         let world = World::new();
         let server = world.serve();

@@ -107,11 +107,11 @@ fn the_kernels_side() {
         let mut words = line.split('\t');
         let mut word = || words.next().unwrap().to_owned();
         let outcome = by_kernel(&word(), &word(), &word());
-        writeln!(out, "={}", told(outcome)).unwrap();
+        writeln!(out, "={}", outcome_text(outcome)).unwrap();
     }
 }
 
-fn told(outcome: Result<String, i32>) -> String {
+fn outcome_text(outcome: Result<String, i32>) -> String {
     match outcome {
         Ok(text) => format!("ok {text}"),
         Err(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
@@ -160,10 +160,10 @@ fn brief(mode: u32, size: u64) -> String {
 fn by_us(fs: &FileSystem, what: &str, path: &str, other: &str) -> Result<String, i32> {
     let options = FileOptions::new();
     let open = |options: FileOptions| fs.open_file_with(path, &options).map(|_| String::new());
-    let told = |m: lanefs::Metadata| brief(m.attr().mode().into(), m.len());
+    let describe = |m: lanefs::Metadata| brief(m.attr().mode().into(), m.len());
     let outcome = match what {
-        "stat" => fs.metadata(path).map(told),
-        "lstat" => fs.symlink_metadata(path).map(told),
+        "stat" => fs.metadata(path).map(describe),
+        "lstat" => fs.symlink_metadata(path).map(describe),
         "readlink" => fs.read_link(path).map(|target| target.display().to_string()),
         "read" => open(options.read()),
         "write" => open(options.write()),
@@ -211,7 +211,7 @@ fn ask_kernel(launcher: &[&str], tree: &Path, as_root: bool, steps: &[Step]) -> 
 fn compare(fs: &FileSystem, steps: &[Step], kernel: &[String]) {
     assert_eq!(kernel.len(), steps.len());
     for (n, (step, theirs)) in steps.iter().zip(kernel).enumerate() {
-        let ours = told(by_us(fs, step.what, &step.path, &step.other));
+        let ours = outcome_text(by_us(fs, step.what, &step.path, &step.other));
         if ours != *theirs {
             show(fs, fs.vfs().root(), "");
         }

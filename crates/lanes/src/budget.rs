@@ -95,8 +95,8 @@ impl Budget {
     /// reads sees all stores of the caller before this call.
     pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
-        let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();
-        home >= self.total
+        let present: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();
+        present >= self.total
     }
 }
 
@@ -146,7 +146,7 @@ mod model {
         use super::*;
 
         #[test]
-        fn loom_nobody_is_left_behind_in_a_budget() {
+        fn loom_no_waiter_is_left_behind_in_a_budget() {
             crate::schedules::check(2, || all_are_served(3, 1, 1));
         }
     }
@@ -156,7 +156,7 @@ mod model {
         use super::*;
 
         #[test]
-        fn shuttle_nobody_is_left_behind_in_a_budget() {
+        fn shuttle_no_waiter_is_left_behind_in_a_budget() {
             shuttle::check_random(|| all_are_served(5, 3, 2), 5000);
             shuttle::check_pct(|| all_are_served(4, 2, 1), 5000, 3);
         }

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_nobody_ends_times_out() {
+    fn a_wait_without_a_wake_up_times_out() {
         let lock = Mutex::new(Rank::Guard, ());
         let mut held = lock.lock();
         assert!(!Condvar::new().wait_for(&mut held, Duration::from_millis(1)));

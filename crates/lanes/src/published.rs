@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn limbo_is_emptied_by_those_who_fill_it() {
+    fn limbo_is_emptied_by_the_threads_that_fill_it() {
         let drops = Arc::new(AtomicUsize::new(0));
         let value = Published::new(Counted(drops.clone()));
         // Pins of other tests may delay the drop.

@@ -12,9 +12,6 @@ pub enum Rank {
     Operation,
     /// Held by the one thread that loads an inode, while its table block is read.
     InodeLoad,
-    /// Separates captures from evictions: held by the thread that evicts, and by the committer
-    /// during a capture. A capture may read from the device.
-    Eviction,
     /// Held by the one thread that loads a group or inode-table block, across one read.
     Load,
     /// An inode's preallocation window, while blocks are taken from it or returned to it.
@@ -44,11 +41,10 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the lock order.
-    pub const ALL: [Rank; 15] = [
+    pub const ALL: [Rank; 14] = [
         Rank::Topology,
         Rank::Operation,
         Rank::InodeLoad,
-        Rank::Eviction,
         Rank::Load,
         Rank::Window,
         Rank::Membership,

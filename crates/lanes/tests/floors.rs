@@ -64,7 +64,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["activity", "bad_blocks", "counters", "flusher", "gate", "layout", "left_out"],
             &["log_waiters", "rows", "scratch", "slots"],
-            &["band", "budget", "error", "plan", "record"],
+            &["band", "budget", "error", "metadata_store", "plan"],
             &["assemble_error", "loads", "metadata", "row_write", "standing"],
             &["candidate", "create", "lost", "log_recovery", "member_check", "parity_log"],
             &["setup"],
@@ -72,7 +72,7 @@ const HOUSES: &[House] = &[
             &["intents"],
             &["array"],
             &["correct", "flush", "intent_bits", "logging", "maintenance", "membership"],
-            &["memory", "read"],
+            &["ram_array", "read"],
             &["exchange", "keeper", "write"],
             &["open"],
             &["changes", "source"],
@@ -194,7 +194,7 @@ const HOUSES: &[House] = &[
         name: "bench",
         floors: &[
             &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],
-            &["figures", "host", "library", "place", "programs", "record"],
+            &["figures", "host", "library", "programs", "record", "target_tree"],
             &["workload", "mix", "raid", "report", "target"],
             &["efficiency", "html", "peers", "scale"],
             &["worker", "workloads"],

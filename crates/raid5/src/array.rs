@@ -19,8 +19,8 @@ use crate::gate::FlushGate;
 use crate::intents::Intents;
 use crate::layout::{BLOCK, Geometry};
 use crate::member_check::{check_log, check_size};
-use crate::parity_log::{LogHome, ParityLog, per_write};
-use crate::record::Record;
+use crate::metadata_store::MetadataStore;
+use crate::parity_log::{LogLocation, ParityLog, per_write};
 use crate::row_write::Durability;
 use crate::rows::RowLocks;
 use crate::scratch::Scratch;
@@ -49,7 +49,7 @@ pub struct Status {
 pub struct Array {
     pub(crate) shape: Geometry,
     pub(crate) members: Members,
-    pub(crate) record: Arc<dyn Record>,
+    pub(crate) record: Arc<dyn MetadataStore>,
     pub(crate) rows: RowLocks,
     pub(crate) budget: RowBudget,
     pub(crate) counters: Counters,
@@ -103,11 +103,12 @@ impl Array {
         let logs = match consistency {
             Consistency::PartialParity { signature } => {
                 let slots = 0..members.count();
-                let homes: Vec<_> = slots.map(|slot| LogHome::of(&members, slot)).collect();
-                let most = per_write(homes.iter().flatten().map(|home| home.area));
+                let locations: Vec<_> = slots.map(|slot| LogLocation::of(&members, slot)).collect();
+                let most = per_write(locations.iter().flatten().map(|location| location.area));
                 let carries = setup.policies.log_carries;
-                let log = |(slot, home)| ParityLog::new(slot, signature, carries, most, home);
-                homes.into_iter().enumerate().map(log).map(Padded).collect()
+                let log =
+                    |(slot, location)| ParityLog::new(slot, signature, carries, most, location);
+                locations.into_iter().enumerate().map(log).map(Padded).collect()
             }
             Consistency::Resync | Consistency::Bitmap { .. } => Vec::new(),
         };

@@ -18,7 +18,7 @@ use crate::error::ArrayError;
 use crate::lost::{Lost, ReadError, Stretch};
 use crate::maintenance::{Callback, Ended, gone};
 use crate::metadata::SeatError;
-use crate::parity_log::LogHome;
+use crate::parity_log::LogLocation;
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
 use lanefs_device::{Device, DeviceError};
@@ -142,7 +142,7 @@ impl Array {
         })?;
         self.members.promote(id);
         if let Some(log) = &log {
-            log.move_to(LogHome::of(&self.members, slot));
+            log.move_to(LogLocation::of(&self.members, slot));
         }
         self.note(lost)?;
         if lost.contains(slot) { Err(gone(slot).into()) } else { Ok(()) }

@@ -4,8 +4,8 @@
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
 use crate::maintenance::{Ended, Rebuild};
-use crate::memory::Unrecorded;
 use crate::model_member::Memory;
+use crate::ram_array::Unrecorded;
 use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
@@ -286,13 +286,13 @@ fn shuttle_an_exchange_ends_when_writes_stop() {
 }
 
 #[test]
-fn shuttle_who_replaces_a_member_misses_nothing_that_is_written() {
+fn shuttle_a_replaced_member_misses_no_write() {
     explore(3000, || replace(false));
     explore(3000, || replace(true));
 }
 
 #[test]
-fn shuttle_who_comes_into_a_slot_has_nothing_to_do_with_the_one_before() {
+fn shuttle_a_new_member_of_a_slot_is_independent_of_the_former() {
     explore(3000, || exchange(false));
     explore(3000, || exchange(true));
 }

@@ -86,7 +86,7 @@ mod tests {
     use lanefs_lanes::sync::atomic::AtomicUsize;
 
     #[test]
-    fn those_who_ask_during_a_flush_share_the_next() {
+    fn threads_that_ask_during_a_flush_share_the_next() {
         let (gate, runs) = (FlushGate::new(), AtomicUsize::new(0));
         assert_eq!(gate.enter(), (Turn::Run(1), false));
         std::thread::scope(|s| {

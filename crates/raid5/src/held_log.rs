@@ -1,6 +1,6 @@
 //! Holds back a log's headers until all its entries are finished, before the log moves.
 
-use crate::parity_log::{LogHome, ParityLog, Turn};
+use crate::parity_log::{LogLocation, ParityLog, Turn};
 use lanefs_device::DeviceError;
 
 impl ParityLog {
@@ -48,11 +48,11 @@ impl HeldLog<'_> {
     }
 
     /// Moves the log to the slot's new member: waiting writes are then logged on that member.
-    pub(crate) fn move_to(&self, home: Option<LogHome>) {
+    pub(crate) fn move_to(&self, location: Option<LogLocation>) {
         let mut state = self.0.state.lock();
         let at_rest = state.unfinished.is_empty() && state.turn != Turn::Taken;
         debug_assert!(at_rest, "a header is to be written, or an entry unfinished");
-        state.home = home;
+        state.location = location;
         state.at = 0;
     }
 }

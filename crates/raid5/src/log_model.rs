@@ -3,8 +3,8 @@
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
-use crate::memory::Unrecorded;
 use crate::model_member::Memory;
+use crate::ram_array::Unrecorded;
 use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::standing::{LogArea, Member};

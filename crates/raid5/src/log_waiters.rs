@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_served_and_the_next_are_woken_and_no_others() {
+    fn served_waiters_and_the_next_are_woken_and_no_others() {
         let mut waiters = Waiters::default();
         let all: Vec<_> = [3, 1, 2, 5, 4].into_iter().map(|ticket| waiters.add(ticket)).collect();
         let wakes = waiters.take_served(2).and(waiters.take_first());

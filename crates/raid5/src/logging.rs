@@ -30,7 +30,7 @@ impl Array {
         parts: Vec<LogPart>,
     ) -> Result<LogOutcome, DeviceError> {
         let mut state = log.state.lock();
-        if state.home.is_none() {
+        if state.location.is_none() {
             return Ok(LogOutcome::NoMember);
         }
         let epoch = state.epoch;
@@ -55,7 +55,7 @@ impl Array {
                     state.turn = Turn::Taken;
                     drop(state);
                     if let Err(error) = self.write_unit(&unit) {
-                        return self.lose_log(log, epoch, Lost::new(unit.home.member, error));
+                        return self.lose_log(log, epoch, Lost::new(unit.location.member, error));
                     }
                     state = log.state.lock();
                     state.end_turn(epoch, log);
@@ -143,8 +143,8 @@ impl Array {
     /// member the area may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member is gone, the thread that removed it updates the log's state.
-        let Some(member) = self.members.still(unit.home.member) else { return Ok(()) };
-        let at = unit.home.area.offset + unit.at;
+        let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };
+        let at = unit.location.area.offset + unit.at;
         self.counters.add(Count::LogHeader, 1);
         self.counters.add(Count::LogByte, (unit.before.len() + unit.head.len()) as u64);
         if !unit.before.is_empty() {

@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::error::ArrayError;
 use crate::lost::Lost;
 use crate::member_check::{check_log, check_size};
-use crate::parity_log::LogHome;
+use crate::parity_log::LogLocation;
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId};
 use lanefs_device::{Device, DeviceError, Operation};
@@ -121,7 +121,7 @@ impl Array {
     pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         self.members.put(slot, member, rows)?;
         if let Some(log) = self.logs.get(slot) {
-            log.move_to(LogHome::of(&self.members, slot));
+            log.move_to(LogLocation::of(&self.members, slot));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
-use crate::record::Record;
+use crate::metadata_store::MetadataStore;
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
@@ -252,7 +252,7 @@ impl Metadata {
     }
 }
 
-impl Record for Metadata {
+impl MetadataStore for Metadata {
     fn mark_active(&self) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
         if state.active {

@@ -10,7 +10,7 @@ use crate::layout::{Geometry, Layout};
 use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Metadata, Writes};
-use crate::record::Record;
+use crate::metadata_store::MetadataStore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member};

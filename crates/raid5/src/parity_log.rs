@@ -54,16 +54,16 @@ const PER_WRITE: u64 = 128 << 10;
 
 /// A log of one member, not of a later member of the slot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LogHome {
+pub(crate) struct LogLocation {
     pub(crate) member: MemberId,
     pub(crate) area: LogArea,
 }
 
-impl LogHome {
+impl LogLocation {
     /// Returns the log of the member in `slot`.
-    pub(crate) fn of(members: &Members, slot: usize) -> Option<LogHome> {
+    pub(crate) fn of(members: &Members, slot: usize) -> Option<LogLocation> {
         let member = members.present(slot)?;
-        Some(LogHome { member: member.id, area: member.log? })
+        Some(LogLocation { member: member.id, area: member.log? })
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct ParityLog {
 #[derive(Debug)]
 pub(crate) struct LogState {
     /// The slot's present member; `None` if there is none.
-    pub(crate) home: Option<LogHome>,
+    pub(crate) location: Option<LogLocation>,
     /// Counts the members of the slot, so that a waiting thread notices that its member was
     /// removed.
     pub(crate) epoch: u64,
@@ -182,7 +182,7 @@ enum Stage {
 
 /// A header to be written.
 pub(crate) struct Unit {
-    pub(crate) home: LogHome,
+    pub(crate) location: LogLocation,
     /// Offset of the header in the log, in bytes.
     pub(crate) at: u64,
     /// The newest ticket whose entries are in the header; 0 if there are none.
@@ -210,10 +210,10 @@ impl ParityLog {
         signature: u32,
         carries: usize,
         per_write: u64,
-        home: Option<LogHome>,
+        location: Option<LogLocation>,
     ) -> ParityLog {
         let state = LogState {
-            home,
+            location,
             epoch: 0,
             generation: 0,
             at: 0,
@@ -238,9 +238,9 @@ impl ParityLog {
 
     /// Records that the slot has another member, or none. The log of the previous member is not
     /// used any more, and no thread waits for header writes to it.
-    pub(crate) fn move_to(&self, home: Option<LogHome>) {
+    pub(crate) fn move_to(&self, location: Option<LogLocation>) {
         let mut state = self.state.lock();
-        state.home = home;
+        state.location = location;
         state.epoch += 1;
         state.late += usize::from(state.turn == Turn::Taken);
         state.turn = Turn::Free;
@@ -355,9 +355,9 @@ impl LogState {
     /// Builds the next header, with the entries of as many waiting threads as fit, at least the
     /// first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
-        let home = self.home.filter(|_| !self.held);
+        let location = self.location.filter(|_| !self.held);
         // Moving the log and releasing a hold both wake all waiting threads.
-        let home = home.ok_or(Obstacle::Writers { at_most: 0 })?;
+        let location = location.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
         let first = self.queue.front().map_or(0, |l| l.parts.len());
@@ -371,7 +371,7 @@ impl LogState {
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
         for logged in &self.queue {
             let more: u64 = logged.parts.iter().map(|p| p.partial.len() as u64).sum();
-            let fits = self.at + bytes + more <= home.area.len
+            let fits = self.at + bytes + more <= location.area.len
                 && entries + logged.parts.len() <= MAX_ENTRIES
                 && !self.conflicts(logged);
             if !fits {
@@ -389,14 +389,14 @@ impl LogState {
             // empty log.
             assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
-            let unit = self.make_unit(log, home, 0);
+            let unit = self.make_unit(log, location, 0);
             self.at = 0;
             return Ok(unit);
         }
-        Ok(self.make_unit(log, home, taken))
+        Ok(self.make_unit(log, location, taken))
     }
 
-    fn make_unit(&mut self, log: &ParityLog, home: LogHome, taken: usize) -> Unit {
+    fn make_unit(&mut self, log: &ParityLog, location: LogLocation, taken: usize) -> Unit {
         let carries = self.unfinished.iter().any(|e| !e.partial.is_empty());
         let mut through = 0;
         for logged in self.queue.drain(..taken).collect::<Vec<_>>() {
@@ -430,7 +430,7 @@ impl LogState {
         header.encode_into(&mut block);
         let at = self.at;
         self.at += header.span();
-        let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
+        let mut unit = Unit { location, at, through, head: block.to_vec(), before: Vec::new() };
         // A writer whose headers repeat many entries spends most of its time in this code, which
         // therefore copies whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };

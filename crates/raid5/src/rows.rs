@@ -300,7 +300,7 @@ mod model {
     }
 
     #[test]
-    fn shuttle_nobody_is_left_behind_on_a_row() {
+    fn shuttle_no_waiter_is_left_behind_on_a_row() {
         explore(5000, ranges_of_one_row);
     }
 }

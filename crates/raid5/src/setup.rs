@@ -2,7 +2,7 @@
 
 use crate::budget::StripeWake;
 use crate::layout::Geometry;
-use crate::record::Record;
+use crate::metadata_store::MetadataStore;
 use crate::standing::Member;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub struct Setup {
     /// The array's members, by slot.
     pub members: Vec<Option<Member>>,
     /// The array's metadata.
-    pub record: Arc<dyn Record>,
+    pub record: Arc<dyn MetadataStore>,
     /// How the array's parity is restored after a crash.
     pub consistency: Consistency,
     /// Whether the metadata records the array as active.

@@ -178,7 +178,7 @@ fn a_member_may_be_exchanged_during_a_scrub() {
 }
 
 #[test]
-fn two_who_rebuild_one_member_take_nothing_back() {
+fn two_rebuilds_of_one_member_undo_no_write() {
     let mut hooked = Hooked::new(&Consistency::Resync);
     hooked.array.fail(2).unwrap();
     let new = hooked.rig.replace(2);

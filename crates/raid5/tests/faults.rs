@@ -61,7 +61,7 @@ fn consistencies() -> [Consistency; 3] {
 }
 
 #[test]
-fn whichever_member_operation_fails_the_array_goes_on_and_says_who_it_was() {
+fn whichever_member_operation_fails_the_array_goes_on_and_names_the_member() {
     assert!(fail_every(7) > 80);
 }
 

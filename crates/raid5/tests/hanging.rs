@@ -33,11 +33,11 @@ impl Hanging {
         members.0[1].1 = hook.clone();
         let array = Arc::new(members.open(None).expect("an array"));
         let mut model = scribble(&array, seed, 20);
-        let (answer, told) = mpsc::channel();
+        let (answer, wait) = mpsc::channel();
         let (hangs, in_log) = mpsc::channel();
         hook.on(Kind::WriteDurable, 0, move || {
             hangs.send(()).expect("the test waits");
-            told.recv().expect("the test says so");
+            wait.recv().expect("the test says so");
             Outcome::Done
         });
         // The eighth row or a later one has its parity on member 1.
@@ -65,7 +65,7 @@ impl Hanging {
 }
 
 #[test]
-fn nobody_waits_for_a_member_that_hangs_to_put_another_in_its_place() {
+fn a_member_that_hangs_is_replaced_without_waiting_for_it() {
     let mut hanging = Hanging::new(21);
     let (array, model) = (hanging.array.clone(), &mut hanging.model);
     let shape = *array.array().geometry();
@@ -139,11 +139,11 @@ impl HangingFlush {
         members.0[2].1 = hook.clone();
         let array = Arc::new(members.open_with_limit(limit));
         scribble(&array, 41, 5);
-        let (answer, told) = mpsc::channel();
+        let (answer, wait) = mpsc::channel();
         let (says, hangs) = mpsc::channel();
         hook.on(Kind::Flush, 0, move || {
             says.send(()).expect("the test waits");
-            told.recv().expect("the test says so");
+            wait.recv().expect("the test says so");
             Outcome::Done
         });
         HangingFlush { array, hangs, answer }
@@ -202,7 +202,7 @@ fn a_member_that_hangs_in_a_flush_is_waited_for_while_another_is_missing() {
 }
 
 #[test]
-fn nobody_waits_for_the_flush_of_a_member_that_is_taken_out() {
+fn no_thread_waits_for_the_flush_of_a_removed_member() {
     let hanging = HangingFlush::new(NewConsistency::PartialParity, Duration::from_secs(3600));
     let first = hanging.write_and_flush();
     hanging.hangs.recv_timeout(LONG).expect("it flushes");
@@ -246,11 +246,11 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
         let array = array.clone();
         std::thread::spawn(move || array.write_at(row * shape.row_len(), &[5; 4096]))
     };
-    let (answer, told) = mpsc::channel();
+    let (answer, wait) = mpsc::channel();
     let (hangs, in_log) = mpsc::channel();
     hook.on(Kind::WriteDurable, 0, move || {
         hangs.send(()).expect("the test waits");
-        told.recv().expect("the test says so");
+        wait.recv().expect("the test says so");
         Outcome::Done
     });
     let mut writers = vec![write(rows[0])];

@@ -274,7 +274,7 @@ fn members_that_could_not_be_told_together_are_not_taken_out_one_by_one() {
     let array = members.open(None).expect("an array");
     scribble(&array, 25, 3);
     hooks.iter().for_each(|hook| hook.on(Kind::WriteDurable, 0, || Outcome::Failed));
-    array.array().stop().expect_err("two cannot be told");
+    array.array().stop().expect_err("two members cannot record it");
     assert_eq!(array.array().status().members, [Standing::InSync; 4]);
     array.write_at(5000, b"another").expect("a write");
     let model = content(&array);
@@ -537,7 +537,7 @@ fn a_member_that_was_replaced_can_fail_without_harm_to_the_new_one() {
 
 #[test]
 fn a_member_that_fails_when_it_is_told_that_it_replaces_one_is_an_error() {
-    for told in 0..2 {
+    for nth in 0..2 {
         let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let array = members.open(None).expect("an array");
         let model = scribble(&array, 17, 20);
@@ -545,7 +545,7 @@ fn a_member_that_fails_when_it_is_told_that_it_replaces_one_is_an_error() {
         let hook = Arc::new(HookDevice::new(below));
         let new = NewMember { name, device: hook.clone(), uuid: Uuid([9; 16]) };
         let copied = &mut |_| {
-            hook.on(Kind::WriteDurable, told, || Outcome::Failed);
+            hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
             ControlFlow::Continue(())
         };
         array.replace(1, new, copied).expect_err("it has failed");

@@ -455,9 +455,9 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 assert!(content(&array) == model, "{case}: {error}");
                 assert!(!array.array().status().stopped, "{case}: {error}");
                 // If the new member failed while its slot was recorded, it has the slot already.
-                let told = kind == Kind::WriteDurable && before > 0;
+                let recorded = kind == Kind::WriteDurable && before > 0;
                 let whole = array.array().degraded().is_empty();
-                assert!(whole || told, "{case}: {error}");
+                assert!(whole || recorded, "{case}: {error}");
                 array.write_at(5, b"goes on").expect("a write");
                 array.close().expect("closed");
                 if whole {

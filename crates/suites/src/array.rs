@@ -115,12 +115,12 @@ impl OnArray {
 /// devices in a slot allows.
 fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
+    let signal = stop.clone();
     let thread = std::thread::spawn(move || {
         let count = array.geometry().members();
         for slot in (0..count).cycle().skip(first).take(count * 50) {
             array.fail(slot).expect("one may fail");
-            let pace = || match told.load(Ordering::Relaxed) {
+            let pace = || match signal.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };

@@ -79,9 +79,9 @@ pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
             run.errors.push(format!("{op:?}: {error}"));
         } else if run.errors.is_empty() {
             let want = run.model.apply(op);
-            let told = got.as_ref().map_err(Error::errno);
-            let rename = matches!(op, Op::Rename { .. }) && told.is_err() && want.is_err();
-            if told != want.as_ref().map_err(|e| *e) && !rename {
+            let errno = got.as_ref().map_err(Error::errno);
+            let rename = matches!(op, Op::Rename { .. }) && errno.is_err() && want.is_err();
+            if errno != want.as_ref().map_err(|e| *e) && !rename {
                 return Err(format!("{op:?} gave {got:?}, should give {want:?}"));
             }
         }
@@ -170,7 +170,7 @@ pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), Str
     let run = run.map_err(|_| "it panicked".to_string())??;
     let hit = faulty.count(fault.operation) >= fault.nth;
     if fault.operation == Operation::Flush && hit && run.errors.is_empty() {
-        return Err("a flush failed and nobody was told".into());
+        return Err("a flush failed and no call returned an error".into());
     }
 
     let mount = Mount::open(device.clone(), options()).map_err(|e| format!("mount again: {e}"))?;
@@ -198,7 +198,7 @@ pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), Str
     let verdict = file.check();
     match verdict.status {
         0 => Ok(()),
-        _ => Err(format!("e2fsck -fn afterwards: {}; told: {:?}", verdict.text, run.errors)),
+        _ => Err(format!("e2fsck -fn afterwards: {}; errno: {:?}", verdict.text, run.errors)),
     }
 }
 
@@ -236,12 +236,12 @@ pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
     let ops = ops(seed, len);
-    let told = |why| format!("seed {seed} ({options}): {why}");
+    let errno = |why| format!("seed {seed} ({options}): {why}");
     let mut done = 0;
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {
-        let count = count(&image, &ops, operation).map_err(told)?;
+        let count = count(&image, &ops, operation).map_err(errno)?;
         let stride = count.div_ceil(most).max(1);
-        done += sweep(&image, &ops, operation, stride).map_err(told)?;
+        done += sweep(&image, &ops, operation, stride).map_err(errno)?;
     }
     Ok(done)
 }

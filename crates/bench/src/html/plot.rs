@@ -217,14 +217,14 @@ fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f6
     for (n, (across, up, spread)) in series.points.iter().enumerate() {
         let (at, height) = (frame.x(*across) + moved, frame.y(*up));
         let _ = write!(path, "{}{at:.1} {height:.1}", if n == 0 { 'M' } else { 'L' });
-        let told = match spread {
+        let label = match spread {
             Some((low, high)) => format!("{} ({}..{})", short(*up), short(*low), short(*high)),
             None => short(*up),
         };
         // A tooltip describes the point under the pointer.
         let _ = write!(
             svg,
-            "<circle cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {told}</title>\
+            "<circle cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {label}</title>\
              </circle>",
             escaped(&series.name)
         );

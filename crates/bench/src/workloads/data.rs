@@ -1,7 +1,7 @@
 //! Workloads on file data: random, sequential, appending.
 
 use crate::error::Result;
-use crate::place::{How, Opened};
+use crate::target_tree::{How, Opened};
 use crate::worker::{Assignment, Operation, Worker};
 
 /// The alignment of memory for direct I/O.

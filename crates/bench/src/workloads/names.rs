@@ -2,7 +2,7 @@
 
 use super::rounds::Rounds;
 use crate::error::Result;
-use crate::place::How;
+use crate::target_tree::How;
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 

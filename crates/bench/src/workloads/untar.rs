@@ -2,7 +2,7 @@
 
 use super::rounds::Rounds;
 use crate::error::Result;
-use crate::place::{How, Place};
+use crate::target_tree::{How, TargetTree};
 use crate::tree::{Kind, Tree};
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub(crate) const COPIES: u64 = 4;
 
 /// Creates the entry at `index` of `tree` below `dir`, or returns that there is no such entry.
-fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Operation> {
+fn make_entry(place: &dyn TargetTree, tree: &Tree, dir: &str, index: usize) -> Result<Operation> {
     let Some(entry) = tree.entries().get(index) else { return Ok(Operation::NoneLeft) };
     let path = format!("{dir}/{}", entry.path);
     match &entry.kind {

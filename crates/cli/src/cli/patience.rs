@@ -47,7 +47,7 @@ pub fn open_image_to_mount(
     access: Access,
     part: OpenOptions,
 ) -> Result<FileDevice, OpenError> {
-    wait(MOUNT_PATIENCE, &mut || tell(image), &mut || {
+    wait(MOUNT_PATIENCE, &mut || announce_wait(image), &mut || {
         FileDevice::open(image, access, part).map_err(|error| (in_use(&error), error))
     })
 }
@@ -58,7 +58,7 @@ pub fn open_array_to_mount(
     access: Access,
     part: OpenOptions,
 ) -> Result<Source, Error> {
-    wait(MOUNT_PATIENCE, &mut || tell(name), &mut || open_array(name, access, part))
+    wait(MOUNT_PATIENCE, &mut || announce_wait(name), &mut || open_array(name, access, part))
 }
 
 fn open_array(name: &Path, access: Access, part: OpenOptions) -> Result<Source, (Use, Error)> {
@@ -68,7 +68,7 @@ fn open_array(name: &Path, access: Access, part: OpenOptions) -> Result<Source, 
     })
 }
 
-fn tell(name: &Path) {
+fn announce_wait(name: &Path) {
     let (name, seconds) = (name.display(), MOUNT_PATIENCE.as_secs());
     complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
 }
@@ -86,19 +86,19 @@ enum Use {
 /// to wait.
 fn wait<T, E>(
     patience: Duration,
-    tell: &mut dyn FnMut(),
+    announce: &mut dyn FnMut(),
     open: &mut dyn FnMut() -> Result<T, (Use, E)>,
 ) -> Result<T, E> {
-    let (start, mut told) = (Instant::now(), false);
+    let (start, mut announced) = (Instant::now(), false);
     loop {
         match open() {
             Ok(opened) => return Ok(opened),
             Err((Use::MayEnd, _)) if start.elapsed() < patience => {}
             Err((_, error)) => return Err(error),
         }
-        if !told && start.elapsed() > TOLD_AFTER {
-            told = true;
-            tell();
+        if !announced && start.elapsed() > TOLD_AFTER {
+            announced = true;
+            announce();
         }
         std::thread::sleep(PAUSE);
     }

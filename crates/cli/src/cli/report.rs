@@ -21,7 +21,7 @@ impl Failure {
     }
 
     /// Parses a failure from the text of another process, with place and cause.
-    pub fn told(text: &str) -> Failure {
+    pub fn parse(text: &str) -> Failure {
         match text.split_once(": ") {
             Some((place, cause)) => Failure::new(place, cause),
             None => Failure::new("array", text),

@@ -14,7 +14,7 @@ use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Report as Made, mkfs};
 use std::fs::File;
 use std::process::ExitCode;
-use target::{fit_to_rows, grow, open, refuse_overwriting, tell, tell_as_json, whole_of};
+use target::{fit_to_rows, grow, open, print_summary, refuse_overwriting, tell_as_json, whole_of};
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 let counts = serde_json::json!({});
                 report.printed(tell_as_json(&arguments.image, &made, counts));
             } else if !arguments.quiet {
-                report.printed(tell(&arguments.image, &made));
+                report.printed(print_summary(&arguments.image, &made));
                 print_owner_hint(arguments);
             }
         }

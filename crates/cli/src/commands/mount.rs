@@ -283,7 +283,7 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     failures.extend(closed.err().map(Box::from));
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
     failures.iter().for_each(complain);
-    ending.tell(&failures);
+    ending.record(&failures);
     // If umount(2) waits for the server, it returns now.
     drop(farewell);
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

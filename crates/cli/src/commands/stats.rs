@@ -40,24 +40,24 @@ pub struct Arguments {
 /// Runs `lanefs stats`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("stats");
-    if let Err(failure) = tell(arguments, &report) {
+    if let Err(failure) = report_stats(arguments, &report) {
         report.fail(failure);
     }
     report.exit()
 }
 
-fn tell(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+fn report_stats(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     let mut before: Option<(Counters, Instant)> = None;
     loop {
         let (now, at) = (Counters::read(&arguments.mountpoint)?, Instant::now());
-        let (told, time) = match &before {
+        let (shown, time) = match &before {
             None => (now.clone(), None),
             Some((then, since)) => (now.since(then), Some(at - *since)),
         };
         let shown = match (arguments.json, arguments.watch) {
-            (true, watch) => told.json(time, watch.is_some()),
-            (false, None) => told.table(),
-            (false, Some(_)) => format!("{}\n{}\n", heading(time), told.table()),
+            (true, watch) => shown.json(time, watch.is_some()),
+            (false, None) => shown.table(),
+            (false, Some(_)) => format!("{}\n{}\n", heading(time), shown.table()),
         };
         report.printed(print(&shown));
         let Some(seconds) = arguments.watch.filter(|_| !report.has_failed()) else { return Ok(()) };
@@ -187,7 +187,7 @@ impl Counters {
         let journal = |name: &str| self.get(&format!("journal.{name}"));
         let _ = writeln!(
             text,
-            "\njournal: {} commits, {} blocks logged, {} flushes, {} checkpoints, {} blocks written home, \
+            "\njournal: {} commits, {} blocks logged, {} flushes, {} checkpoints, {} blocks written in place, \
              {} waits for log space",
             journal("commits"),
             journal("blocks_logged"),
@@ -228,9 +228,9 @@ impl Counters {
     /// Returns how ids are mapped, one line for each map.
     fn ids(&self) -> String {
         let mut text = String::new();
-        let told =
+        let shown =
             self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix("ids.")?, value)));
-        for (name, value) in told {
+        for (name, value) in shown {
             let parts: Vec<&str> = name.split('.').collect();
             text += &match parts[..] {
                 ["fakeroot"] => format!("ids: user {value} acts as root of the image\n"),
@@ -299,7 +299,7 @@ mod tests {
             "ids: all files are shown with user 7",
             "ids: idmap g:1000:0:65536",
         ] {
-            assert!(table.lines().any(|told| told == line), "{line} in {table}");
+            assert!(table.lines().any(|shown| shown == line), "{line} in {table}");
         }
     }
 
@@ -315,11 +315,11 @@ mod tests {
         let before = Counters::parse(TEXT);
         let mut now = before.clone();
         now.0.insert("request.lookup.count".into(), 130);
-        let told = now.since(&before);
-        assert_eq!(told.get("request.lookup.count"), 30);
-        assert_eq!(told.get("journal.commits"), 0);
-        assert_eq!(told.get("cache.inodes"), 7);
-        let line = told.json(Some(Duration::from_secs(2)), true);
+        let shown = now.since(&before);
+        assert_eq!(shown.get("request.lookup.count"), 30);
+        assert_eq!(shown.get("journal.commits"), 0);
+        assert_eq!(shown.get("cache.inodes"), 7);
+        let line = shown.json(Some(Duration::from_secs(2)), true);
         assert_eq!(line.lines().count(), 1);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["interval_ns"], 2_000_000_000u64);

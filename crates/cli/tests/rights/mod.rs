@@ -273,7 +273,7 @@ const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
 
 impl Seen {
     /// Formats the state in words; `started` is the start of the operation (seconds, nanoseconds).
-    pub fn told(&self, started: (i64, u32)) -> String {
+    pub fn text(&self, started: (i64, u32)) -> String {
         let Seen { name, mode, uid, gid, links, .. } = self;
         let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");
         let is_dir = mode & 0o170_000 == 0o040_000;

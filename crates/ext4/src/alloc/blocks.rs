@@ -36,11 +36,11 @@ impl Groups {
         let mut drawn = shared.space.draw(&draw, alone).ok_or(Error::NoSpace)?;
         self.count(Count::BlockSearches, 1);
         let caller = Caller::current();
-        let home = self.home_of(caller).start;
+        let start = self.region_of(caller).start;
         let place = shared.format.geometry.group_of(request.goal);
-        let (group, bit) = place.map_or((home, 0), |(group, bit)| (group.0, bit));
+        let (group, bit) = place.map_or((start, 0), |(group, bit)| (group.0, bit));
         let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
-        let goal = Goal { group, if_busy: home, if_lacking: stream.unwrap_or(group + 1) };
+        let goal = Goal { group, if_busy: start, if_lacking: stream.unwrap_or(group + 1) };
         let by = request.owner.and_then(|owner| self.worker(caller, owner, group));
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
         let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;

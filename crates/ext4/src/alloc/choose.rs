@@ -276,7 +276,7 @@ mod tests {
     fn busy_groups_are_skipped_and_waited_for_at_last() {
         let mut fake = Fake::new(&[100; 6]);
         fake.busy = vec![true, false, false, true, false, false];
-        assert_eq!(fake.choose(0, 10, 10), Some((4, 10)), "from home on, not from the goal");
+        assert_eq!(fake.choose(0, 10, 10), Some((4, 10)), "from the group for busy goals on");
         assert_eq!(fake.tried(), [0, 3, 4]);
         fake.busy = vec![true; 6];
         assert_eq!(fake.choose(1, 10, 10), Some((3, 10)));

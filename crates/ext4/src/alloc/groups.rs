@@ -2,10 +2,10 @@
 
 use super::caller::Caller;
 use super::claim::Claim;
+use super::decisions::AllocPolicy;
 use super::group::{Dirtied, GroupState, Maps};
 use super::load::Bitmaps;
 use super::older;
-use super::policy::AllocPolicy;
 use super::presence::Presence;
 use super::read::{Format, damage};
 use super::region;
@@ -162,26 +162,26 @@ impl Groups {
         }
     }
 
-    /// Returns the home region of the caller, or of the calling thread if the caller is unknown. No
+    /// Returns the region of the caller, or of the calling thread if the caller is unknown. No
     /// other caller has the same groups if there are enough groups.
-    pub(super) fn home_of(&self, caller: Option<Caller>) -> Range<u32> {
-        region::home(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
+    pub(super) fn region_of(&self, caller: Option<Caller>) -> Range<u32> {
+        region::of(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
     }
 
-    /// Returns a group of the caller's home region: `group` itself if the region contains it.
+    /// Returns a group of the caller's region: `group` itself if the region contains it.
     pub(super) fn near(&self, group: Group) -> Group {
-        let home = self.home_of(Caller::current());
-        if home.contains(&group.0) {
+        let region = self.region_of(Caller::current());
+        if region.contains(&group.0) {
             return group;
         }
-        Group(home.start + group.0 % (home.end - home.start))
+        Group(region.start + group.0 % (region.end - region.start))
     }
 
-    /// Returns a group of the caller's home region, the next one each time.
-    pub(super) fn next_at_home(&self, caller: Option<Caller>) -> Group {
-        let home = self.home_of(caller);
+    /// Returns a group of the caller's region, the next one each time.
+    pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
+        let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
-        Group(home.start + placed % (home.end - home.start))
+        Group(region.start + placed % (region.end - region.start))
     }
 
     /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or
@@ -191,17 +191,17 @@ impl Groups {
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
-    /// Returns the group of the caller's home region to which the owner moves, if the caller met
+    /// Returns the group of the caller's region to which the owner moves, if the caller met
     /// others.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
-        let home = self.home_of(Some(by.caller));
-        if !by.met.get() || home.contains(&by.group) && home.len() == 1 {
+        let region = self.region_of(Some(by.caller));
+        if !by.met.get() || region.contains(&by.group) && region.len() == 1 {
             return None;
         }
         if let Maps::Ready(ready) = &self.shared.state(Group(by.group)).maps {
             ready.meetings.forget();
         }
-        let group = self.next_at_home(Some(by.caller));
+        let group = self.next_in_region(Some(by.caller));
         if group.0 == by.group {
             return None;
         }

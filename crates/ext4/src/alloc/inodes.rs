@@ -41,13 +41,13 @@ impl Groups {
     ) -> Result<InodeClaim<'_>, Error> {
         self.count(Count::InodeSearches, 1);
         let caller = Caller::current();
-        let home = self.home_of(caller);
+        let region = self.region_of(caller);
         let spreads = self.placement == Placement::Lanes;
         let start = match kind {
             FileType::Directory if spreads => self.group_of_directory(parent, caller),
             _ => self.group_of_file(parent, caller),
         };
-        let if_busy = if spreads { home.start } else { start + 1 };
+        let if_busy = if spreads { region.start } else { start + 1 };
         let goal = Goal { group: start, if_busy, if_lacking: start + 1 };
         // A directory needs room for the files that will be created in it.
         let first = if kind == FileType::Directory { Room::ForFiles } else { Room::Any };
@@ -72,7 +72,7 @@ impl Groups {
         match place {
             Some(group) if spreads && parent.place.is_shared(caller) => self.near(group).0,
             Some(group) => group.0,
-            None => self.home_of(caller).start,
+            None => self.region_of(caller).start,
         }
     }
 
@@ -85,7 +85,7 @@ impl Groups {
         match own {
             _ if parent.is_top && own.is_some() => region::top(parent.directories, groups),
             Some(group) => region::below(group.0, parent.directories, groups),
-            None => self.next_at_home(caller).0,
+            None => self.next_in_region(caller).0,
         }
     }
 

@@ -120,7 +120,7 @@ impl Bitmaps {
                 let reserved = if group.0 == 0 { geometry.first_ino().0 - 1 } else { 0 };
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);
-                self.shared.tell(group, &mut state);
+                self.shared.set_hints(group, &mut state);
                 self.residents.note_arrival(&self.shared, group.0);
                 Ok(cell.presence.hold_resident())
             }

@@ -7,7 +7,7 @@
 //! | `read` | reads and checks the bitmaps' blocks |
 //! | `summary` | hints about the groups, which a chooser reads without their locks |
 //! | `caller`, `meetings` | the caller of an operation, and whether several work in one place |
-//! | `region` | each caller's home region, and the groups of new directories |
+//! | `region` | each caller's region, and the groups of new directories |
 //! | `tally` | counts the work of searches |
 //! | `work_place` | where new files of a directory and first blocks of a file are placed |
 //! | `presence` | whether a group has its bitmaps in memory, and which operations need them there |
@@ -40,13 +40,13 @@ mod caller;
 mod capture;
 mod choose;
 mod claim;
+mod decisions;
 mod group;
 mod groups;
 mod inodes;
 mod load;
 mod meetings;
 mod older;
-mod policy;
 mod presence;
 mod read;
 mod region;

@@ -1,8 +1,8 @@
 //! The ways in which older kernels allocate, for comparison (`docs/seeds.md`).
 
 use super::choose::{Attempt, Wait};
+use super::decisions::{AllocPolicy, Present};
 use super::group::Ready;
-use super::policy::{AllocPolicy, Present};
 use super::summary::Summaries;
 use super::tally::Count;
 use super::visit::Visit;

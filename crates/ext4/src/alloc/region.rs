@@ -1,14 +1,14 @@
-//! Assigns each caller its home region of groups, and new directories their groups.
+//! Assigns each caller its region of groups, and new directories their groups.
 
 use super::caller::Caller;
 use lanefs_lanes::MAX_LANES;
 use std::ops::Range;
 
-/// Returns the home region of `caller`: the groups in which it places inodes and blocks when other
+/// Returns the region of `caller`: the groups in which it places inodes and blocks when other
 /// callers work near the usual place. Regions of different callers overlap only if there are fewer
 /// groups than callers. Lanes are numbered from 0 on, so the first lanes get regions far apart: at
 /// halves, quarters, eighths.
-pub(crate) fn home(caller: Caller, groups: u32) -> Range<u32> {
+pub(crate) fn of(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();
     let place = match bits {
@@ -43,21 +43,20 @@ mod tests {
     #[test]
     fn regions_cover_all_groups_and_meet_only_if_groups_are_few() {
         for groups in [1, 3, 8, 63, 64, 100, 1000, 1_000_000] {
-            let mut homes: Vec<Range<u32>> =
-                Caller::all().map(|caller| home(caller, groups)).collect();
-            homes.sort_by_key(|home| (home.start, home.end));
-            assert!(homes.iter().all(|home| !home.is_empty() && home.end <= groups));
+            let mut regions: Vec<Range<u32>> =
+                Caller::all().map(|caller| of(caller, groups)).collect();
+            regions.sort_by_key(|region| (region.start, region.end));
+            assert!(regions.iter().all(|region| !region.is_empty() && region.end <= groups));
             if groups as usize >= MAX_LANES {
-                assert_eq!((homes[0].start, homes[MAX_LANES - 1].end), (0, groups));
-                assert!(homes.windows(2).all(|two| two[0].end == two[1].start));
+                assert_eq!((regions[0].start, regions[MAX_LANES - 1].end), (0, groups));
+                assert!(regions.windows(2).all(|two| two[0].end == two[1].start));
             }
         }
     }
 
     #[test]
     fn the_first_lanes_are_far_apart() {
-        let starts: Vec<u32> =
-            Caller::all().take(4).map(|caller| home(caller, 6400).start).collect();
+        let starts: Vec<u32> = Caller::all().take(4).map(|caller| of(caller, 6400).start).collect();
         assert_eq!(starts, [0, 3200, 1600, 4800]);
     }
 

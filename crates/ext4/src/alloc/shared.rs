@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// Sets the exact hints of a group that was read. The caller holds the guard.
-    pub(super) fn tell(&self, group: Group, state: &mut GroupState) {
+    pub(super) fn set_hints(&self, group: Group, state: &mut GroupState) {
         let ready = state.ready();
         let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
         self.summaries.set_open_blocks(group.0, ready.blocks.open);

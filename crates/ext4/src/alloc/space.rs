@@ -184,7 +184,7 @@ impl Space {
             stash.open = kept;
         }
         self.refill(&mut pool);
-        self.tell(pool);
+        self.signal_end(pool);
     }
 
     /// Subtracts `blocks` that were counted as free and cannot be allocated: their group is
@@ -231,7 +231,7 @@ impl Space {
     }
 
     /// Signals that a claim finished: a claim that waits to be alone may continue.
-    fn tell(&self, pool: MutexGuard<'_, Pool>) {
+    fn signal_end(&self, pool: MutexGuard<'_, Pool>) {
         if pool.alone {
             self.ended.notify_all();
         }

@@ -3,7 +3,7 @@
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
-use crate::data::claim::take_front;
+use crate::data::holes::take_front;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;

@@ -206,7 +206,7 @@ fn known_at_once(world: &World) {
 const NEW: [&str; 6] = ["0", "1", "2", "3", "4", "5"];
 
 #[test]
-fn who_sees_a_name_in_its_directory_finds_it_known() {
+fn a_name_seen_in_a_directory_is_found_by_lookup() {
     explore(&EMPTY, known_at_once);
 }
 

@@ -48,7 +48,7 @@ impl Ending {
     }
 
     /// Records that the server terminates, with success or with these messages. Errors are ignored.
-    pub fn tell(mut self, failures: &[String]) {
+    pub fn record(mut self, failures: &[String]) {
         let text = failures.join("\n");
         let _ = self.file.write_all(if failures.is_empty() { WELL } else { text.as_bytes() });
         // The host releases the lock when the process exits, after all its descriptors are closed.

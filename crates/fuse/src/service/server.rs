@@ -307,7 +307,7 @@ impl Server {
         for (name, value) in self.ids.figures() {
             let _ = writeln!(text, "{name} {value}");
         }
-        self.tally.tell(&mut text);
+        self.tally.append_to(&mut text);
         text
     }
 

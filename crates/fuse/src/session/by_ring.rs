@@ -73,7 +73,7 @@ pub fn make() -> io::Result<(Rings, usize)> {
 }
 
 /// Where a new thread reports whether the kernel took its entries.
-type Tell = mpsc::Sender<io::Result<bool>>;
+type Report = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
     /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if the
@@ -86,18 +86,18 @@ impl<S: Service> Shared<'_, S> {
         scope: &'scope Scope<'scope, '_>,
         rings: Vec<(usize, Ring)>,
     ) -> io::Result<bool> {
-        let (tell, told) = mpsc::channel();
+        let (report, reports) = mpsc::channel();
         let wanted = rings.len();
         for (queue, ring) in rings {
-            if self.start_ring(scope, queue, ring, Some(tell.clone())).is_err() {
+            if self.start_ring(scope, queue, ring, Some(report.clone())).is_err() {
                 break;
             }
         }
-        drop(tell);
+        drop(report);
         // A thread that panicked sends nothing.
-        let told: Vec<io::Result<bool>> = told.iter().collect();
-        let mut all = told.len() == wanted;
-        for registered in told {
+        let reports: Vec<io::Result<bool>> = reports.iter().collect();
+        let mut all = reports.len() == wanted;
+        for registered in reports {
             all &= registered?;
         }
         if !all {
@@ -113,11 +113,11 @@ impl<S: Service> Shared<'_, S> {
         scope: &'scope Scope<'scope, '_>,
         queue: usize,
         ring: Ring,
-        tell: Option<Tell>,
+        report: Option<Report>,
     ) -> io::Result<()> {
         let thread =
             thread::Builder::new().name(format!("fuse-ring-{}", self.queues[queue].number));
-        thread.spawn_scoped(scope, move || self.run_ring(scope, queue, ring, tell)).map(|_| ())
+        thread.spawn_scoped(scope, move || self.run_ring(scope, queue, ring, report)).map(|_| ())
     }
 
     /// Starts another thread of a queue; returns false if that is not possible.
@@ -171,11 +171,11 @@ impl<S: Service> Shared<'_, S> {
         scope: &'scope Scope<'scope, '_>,
         queue: usize,
         ring: Ring,
-        tell: Option<Tell>,
+        report: Option<Report>,
     ) {
         let me = wake::this_thread();
         self.ring_threads.lock().push(me);
-        let work = AssertUnwindSafe(|| self.register_and_serve(scope, queue, ring, tell));
+        let work = AssertUnwindSafe(|| self.register_and_serve(scope, queue, ring, report));
         let panicked = |_| Err(io::Error::other("a serving thread panicked"));
         let ended = catch_unwind(work).unwrap_or_else(panicked);
         let ends_session = !self.without_rings.load(Ordering::Acquire);
@@ -191,17 +191,17 @@ impl<S: Service> Shared<'_, S> {
         scope: &'scope Scope<'scope, '_>,
         queue: usize,
         mut ring: Ring,
-        tell: Option<Tell>,
+        report: Option<Report>,
     ) -> Ended {
         bind(self.queues[queue].number);
         let registered = ring.register(self.channel.as_fd());
-        match tell {
-            Some(tell) => {
+        match report {
+            Some(report) => {
                 let is_registered = matches!(registered, Ok(true));
-                let _ = tell.send(registered);
+                let _ = report.send(registered);
                 // The main thread waits until every thread has sent a result or dropped its
                 // sender, and decides whether the session ends.
-                drop(tell);
+                drop(report);
                 if !is_registered {
                     return self.wait_for_the_end();
                 }

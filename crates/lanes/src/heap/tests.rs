@@ -87,7 +87,7 @@ impl Block {
 }
 
 #[test]
-fn no_block_is_given_twice_whoever_frees_it() {
+fn no_block_is_given_twice_when_any_thread_frees_it() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let exchange: Mutex<Vec<Block>> = Mutex::new(Vec::new());

@@ -66,7 +66,7 @@ mod plain {
     }
 
     #[test]
-    fn what_nobody_holds_moves_to_another_lane_once() {
+    fn an_object_without_holds_moves_to_another_lane_once() {
         let thing = thing();
         assert!(!Hold::adopt(thing.clone()).release());
         on_another_lane(|| {
@@ -135,7 +135,7 @@ mod plain {
     }
 
     #[test]
-    fn shares_that_nobody_uses_make_room() {
+    fn unused_shares_make_room() {
         let shares = Arc::new(Shares::new());
         let things: Vec<_> = (0..TABLE + 5)
             .map(|_| Arc::new(Thing { holds: Holds::new(1), shares: shares.clone() }))

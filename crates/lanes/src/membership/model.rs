@@ -69,7 +69,7 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn loom_nobody_is_a_member_during_the_swap_or_left_waiting() {
+    fn loom_no_thread_is_a_member_during_the_swap_or_left_waiting() {
         crate::schedules::check(3, one_joiner_per_lane_and_a_closer);
     }
 }

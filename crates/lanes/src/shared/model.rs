@@ -73,7 +73,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_tries_in_vain_leaves_the_lock_as_it_was() {
+    fn loom_a_failed_try_leaves_the_lock_as_it_was() {
         check(|| {
             let guarded = Guarded::new();
             let reader = {

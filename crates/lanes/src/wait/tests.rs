@@ -153,7 +153,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_nobody_is_left_behind() {
+    fn loom_no_waiter_is_left_behind() {
         check(3, || {
             let waits = Arc::new(WaitBuckets::new(1));
             let budget = Arc::new(Budget(AtomicUsize::new(0)));

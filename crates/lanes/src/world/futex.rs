@@ -70,7 +70,7 @@ mod linux {
         }
 
         /// Increments the word, and wakes the first `most` sleepers.
-        pub(crate) fn tell(&self, most: u32) {
+        pub(crate) fn bump(&self, most: u32) {
             self.word.fetch_add(1, Ordering::Release);
             self.wake(most, FutexWord::ANY);
         }

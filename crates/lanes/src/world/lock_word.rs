@@ -252,18 +252,18 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_locks_again_and_again_leaves_nobody_asleep() {
+    fn loom_a_thread_that_locks_repeatedly_leaves_no_thread_asleep() {
         run(3, 9, &[1, 3]);
     }
 
     #[test]
-    fn loom_who_reserved_the_lock_has_it_next_and_lets_go_of_it_whole() {
+    fn loom_a_thread_that_reserved_the_lock_gets_it_next_and_releases_it_whole() {
         run(3, 1, &[1, 3]);
         run(3, 1, &[1, 1, 2]);
     }
 
     #[test]
-    fn loom_who_tries_excludes_the_others_and_keeps_nobody_asleep() {
+    fn loom_a_successful_try_excludes_the_others_and_leaves_no_thread_asleep() {
         crate::schedules::check(3, || {
             let lock = LockWord { word: FutexWord::new(0), patience: 1 };
             let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_the_lock_from_those_who_take_it_again_at_once() {
+    fn a_waiter_gets_the_lock_from_threads_that_take_it_again_at_once() {
         static WORD: LockWord = LockWord::new();
         let over = AtomicBool::new(false);
         let take_again = || {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_lock_is_nobody_elses() {
+    fn a_reserved_lock_goes_to_no_other_thread() {
         let word = LockWord { word: FutexWord::new(RESERVED | WOKEN | SLEEPER) };
         assert!(!word.try_lock());
         let waiter = Waiter { counted: SLEEPER, marks: RESERVED | WOKEN, woken: PATIENCE };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_in_vain_often_enough_reserves_the_lock() {
+    fn a_thread_woken_in_vain_often_enough_reserves_the_lock() {
         let woken = |times| Waiter { counted: SLEEPER, marks: WOKEN, woken: times };
         let word = HELD | WOKEN | SLEEPER;
         assert_eq!(woken(1).sleeping(word, PATIENCE), (HELD | SLEEPER, 0));

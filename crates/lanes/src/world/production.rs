@@ -58,7 +58,7 @@ unsafe impl lock_api::RawMutex for RawLock {
 #[derive(Debug)]
 pub(crate) struct Condvar {
     /// Counts the notifications; waiters sleep on this word.
-    told: FutexWord,
+    wakes: FutexWord,
     /// The number of waiting threads. Incremented with the mutex held, so a thread that changes
     /// something under the mutex sees all waiters that saw the state before the change.
     waiting: AtomicU32,
@@ -66,24 +66,24 @@ pub(crate) struct Condvar {
 
 impl Default for Condvar {
     fn default() -> Condvar {
-        Condvar { told: FutexWord::new(0), waiting: AtomicU32::new(0) }
+        Condvar { wakes: FutexWord::new(0), waiting: AtomicU32::new(0) }
     }
 }
 
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.waiting(guard, |told| self.told.sleep(told, FutexWord::ANY));
+        self.waiting(guard, |seen| self.wakes.sleep(seen, FutexWord::ANY));
     }
     /// Waits; returns `true` if notified, `false` if the time was over first.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
-        !self.waiting(guard, |told| self.told.sleep_for(told, timeout))
+        !self.waiting(guard, |seen| self.wakes.sleep_for(seen, timeout))
     }
     /// Runs `sleep` without the mutex, with the number of notifications read while the mutex was
     /// held.
     fn waiting<T>(&self, guard: &mut MutexGuard<'_, T>, sleep: impl FnOnce(u32) -> bool) -> bool {
-        let told = self.told.load(Ordering::Relaxed);
+        let seen = self.wakes.load(Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = MutexGuard::unlocked(guard, || sleep(told));
+        let result = MutexGuard::unlocked(guard, || sleep(seen));
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         result
     }
@@ -95,7 +95,7 @@ impl Condvar {
     }
     fn notify(&self, most: u32) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            self.told.tell(most);
+            self.wakes.bump(most);
         }
     }
 }

@@ -12,7 +12,7 @@ use lanefs_device::{Device, DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Mutex, OnceLock};
 use lanefs_raid5::{
-    Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Record, Setup, Slots,
+    Array, Consistency, Geometry, Layout, LogArea, Member, MetadataStore, Policies, Setup, Slots,
 };
 
 /// The content that the superblocks would have.
@@ -38,7 +38,7 @@ impl MemoryRecord {
     }
 }
 
-impl Record for MemoryRecord {
+impl MetadataStore for MemoryRecord {
     fn mark_active(&self) -> Result<Slots, DeviceError> {
         self.said.lock().unwrap().active = true;
         Ok(Slots::NONE)

@@ -36,11 +36,12 @@ pub(super) fn check_workload(
     tally: &Tally,
 ) -> Result<(), String> {
     let (options, size) = OPTIONS[(seed % 4) as usize];
-    let told = |why| format!("seed {seed} ({options}): {why}");
+    let described = |why| format!("seed {seed} ({options}): {why}");
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
-    let history = record(image, seed, ops, &plain).map_err(|why| told(format!("before: {why}")))?;
-    let mut checker = Checker::new(&history, tally).map_err(told)?;
+    let history =
+        record(image, seed, ops, &plain).map_err(|why| described(format!("before: {why}")))?;
+    let mut checker = Checker::new(&history, tally).map_err(described)?;
     let every = match cuts {
         Cuts::Every => 1,
         Cuts::About(count) => (checker.cuts() / count).max(1),
@@ -61,5 +62,5 @@ pub(super) fn check_workload(
         }
         Ways { kept, again: if (cut / every).is_multiple_of(16) { 6 } else { 0 } }
     };
-    checker.check_cuts(&cuts, &ways).map_err(told)
+    checker.check_cuts(&cuts, &ways).map_err(described)
 }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_changes_the_group_only_to_his_own() {
+    fn an_owner_changes_the_group_only_to_one_of_its_own() {
         assert!(permitted(&owner(), &program(), &chown(None, Some(30))).is_ok());
         assert!(permitted(&owner(), &program(), &chown(None, Some(40))).is_err());
         let other = Credentials::new(11, 20, [30]);

@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, Wanted, options};
 use super::fill::From;
-use super::target::{fit_to_rows, open, refuse_overwriting, tell, tell_as_json};
+use super::target::{fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
         });
         report.printed(tell_as_json(&arguments.image, &built.report, counts));
     } else if !arguments.quiet {
-        report.printed(tell(&arguments.image, &built.report));
+        report.printed(print_summary(&arguments.image, &built.report));
         report.printed(count(&built));
     }
     Ok(())

@@ -52,7 +52,7 @@ pub(super) fn grow(path: &Path, len: u64) -> Result<(), Failure> {
     file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
 }
 
-pub(super) fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
+pub(super) fn print_summary(image: &Path, made: &Made) -> std::io::Result<()> {
     use std::io::Write;
     writeln!(
         std::io::stdout(),

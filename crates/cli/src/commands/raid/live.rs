@@ -36,7 +36,7 @@ pub struct LiveArray {
 
 struct Job {
     id: String,
-    told: Value,
+    state: Value,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -45,7 +45,7 @@ pub struct LiveControl(pub Arc<LiveArray>);
 
 impl Control for LiveControl {
     fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
-        (name == ATTRIBUTE.as_bytes()).then(|| self.0.told().to_string().into_bytes())
+        (name == ATTRIBUTE.as_bytes()).then(|| self.0.states().to_string().into_bytes())
     }
 
     fn set(&self, name: &[u8], value: &[u8]) -> Option<Result<(), Errno>> {
@@ -71,8 +71,8 @@ impl LiveArray {
         self.array.clone()
     }
 
-    fn told(&self) -> Value {
-        self.jobs.lock().iter().map(|job| job.told.clone()).collect()
+    fn states(&self) -> Value {
+        self.jobs.lock().iter().map(|job| job.state.clone()).collect()
     }
 
     /// Starts the change of a request.
@@ -82,20 +82,20 @@ impl LiveArray {
         let change = Change::from_json(&request).ok_or(Errno::INVAL)?;
         let mut jobs = this.jobs.lock();
         if jobs.len() >= REMEMBERED {
-            let done = |job: &Job| job.told.get("state").is_some_and(|state| state != "working");
+            let done = |job: &Job| job.state.get("state").is_some_and(|state| state != "working");
             let oldest = jobs.iter().position(done).ok_or(Errno::BUSY)?;
             jobs.remove(oldest);
         }
-        let told = json!({ "id": id, "state": "working" });
+        let state = json!({ "id": id, "state": "working" });
         let (worker, of_thread) = (this.clone(), id.clone());
         let thread = thread::spawn(move || worker.work(&of_thread, &change));
-        jobs.push(Job { id, told, thread: Some(thread) });
+        jobs.push(Job { id, state, thread: Some(thread) });
         Ok(())
     }
 
     fn work(&self, id: &str, change: &Change) {
         let mut step = |step: Step, progress: Progress| {
-            self.tell(
+            self.set_state(
                 id,
                 json!({
                     "id": id, "state": "working", "step": step.name(), "done": progress.done,
@@ -107,16 +107,16 @@ impl LiveArray {
                 false => ControlFlow::Continue(()),
             }
         };
-        let told = match change.carry_out(&self.array, &mut step) {
+        let state = match change.carry_out(&self.array, &mut step) {
             Ok(text) => json!({ "id": id, "state": "done", "text": text }),
             Err(failure) => json!({ "id": id, "state": "failed", "text": failure.to_string() }),
         };
-        self.tell(id, told);
+        self.set_state(id, state);
     }
 
-    fn tell(&self, id: &str, told: Value) {
+    fn set_state(&self, id: &str, state: Value) {
         if let Some(job) = self.jobs.lock().iter_mut().find(|job| job.id == id) {
-            job.told = told;
+            job.state = state;
         }
     }
 }
@@ -151,14 +151,14 @@ pub fn ask(
     let mut value = vec![0; ROOM];
     loop {
         let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).map_err(failed)?;
-        let told: Value = serde_json::from_slice(value.get(..len).unwrap_or_default())
+        let state: Value = serde_json::from_slice(value.get(..len).unwrap_or_default())
             .map_err(|error| Failure::new(place.display(), error))?;
-        let own = told.as_array().into_iter().flatten().find(|told| told["id"] == *id);
+        let own = state.as_array().into_iter().flatten().find(|state| state["id"] == *id);
         let own = own.ok_or_else(|| Failure::new(place.display(), "the request was forgotten"))?;
         let text = || own["text"].as_str().unwrap_or_default().to_owned();
         match own["state"].as_str() {
             Some("done") => return Ok(text()),
-            Some("failed") => return Err(Failure::told(&text())),
+            Some("failed") => return Err(Failure::parse(&text())),
             _ => {}
         }
         let number = |name: &str| own[name].as_u64().unwrap_or(0);

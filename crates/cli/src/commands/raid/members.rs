@@ -130,7 +130,7 @@ fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait
         Err(failure) => Err(failure),
     };
     drop(bar);
-    tell(&report, done);
+    print_result(&report, done);
     report.exit()
 }
 
@@ -146,7 +146,7 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
 }
 
 /// Prints the result.
-fn tell(report: &Report, done: Result<String, Failure>) {
+fn print_result(report: &Report, done: Result<String, Failure>) {
     match done {
         Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
         Err(failure) => report.fail(failure),

@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid scrub");
     match scrub(arguments) {
         Ok(found) => {
-            report.printed(tell(&found, arguments));
+            report.printed(print_summary(&found, arguments));
             if found.wrong_blocks > 0 && !arguments.repair {
                 report.fail(arguments.array.failure(format_args!(
                     "parity of {} blocks is wrong; --repair rewrites it",
@@ -69,7 +69,7 @@ fn scrub(arguments: &Arguments) -> Result<ScrubReport, Failure> {
     Ok(found)
 }
 
-fn tell(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<()> {
+fn print_summary(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     if arguments.json {
         let facts = json!({

@@ -27,7 +27,7 @@ fn clients_that_meet_in_a_group_part() {
     assert!(two.contains(&Group(100)), "one of them may stay");
     let moved = two.iter().position(|group| *group != Group(100)).expect("the other moved");
     work_for(Some(moved as u32 + 1));
-    assert!(f.groups.home_of(Caller::current()).contains(&two[moved].0));
+    assert!(f.groups.region_of(Caller::current()).contains(&two[moved].0));
 }
 
 #[test]

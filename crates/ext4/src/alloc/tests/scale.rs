@@ -5,8 +5,8 @@
 //! To count the instructions of the second round, in which no bitmap is read, run one of these
 //! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
 
+use super::decisions::{AllocPolicy, Present};
 use super::placement::imagined_with;
-use super::policy::{AllocPolicy, Present};
 use super::summary::Summaries;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};

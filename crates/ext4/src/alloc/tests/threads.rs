@@ -111,7 +111,7 @@ fn hammer(f: &Fixture, blocks: &Owned, inodes: &Owned, rng: &mut fastrand::Rng) 
 }
 
 #[test]
-fn the_last_block_is_found_by_whoever_may_have_it() {
+fn the_last_block_is_found_by_each_caller_that_may_use_it() {
     let Some(f) = Fixture::new(16, &["-b", "1024"]) else { return };
     let mut all = Vec::new();
     while let Ok(claim) = f.claim(1, 5000) {

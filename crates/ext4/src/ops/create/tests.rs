@@ -33,7 +33,7 @@ fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
 }
 
 #[test]
-fn who_removes_a_directory_may_count_before_who_made_it() {
+fn a_removal_of_a_directory_may_be_counted_before_its_creation() {
     let mount = new_mount();
     let fs = mount.fs();
     let root = fs.root().expect("a root");

@@ -113,7 +113,7 @@ impl Tally {
     }
 
     /// Appends one line for each non-zero figure of each kind.
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn append_to(&self, text: &mut String) {
         let _ = writeln!(text, "transport.queues {}", self.queues.load(Ordering::Relaxed));
         let offered = u8::from(self.has_rings.load(Ordering::Relaxed));
         let _ = writeln!(text, "transport.ring_offered {offered}");
@@ -174,7 +174,7 @@ mod tests {
             }
         });
         let mut text = String::new();
-        tally.tell(&mut text);
+        tally.append_to(&mut text);
         let lines = [
             "request.lookup.count 400",
             "request.lookup.ns 800000",
@@ -184,7 +184,7 @@ mod tests {
             "request.other.under_us.more 400",
         ];
         for line in lines {
-            assert!(text.lines().any(|told| told == line), "{line} in {text}");
+            assert!(text.lines().any(|stated| stated == line), "{line} in {text}");
         }
         assert!(!text.contains("unlink"), "{text}");
     }

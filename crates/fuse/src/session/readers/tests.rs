@@ -116,14 +116,14 @@ fn a_pause_is_told_once_after_requests_of_either_kind() {
     readers.leave(0);
     assert_eq!(readers.join(0), Join::Reader);
     assert!(readers.wait_for_pause());
-    let told = std::thread::spawn({
+    let outcome = std::thread::spawn({
         let readers = readers.clone();
         move || readers.wait_for_pause()
     });
     std::thread::sleep(4 * PAUSED_LOOKS * PATIENCE);
-    assert!(!told.is_finished(), "nothing was asked since");
+    assert!(!outcome.is_finished(), "nothing was asked since");
     end();
-    assert!(!told.join().unwrap());
+    assert!(!outcome.join().unwrap());
 }
 
 #[test]

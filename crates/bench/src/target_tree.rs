@@ -4,7 +4,7 @@ use crate::error::Result;
 use std::path::Path;
 
 /// A tree of files. Paths are relative to its top.
-pub trait Place: Send + Sync {
+pub trait TargetTree: Send + Sync {
     /// Creates a directory.
     fn make_dir(&self, path: &str) -> Result<()>;
     /// Opens a file.

@@ -9,7 +9,7 @@ use lanefs_device::DeviceError;
 /// that failed *while the change was being recorded*. The failure of these members is recorded
 /// already; the array only has to stop using them. An error means that the state of the metadata is
 /// unknown, and stops the array's writes.
-pub trait Record: Send + Sync {
+pub trait MetadataStore: Send + Sync {
     /// Records that the array is active: parity may be wrong after a crash from now on.
     ///
     /// # Errors

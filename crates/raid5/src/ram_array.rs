@@ -3,7 +3,7 @@
 use crate::array::Array;
 use crate::error::ArrayError;
 use crate::layout::Geometry;
-use crate::record::Record;
+use crate::metadata_store::MetadataStore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member};
@@ -17,7 +17,7 @@ const DATA_OFFSET: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unrecorded;
 
-impl Record for Unrecorded {
+impl MetadataStore for Unrecorded {
     fn mark_active(&self) -> Result<Slots, DeviceError> {
         Ok(Slots::NONE)
     }
