@@ -10,7 +10,9 @@ mod schedules;
 use lanefs_ext4::{
     Fallocate, InodeRef, NewInode, NewKind, Privilege, Rename, SetAttr, SetXattr, SyncMode,
 };
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::thread::{JoinHandle, spawn};
+use lanefs_lanes::sync::unscheduled::Mutex;
 use schedules::{EMPTY, FULL, LISTING, TIGHT, World, below, explore, may_fail, regular, words};
 use std::ops::ControlFlow;
 
@@ -233,6 +235,154 @@ fn handed_over(world: &World) {
 #[test]
 fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
+}
+
+/// Creates the file `/x` with one extent of unwritten blocks, at least as long as each thread's
+/// writes.
+fn preallocated(world: &World) {
+    let file = world.file(&world.fs.root().unwrap(), "x");
+    let how = [Fallocate::Allocate, Fallocate::AllocateKeepSize][below(2) as usize];
+    world.fs.fallocate(&file, how, 0, u64::from(1 + below(8)) * 1024, Privilege::Root).unwrap();
+    if below(2) == 0 {
+        world.fs.sync().unwrap();
+    }
+}
+
+/// Writes to unwritten blocks, holes and beyond the end of one file; afterwards reads and syncs it.
+fn convert(world: &World, _me: u8) {
+    let fs = &world.fs;
+    let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
+    // Some writes begin or end inside a block.
+    let offset = u64::from(below(12)) * 512;
+    let data = words::of(1, offset, (1 + below(6)) as usize * 512);
+    let written = match below(2) {
+        0 => fs.write_at(&file, offset, &data, Privilege::Root),
+        _ => fs.write_back(&file, offset, &data, Privilege::Root),
+    };
+    assert_eq!(written.unwrap(), data.len());
+    let mut found = vec![0; data.len()];
+    assert_eq!(fs.read_at(&file, offset, &mut found).unwrap(), data.len());
+    assert!(found == data, "{}", differences(&found, &data));
+    if below(3) == 0 {
+        fs.fsync(&file, if below(2) == 0 { SyncMode::Full } else { SyncMode::Data }).unwrap();
+    }
+}
+
+fn converted(world: &World) {
+    preallocated(world);
+    world.together(crowd(3, 2, convert));
+}
+
+#[test]
+fn writes_that_share_an_unwritten_extent_are_all_kept() {
+    explore(&EMPTY, converted);
+}
+
+/// Appends from two threads while a third one writes beyond the end: no two appends have the same
+/// place.
+fn appends(world: &World) {
+    world.file(&world.fs.root().unwrap(), "x");
+    let open = |world: &World| find(world, &world.fs.root().unwrap(), "x").expect("it stays");
+    let places = Arc::new(Mutex::new(Vec::new()));
+    let append = |places: Arc<Mutex<Vec<(u64, usize)>>>| -> Thread {
+        Box::new(move |world| {
+            for _ in 0..2 {
+                // Zeros, since the words depend on the offset.
+                let data = vec![0; 8 * (1 + below(200) as usize)];
+                let place = world.fs.append(&open(world), &data, Privilege::Root).unwrap();
+                assert_eq!(place.1, data.len());
+                places.lock().unwrap().push(place);
+            }
+        })
+    };
+    let beyond: Thread = Box::new(move |world| {
+        for _ in 0..2 {
+            let file = open(world);
+            let offset = file.attr().size.next_multiple_of(512) + u64::from(below(3)) * 512;
+            let data = words::of(1, offset, 1024);
+            world.fs.write_at(&file, offset, &data, Privilege::Root).unwrap();
+        }
+    });
+    world.together(vec![append(places.clone()), append(places.clone()), beyond]);
+    let mut places = places.lock().unwrap();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        assert!(pair[0].0 + pair[0].1 as u64 <= pair[1].0, "{places:?}");
+    }
+}
+
+#[test]
+fn an_append_has_a_place_of_its_own_beside_writes_that_extend_the_file() {
+    explore(&EMPTY, appends);
+}
+
+/// Writes all blocks of a preallocated file, as the other thread does, and syncs it.
+fn convert_and_sync(world: &World, _me: u8) {
+    let fs = &world.fs;
+    let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
+    let data = words::of(1, 0, 2048);
+    assert_eq!(fs.write_at(&file, 0, &data, Privilege::Root).unwrap(), data.len());
+    fs.fsync(&file, if below(2) == 0 { SyncMode::Full } else { SyncMode::Data }).unwrap();
+    world.disk.promise("/x".into(), data);
+    // The mapping must be durable, not only the data.
+    if world.disk.cut().is_none() {
+        world.disk.lose_power_at(0, 0);
+    }
+}
+
+fn converted_and_synced(world: &World) {
+    let file = world.file(&world.fs.root().unwrap(), "x");
+    world.fs.fallocate(&file, Fallocate::Allocate, 0, 2048, Privilege::Root).unwrap();
+    world.fs.sync().unwrap();
+    drop(file);
+    world.together(crowd(2, 1, convert_and_sync));
+}
+
+#[test]
+fn an_overwrite_that_is_synced_has_its_mapping_too() {
+    explore(&EMPTY, converted_and_synced);
+}
+
+/// Runs a write into unwritten blocks, a truncation, a punch, an append, or a read of one file.
+fn convert_beside_changes(world: &World, _me: u8) {
+    let fs = &world.fs;
+    let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
+    let offset = u64::from(below(8)) * 512;
+    let len = (1 + below(4)) as usize * 512;
+    match below(9) {
+        0..4 => {
+            may_fail(fs.write_at(&file, offset, &words::of(1, offset, len), Privilege::Root));
+        }
+        4 => {
+            let size = Some(offset + u64::from(below(2)) * 8);
+            may_fail(fs.set_attr(&file, &SetAttr { size, ..SetAttr::default() }));
+        }
+        5 => {
+            let how = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::AllocateKeepSize];
+            let how = how[below(3) as usize];
+            may_fail(fs.fallocate(&file, how, offset, len as u64, Privilege::Root));
+        }
+        6 => {
+            // The words of an append are those of its offset, which is known only afterwards.
+            let (at, n) = fs.append(&file, &[0; 8], Privilege::Root).unwrap();
+            may_fail(fs.write_at(&file, at, &words::of(1, at, n), Privilege::Root));
+        }
+        _ => {
+            let mut contents = vec![0; len];
+            let n = may_fail(fs.read_at(&file, offset, &mut contents)).unwrap_or(0);
+            words::check("read", offset, &contents[..n]);
+        }
+    }
+}
+
+fn converted_beside_changes(world: &World) {
+    preallocated(world);
+    world.together(crowd(3, 3, convert_beside_changes));
+}
+
+#[test]
+fn unwritten_blocks_are_written_while_others_truncate_and_punch() {
+    explore(&TIGHT, converted_beside_changes);
 }
 
 /// Truncates and grows a file of the thread's own, whose content must be as without other threads.

@@ -10,6 +10,12 @@ pub enum Rank {
     Topology,
     /// An inode's operation lock. Held across I/O, waits for log space, and several transactions.
     Operation,
+    /// A file's growth lock: held by writes that extend the file, across I/O and several
+    /// transactions.
+    Growth,
+    /// Held by the one thread that maps written blocks of a file whose operation lock is held
+    /// shared. Held across reads, waits for log space, and several transactions.
+    Mapping,
     /// Held by the one thread that loads an inode, while its table block is read.
     InodeLoad,
     /// Held by the one thread that loads a group or inode-table block, across one read.
@@ -41,9 +47,11 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the lock order.
-    pub const ALL: [Rank; 14] = [
+    pub const ALL: [Rank; 16] = [
         Rank::Topology,
         Rank::Operation,
+        Rank::Growth,
+        Rank::Mapping,
         Rank::InodeLoad,
         Rank::Load,
         Rank::Window,

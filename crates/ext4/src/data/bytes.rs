@@ -101,8 +101,20 @@ impl FileData<'_> {
         Ok(())
     }
 
+    /// Returns whether [`FileData::prepare_growth`] would have nothing to do.
+    pub(crate) fn is_ready_to_grow(&self, size: u64, offset: u64) -> Result<bool, Error> {
+        if self.inode.state.lock().tail_pending.is_some() {
+            return Ok(false);
+        }
+        Ok(offset <= size || self.written_extents(size, offset)?.is_empty())
+    }
+
     /// Prepares the file to grow from `size` by a write at `offset`: zeroes written bytes beyond
     /// the old end that become part of the file. Waits for an uncommitted truncation first.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively, or shared and the growth lock exclusively,
+    /// until the file has grown.
     pub(crate) fn prepare_growth(&self, size: u64, offset: u64) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();

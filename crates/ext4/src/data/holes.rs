@@ -4,7 +4,6 @@ use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::error::Error;
-use crate::object::window::Window;
 use crate::plan::extent::{Extent, Map, Mapping, State};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
@@ -94,7 +93,7 @@ impl FileData<'_> {
             objects.groups.count(Count::Windows, 1);
             objects.groups.count(Count::WindowBlocks, claim.len());
             let windows = &objects.mount.totals.windows;
-            inode.window.put(Window::new(windows, inode.ino, at + len, claim));
+            inode.window.put(windows, inode.ino, at + len, claim);
             claim = front;
         }
         drop(drawn);

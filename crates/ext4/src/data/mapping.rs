@@ -10,7 +10,7 @@ use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent;
-use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES};
+use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
@@ -84,9 +84,53 @@ impl<'m> FileData<'m> {
         Ok(result)
     }
 
-    /// Returns a copy of the mappings. The caller holds the operation lock exclusively.
+    /// Returns a copy of the mappings. The caller holds the operation lock.
     pub(crate) fn map(&self) -> Result<Map, Error> {
         self.with_map(Map::clone)
+    }
+
+    /// Returns whether all file blocks of `claims` are still holes. The caller holds the lock of
+    /// the mappings, as for [`FileData::plan_mapping`].
+    pub(crate) fn are_holes(&self, claims: &[(u32, Claim)]) -> Result<bool, Error> {
+        self.with_map(|map| {
+            let is_hole = |start, len| extent::overlapping(map, start..start + len).is_empty();
+            claims.iter().all(|(start, claim)| is_hole(*start, claim.len()))
+        })
+    }
+
+    /// Returns the smallest part of `range` outside of which all blocks are mapped as written.
+    pub(crate) fn not_written(&self, range: Range<u32>) -> Result<Range<u32>, Error> {
+        self.with_map(|map| {
+            let Range { mut start, mut end } = range.clone();
+            let mut written = extent::overlapping(map, range.clone());
+            written.retain(|e| e.state == State::Written);
+            for extent in &written {
+                if extent.start.0 <= start {
+                    start = extent.end().min(end);
+                }
+            }
+            for extent in written.iter().rev() {
+                if extent.end() >= end {
+                    end = extent.start.0.max(start);
+                }
+            }
+            start..end
+        })
+    }
+
+    /// Returns whether the bytes `offset..end` cover a part of an unwritten block.
+    pub(crate) fn cover_part_of_unwritten(&self, offset: u64, end: u64) -> Result<bool, Error> {
+        let block_size = self.objects.volume.block_size() as u64;
+        let is_inside = |edge: &u64| !edge.is_multiple_of(block_size);
+        if !is_inside(&offset) && !is_inside(&end) {
+            return Ok(false);
+        }
+        self.with_map(|map| {
+            [offset, end].into_iter().filter(is_inside).any(|edge| {
+                let found = map.find(FileBlock((edge / block_size) as u32));
+                matches!(found, Mapping::Mapped { state: State::Unwritten, .. })
+            })
+        })
     }
 
     fn load_map(&self) -> Result<Map, Error> {
@@ -130,7 +174,11 @@ impl<'m> FileData<'m> {
     }
 
     /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
-    /// change needs. The caller holds the operation lock exclusively. Sleeps.
+    /// change needs. Sleeps.
+    ///
+    /// # Locking
+    /// From here until the change is applied, the caller holds the operation lock exclusively, or
+    /// shared and `Inode::mapping` too.
     pub(crate) fn plan_mapping(
         &self,
         range: Range<u32>,
@@ -240,8 +288,10 @@ impl<'m> FileData<'m> {
             state.disk.block = placed.root;
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
             also(state);
+            // A reader that finds the new size must find the mappings of the new part. An fsync
+            // after an overwrite of the new part must find the transaction that maps the part.
+            inode.map.store(map, &objects.mount.totals);
         });
-        inode.map.store(map, &objects.mount.totals);
     }
 
     /// Returns the best place for a file's first block: near its inode, or in the group to which

@@ -29,7 +29,8 @@ use std::ops::Deref;
 /// The *operation lock* `op` is held exclusively by changes and shared by data reads, overwrites
 /// and scans, across I/O and waits. The *state guard* `state` is a leaf, taken by Apply inside a
 /// handle and by the committer. `attr` and `map` are snapshots that Apply replaces: `attr` is read
-/// with neither lock, `map` under `op` without the guard.
+/// with neither lock, `map` under `op` without the guard. Writes to a file that hold `op` shared
+/// also take `growth` if they extend the file, and `mapping` while they map written blocks.
 ///
 /// # Layout
 ///
@@ -58,6 +59,11 @@ pub struct Inode {
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
+    /// Held by writes that extend the file with `op` shared: exclusively by appends and by writes
+    /// that first zero a part beyond the end, else shared.
+    pub(crate) growth: SharedLock,
+    /// Lets one thread at a time that holds `op` shared change the mappings.
+    pub(crate) mapping: Mutex<()>,
     /// The attributes for stat(2); written under `state`.
     attr: SeqCell<Attr>,
     /// All mappings, loaded when first needed under `op`, replaced by Apply, dropped by eviction.
@@ -65,7 +71,7 @@ pub struct Inode {
     /// Lets one thread at a time load `map`.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
-    /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
+    /// Blocks claimed ahead of a growing file.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode; `data_synced_by` is the last
     /// transaction that changed anything needed to read its data. Written under `state`.
@@ -112,6 +118,8 @@ impl Inode {
             place: WorkPlace::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
+            growth: SharedLock::new(Rank::Growth, u64::from(ino.0)),
+            mapping: Mutex::new(Rank::Mapping, ()),
             attr: SeqCell::new(attr),
             map: MapSlot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
@@ -227,14 +235,16 @@ impl Inode {
             // All handles that counted links in the previous transaction have left it.
             state.owed = 0;
         }
+        // Stored before other threads can see the change: an fsync of a thread that saw the change
+        // waits for this transaction.
+        self.synced_by.store(tid.0, Ordering::Release);
+        if concerns == Concerns::Data {
+            self.data_synced_by.store(tid.0, Ordering::Release);
+        }
         let result = change(&mut state);
         self.publish(&state.disk);
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
-        }
-        self.synced_by.store(tid.0, Ordering::Release);
-        if concerns == Concerns::Data {
-            self.data_synced_by.store(tid.0, Ordering::Release);
         }
         drop(state);
         if newly && self.table.is_charged_now(tid) {

@@ -1,8 +1,9 @@
 //! Stores an inode's mappings: they are read without a lock, count against the cap, and are dropped
 //! under memory pressure and then read again from the tree.
 //!
-//! *Locking*: a thread that stores or drops mappings holds the inode's operation lock exclusively;
-//! the loader holds it shared and `Inode::loading` too. Readers hold it shared or exclusively.
+//! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
+//! that stores mappings holds it exclusively, or shared and `Inode::mapping` too; the loader holds
+//! it shared and `Inode::loading` too. Readers hold it shared or exclusively.
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;

@@ -16,12 +16,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Creates a window for inode `ino`, which is listed in `windows` from now on.
-    pub(crate) fn new(
-        windows: &LaneArc<Windows>,
-        ino: Ino,
-        next: u32,
-        claim: Claim,
-    ) -> Box<Window> {
+    fn new(windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) -> Box<Window> {
         Box::new(Window { next, claim, _listed: Listed::new(windows, ino) })
     }
 }
@@ -60,8 +55,8 @@ impl WindowSlot {
 
     /// Gives the window back.
     pub(crate) fn give_back(&self) {
-        // A window that another thread stores at this moment is not given back: that thread holds
-        // the operation lock and owns the window.
+        // A window that another thread stores at this moment is not given back: that thread still
+        // writes to the file.
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;
@@ -71,11 +66,13 @@ impl WindowSlot {
         }
     }
 
-    /// Stores a new window where there is none. The caller holds the operation lock exclusively.
-    pub(crate) fn put(&self, new: Box<Window>) {
+    /// Stores a new window for inode `ino`, and gives back the window of a concurrent write, if
+    /// there is one.
+    pub(crate) fn put(&self, windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) {
         let mut window = self.window.lock();
-        debug_assert!(window.is_none(), "the new one would be listed no more");
-        *window = Some(new);
+        // The old window leaves the list before the new one enters it: a lane lists an inode once.
+        *window = None;
+        *window = Some(Window::new(windows, ino, next, claim));
         self.is_there.store(true, Ordering::Release);
     }
 }

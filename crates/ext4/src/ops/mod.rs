@@ -1,5 +1,6 @@
 //! Implements the operations, one file for each or for a pair.
 
+mod allocate;
 pub(crate) mod attributes;
 pub(crate) mod create;
 pub(crate) mod delete;

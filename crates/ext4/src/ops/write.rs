@@ -1,16 +1,14 @@
-//! Writes file data. Overwrites hold the operation lock shared. All other writes hold it
-//! exclusively: they claim blocks, write the data to them, and then map them.
+//! Writes file data: chooses the locks of a write, and overwrites. `allocate.rs` writes to holes
+//! and unwritten space.
 
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::data::holes::take_front;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
-use crate::plan::extent::{Extent, State};
 use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
@@ -39,9 +37,6 @@ pub(super) struct Write<'a> {
     pub stamp: Stamp,
     pub by: Privilege,
 }
-
-/// The largest number of bytes that are written and mapped in one step.
-const CHUNK: usize = 4 << 20;
 
 impl Fs {
     /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
@@ -98,7 +93,7 @@ impl Fs {
         }
         match self.overwrite {
             Overwrite::Shared => {
-                if let Some(written) = self.overwrite_shared(inode, write)? {
+                if let Some(written) = self.write_shared(inode, write)? {
                     return Ok(written);
                 }
                 let _exclusive = inode.op.exclusive();
@@ -108,26 +103,46 @@ impl Fs {
         }
     }
 
-    /// Overwrites with the operation lock shared (S3), if the device can write exactly these bytes.
-    /// Otherwise the device would read and merge a block, and two threads that write to one block
-    /// would lose data. `None` if the write allocates or extends the file.
-    fn overwrite_shared(
+    /// Writes with the operation lock shared (S3). Returns `None` if the write needs the lock
+    /// exclusively: it covers a part of a device block, which the device reads and merges, or a
+    /// part of an unwritten block, whose other part the write fills with zeros. Two such writes at
+    /// once would lose data.
+    fn write_shared(
         &self,
         inode: &Arc<Inode>,
         write: &Write<'_>,
     ) -> Result<Option<(u64, usize)>, Error> {
-        let At::Offset(offset) = write.at else { return Ok(None) };
-        let align = u64::from(self.objects.volume.device.alignment());
-        if !offset.is_multiple_of(align) || !(write.data.len() as u64).is_multiple_of(align) {
+        if let At::Offset(offset) = write.at
+            && !self.is_aligned(offset, write.data.len())
+        {
             return Ok(None);
         }
         let shared = inode.op.shared();
-        if !self.overwrite_locked(inode, offset, write.data)? {
+        if let At::Offset(offset) = write.at
+            && self.overwrite_locked(inode, offset, write.data)?
+        {
+            drop(shared);
+            self.stamp_overwrite(inode, write.stamp)?;
+            return Ok(Some((offset, write.data.len())));
+        }
+        let (offset, _growth) = self.begin_growth(inode, write)?;
+        let end = offset + write.data.len() as u64;
+        if !self.is_aligned(offset, write.data.len())
+            || self.data(inode).cover_part_of_unwritten(offset, end)?
+        {
             return Ok(None);
         }
-        drop(shared);
-        self.stamp_overwrite(inode, write.stamp)?;
-        Ok(Some((offset, write.data.len())))
+        match self.write_chunks(inode, offset, write) {
+            // Another write may have claimed blocks for the same holes, so that they do not suffice.
+            Err(Error::NoSpace) => Ok(None),
+            written => written.map(|n| Some((offset, n))),
+        }
+    }
+
+    /// Returns whether a write covers whole blocks of the device.
+    fn is_aligned(&self, offset: u64, len: usize) -> bool {
+        let unit = u64::from(self.objects.volume.device.alignment());
+        offset.is_multiple_of(unit) && (len as u64).is_multiple_of(unit)
     }
 
     /// Overwrites the bytes if all of them are mapped, written and inside the file; otherwise
@@ -173,89 +188,6 @@ impl Fs {
             state.disk.ctime = now;
         });
         Ok(())
-    }
-
-    /// Does a write that may allocate, convert or grow. The caller holds the operation lock
-    /// exclusively.
-    pub(super) fn write_locked(
-        &self,
-        inode: &Arc<Inode>,
-        &Write { at, data, stamp, by }: &Write<'_>,
-    ) -> Result<(u64, usize), Error> {
-        let start = match at {
-            At::Offset(offset) => offset,
-            At::End => inode.attr().size,
-        };
-        self.objects.volume.check_size(start.saturating_add(data.len() as u64))?;
-        let mut done = 0;
-        while done < data.len() {
-            let end = data.len().min(done + CHUNK);
-            match self.write_chunk(inode, start + done as u64, &data[done..end], stamp, by) {
-                Ok(n) => done += n,
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((start, done))
-    }
-
-    /// Writes one chunk. The caller holds the operation lock exclusively.
-    fn write_chunk(
-        &self,
-        inode: &Arc<Inode>,
-        offset: u64,
-        data: &[u8],
-        stamp: Stamp,
-        by: Privilege,
-    ) -> Result<usize, Error> {
-        let size = inode.attr().size;
-        if offset + data.len() as u64 > size {
-            self.data(inode).prepare_growth(size, offset)?;
-        }
-        let block_size = self.objects.volume.block_size() as u64;
-        let first = (offset / block_size) as u32;
-        let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
-        let (mut claims, extents) = self.data(inode).claim_holes(first..last + 1, by)?;
-        let covered = extents.last().map_or(first, Extent::end);
-        // With fewer blocks than requested, only the data that fits is written.
-        let len = (data.len() as u64).min(u64::from(covered) * block_size - offset) as usize;
-        let data = &data[..len];
-        self.data(inode).write_blocks(offset, data, &extents)?;
-        self.objects.note_data(inode);
-
-        let now = now();
-        let mut at = first;
-        while at < covered {
-            // All blocks with data are mapped as written, including claimed and unwritten ones.
-            let written: Vec<Extent> = extents
-                .iter()
-                .filter_map(|e| e.clip(&(at..covered)))
-                .map(|e| Extent { state: State::Written, ..e })
-                .collect();
-            let change = match self.data(inode).plan_mapping(at..covered, &written) {
-                // The part that is already mapped was written, so this is a short write.
-                Err(Error::NoSpace) if at > first => {
-                    let mapped = u64::from(at) * block_size - offset;
-                    return Ok(mapped.min(len as u64) as usize);
-                }
-                other => other?,
-            };
-            at = change.covered.end.min(covered);
-            let reached = (u64::from(at) * block_size).min(offset + len as u64);
-            let used = take_front(&mut claims, at);
-            let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
-            for claim in used {
-                self.objects.groups.allocate(&mut handle, claim);
-            }
-            self.data(inode).apply_mapping(&mut handle, change, |state| {
-                state.disk.size = state.disk.size.max(reached);
-                if stamp == Stamp::Now {
-                    state.disk.mtime = now;
-                    state.disk.ctime = now;
-                }
-            });
-        }
-        Ok(len)
     }
 
     /// Gives back the blocks claimed ahead. Called when the last writer closes a file.

@@ -1,0 +1,222 @@
+//! Writes that allocate blocks, convert unwritten space, or extend the file.
+//!
+//! Such a write claims blocks for holes in memory, writes its data to the claimed and the unwritten
+//! blocks, and then maps them as written. With the operation lock shared, several writes do this at
+//! once: only the mapping itself is done one write at a time (`Inode::mapping`), without I/O of
+//! data. If another write has mapped blocks for one of the holes meanwhile, the claimed blocks are
+//! given back, and the data is written to the mapped ones.
+
+use super::write::{At, Stamp, Write};
+use crate::alloc::{Claim, Privilege};
+use crate::clock::now;
+use crate::data::holes::take_front;
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::object::inode::Inode;
+use crate::object::state::Concerns;
+use crate::plan::extent::{Extent, State};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{ExclusiveHold, SharedHold};
+
+/// The largest number of bytes that are written and mapped in one step. Steps end at multiples of
+/// this number, so inside a write no block is written in two parts.
+const CHUNK: u64 = 4 << 20;
+
+/// The hold of a write on the growth lock of its file.
+pub(super) enum Growth<'a> {
+    /// The write ends inside the file.
+    None,
+    /// Other writes may extend the file at the same time.
+    Beside { _others: SharedHold<'a> },
+    /// No other write extends the file.
+    Alone { _hold: ExclusiveHold<'a> },
+}
+
+/// Data written to the device that is not mapped yet.
+struct Written {
+    offset: u64,
+    len: u64,
+    /// The blocks claimed for holes, by file block.
+    claims: Vec<(u32, Claim)>,
+    /// The future extents of the file blocks, in order and without gaps.
+    extents: Vec<Extent>,
+}
+
+impl Fs {
+    /// Prepares the file to grow if the write extends it. Returns the offset of the write.
+    ///
+    /// An append excludes other writes that extend the file: its offset is the end of the file.
+    ///
+    /// # Locking
+    /// The operation lock is held shared.
+    pub(super) fn begin_growth<'i>(
+        &self,
+        inode: &'i Arc<Inode>,
+        write: &Write<'_>,
+    ) -> Result<(u64, Growth<'i>), Error> {
+        let len = write.data.len() as u64;
+        if let At::Offset(offset) = write.at {
+            if offset + len <= inode.size() {
+                return Ok((offset, Growth::None));
+            }
+            let others = inode.growth.shared();
+            if self.data(inode).is_ready_to_grow(inode.size(), offset)? {
+                return Ok((offset, Growth::Beside { _others: others }));
+            }
+        }
+        let alone = inode.growth.exclusive();
+        let size = inode.size();
+        let offset = match write.at {
+            At::Offset(offset) => offset,
+            At::End => size,
+        };
+        self.objects.volume.check_size(offset.saturating_add(len))?;
+        if offset + len > size {
+            self.data(inode).prepare_growth(size, offset)?;
+        }
+        Ok((offset, Growth::Alone { _hold: alone }))
+    }
+
+    /// Does a write that may allocate, convert or grow. The caller holds the operation lock
+    /// exclusively.
+    pub(super) fn write_locked(
+        &self,
+        inode: &Arc<Inode>,
+        write: &Write<'_>,
+    ) -> Result<(u64, usize), Error> {
+        let size = inode.size();
+        let offset = match write.at {
+            At::Offset(offset) => offset,
+            At::End => size,
+        };
+        let end = offset.saturating_add(write.data.len() as u64);
+        self.objects.volume.check_size(end)?;
+        if end > size {
+            self.data(inode).prepare_growth(size, offset)?;
+        }
+        Ok((offset, self.write_chunks(inode, offset, write)?))
+    }
+
+    /// Writes the data at `offset` in chunks. Returns the number of bytes written, less than all if
+    /// space runs out.
+    ///
+    /// # Locking
+    /// The operation lock is held exclusively, or shared if the write covers whole blocks of the
+    /// device and no part of an unwritten block; then the growth lock is held too if the write
+    /// extends the file.
+    pub(super) fn write_chunks(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        &Write { data, stamp, by, .. }: &Write<'_>,
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let end = data.len().min(done + (CHUNK - at % CHUNK) as usize);
+            match self.write_chunk(inode, at, &data[done..end], stamp, by) {
+                Ok(n) => done += n,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_chunk(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+        stamp: Stamp,
+        by: Privilege,
+    ) -> Result<usize, Error> {
+        let block_size = self.objects.volume.block_size() as u64;
+        let first = (offset / block_size) as u32;
+        let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
+        loop {
+            let (claims, extents) = self.data(inode).claim_holes(first..last + 1, by)?;
+            let covered = extents.last().map_or(first, Extent::end);
+            // With fewer blocks than requested, only the data that fits is written.
+            let len = (data.len() as u64).min(u64::from(covered) * block_size - offset);
+            self.data(inode).write_blocks(offset, &data[..len as usize], &extents)?;
+            self.objects.note_data(inode);
+            let written = Written { offset, len, claims, extents };
+            if let Some(mapped) = self.map_written(inode, written, stamp)? {
+                return Ok(mapped as usize);
+            }
+        }
+    }
+
+    /// Maps all blocks with data as written, including claimed and unwritten ones. Returns the
+    /// number of bytes mapped, or `None` if another write mapped blocks for one of the holes.
+    fn map_written(
+        &self,
+        inode: &Arc<Inode>,
+        Written { offset, len, mut claims, extents }: Written,
+        stamp: Stamp,
+    ) -> Result<Option<u64>, Error> {
+        let (file, block_size) = (self.data(inode), self.objects.volume.block_size() as u64);
+        let mapping = inode.mapping.lock();
+        if !file.are_holes(&claims)? {
+            return Ok(None);
+        }
+        let range = (offset / block_size) as u32..extents.last().map_or(0, Extent::end);
+        let missing = file.not_written(range)?;
+        let (mut at, end) = (missing.start, offset + len);
+        while at < missing.end {
+            let with: Vec<Extent> = extents
+                .iter()
+                .filter_map(|e| e.clip(&(at..missing.end)))
+                .map(|e| Extent { state: State::Written, ..e })
+                .collect();
+            let change = match file.plan_mapping(at..missing.end, &with) {
+                // The part that is already mapped was written, so this is a short write.
+                Err(Error::NoSpace) if at > missing.start => {
+                    return Ok(Some(u64::from(at) * block_size - offset));
+                }
+                other => other?,
+            };
+            at = change.covered.end.min(missing.end);
+            let reached = if at == missing.end { end } else { u64::from(at) * block_size };
+            let used = take_front(&mut claims, at);
+            let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
+            for claim in used {
+                self.objects.groups.allocate(&mut handle, claim);
+            }
+            let now = now();
+            file.apply_mapping(&mut handle, change, |state| {
+                state.disk.size = state.disk.size.max(reached);
+                if stamp == Stamp::Now {
+                    state.disk.mtime = now;
+                    state.disk.ctime = now;
+                }
+            });
+        }
+        drop(mapping);
+        if missing.is_empty() {
+            self.note_overwritten(inode, end, stamp)?;
+        }
+        Ok(Some(len))
+    }
+
+    /// Sets the size and the times after a write up to `end` that changed no mapping.
+    fn note_overwritten(&self, inode: &Arc<Inode>, end: u64, stamp: Stamp) -> Result<(), Error> {
+        if end <= inode.size() {
+            return self.stamp_overwrite(inode, stamp);
+        }
+        let now = now();
+        let mut handle = self.objects.join(2)?;
+        inode.change(&mut handle, Concerns::Data, |state| {
+            state.disk.size = state.disk.size.max(end);
+            if stamp == Stamp::Now {
+                state.disk.mtime = now;
+                state.disk.ctime = now;
+            }
+        });
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

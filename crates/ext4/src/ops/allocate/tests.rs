@@ -1,0 +1,197 @@
+use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SetAttr};
+use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
+use std::time::Duration;
+
+/// The byte that fills the data of each write.
+const DATA: u8 = 0xd7;
+/// The length of each write in bytes.
+const LEN: usize = 16 << 10;
+
+/// A device on which writes of data wait for each other.
+struct Meeting {
+    inner: RamDevice,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of writes that wait for each other; 0 if writes do not wait.
+    wanted: usize,
+    inside: usize,
+    met: bool,
+}
+
+impl Meeting {
+    /// From now on each write of data waits until `wanted` of them are on the device at once.
+    fn expect(&self, wanted: usize) {
+        *self.state.lock().unwrap() = State { wanted, ..State::default() };
+    }
+
+    fn enter(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.inside += 1;
+        if state.inside >= state.wanted {
+            state.met = true;
+            self.changed.notify_all();
+        }
+        // Writes that are not made at once end the test, not the wait.
+        let patience = Duration::from_secs(20);
+        let (mut state, _) =
+            self.changed.wait_timeout_while(state, patience, |state| !state.met).unwrap();
+        state.inside -= 1;
+    }
+}
+
+impl Device for Meeting {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.len() == LEN && buf.iter().all(|byte| *byte == DATA) {
+            self.enter();
+        }
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// Runs `test` with a new file; then checks the file system as a new mount sees it.
+fn with_file(test: impl FnOnce(&Meeting, &crate::Fs, &InodeRef)) {
+    let device = Arc::new(Meeting {
+        inner: RamDevice::create(64 << 20).expect("memory"),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&*device, &options).expect("room for a file system");
+    let mount = Mount::open(device.clone(), MountOptions::default()).expect("a new file system");
+    let root = mount.fs().root().expect("a root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let file = mount.fs().create(&root, b"file", &new).expect("room");
+    test(&device, mount.fs(), &file);
+    drop((file, root));
+    mount.close().expect("no fault");
+    let mount = Mount::open(device, MountOptions::default()).expect("a whole file system");
+    mount.close().expect("no fault");
+}
+
+/// Writes at each of `offsets` by a thread of its own, and expects all writes on the device at
+/// once; `None` appends.
+fn meet(device: &Meeting, fs: &crate::Fs, file: &InodeRef, offsets: &[Option<u64>], what: &str) {
+    device.expect(offsets.len());
+    std::thread::scope(|s| {
+        for offset in offsets {
+            s.spawn(move || {
+                let data = [DATA; LEN];
+                let written = match offset {
+                    Some(at) => fs.write_at(file, *at, &data, Privilege::Root),
+                    None => fs.append(file, &data, Privilege::Root).map(|(_, n)| n),
+                };
+                assert_eq!(written.expect("no fault"), LEN);
+            });
+        }
+    });
+    let met = device.state.lock().unwrap().met;
+    assert!(met, "{what}: the writes were not on the device at once");
+    for at in offsets.iter().flatten() {
+        let mut found = [0; LEN];
+        assert_eq!(fs.read_at(file, *at, &mut found).expect("no fault"), LEN);
+        assert_eq!(found, [DATA; LEN], "{what}: at {at}");
+    }
+}
+
+fn four(from: u64) -> Vec<Option<u64>> {
+    (0..4).map(|n| Some(from + n * LEN as u64)).collect()
+}
+
+#[test]
+fn writes_to_unwritten_space_of_one_file_are_on_the_device_at_once() {
+    with_file(|device, fs, file| {
+        fs.fallocate(file, Fallocate::Allocate, 0, 8 * LEN as u64, Privilege::Root).unwrap();
+        meet(device, fs, file, &four(LEN as u64), "unwritten");
+        meet(device, fs, file, &four(LEN as u64), "written");
+        let mut edges = vec![1; 2 * LEN];
+        fs.read_at(file, 5 * LEN as u64, &mut edges).unwrap();
+        assert!(edges.iter().all(|byte| *byte == 0), "bytes beside the writes");
+    });
+}
+
+#[test]
+fn writes_to_holes_of_one_file_are_on_the_device_at_once() {
+    with_file(|device, fs, file| {
+        let size = Some(8 * LEN as u64);
+        fs.set_attr(file, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        meet(device, fs, file, &four(LEN as u64), "holes");
+    });
+}
+
+#[test]
+fn writes_that_extend_one_file_are_on_the_device_at_once() {
+    with_file(|device, fs, file| {
+        meet(device, fs, file, &four(0), "an empty file");
+        assert_eq!(file.attr().size, 4 * LEN as u64);
+        meet(device, fs, file, &four(8 * LEN as u64), "beyond the end");
+        assert_eq!(file.attr().size, 12 * LEN as u64);
+        let mut hole = vec![1; 4 * LEN];
+        fs.read_at(file, 4 * LEN as u64, &mut hole).unwrap();
+        assert!(hole.iter().all(|byte| *byte == 0), "a hole");
+    });
+}
+
+#[test]
+fn an_append_is_on_the_device_beside_writes_inside_the_file_and_reads_run() {
+    with_file(|device, fs, file| {
+        fs.write_at(file, 0, &[1; LEN], Privilege::Root).unwrap();
+        fs.fallocate(file, Fallocate::Allocate, LEN as u64, LEN as u64, Privilege::Root).unwrap();
+        let size = Some(3 * LEN as u64);
+        fs.set_attr(file, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        let offsets = [Some(0), Some(LEN as u64), Some(2 * LEN as u64), None];
+        meet(device, fs, file, &offsets, "all four");
+        assert_eq!(file.attr().size, 4 * LEN as u64);
+        // A write on the device keeps no reader out: the append is held until the reader is done.
+        device.expect(2);
+        std::thread::scope(|s| {
+            s.spawn(|| fs.append(file, &[DATA; LEN], Privilege::Root).unwrap());
+            while device.state.lock().unwrap().inside == 0 {
+                std::thread::yield_now();
+            }
+            let mut found = [0; LEN];
+            assert_eq!(fs.read_at(file, 3 * LEN as u64, &mut found).unwrap(), LEN);
+            assert_eq!(found, [DATA; LEN]);
+            assert_eq!(fs.read_at(file, 4 * LEN as u64, &mut found).unwrap(), 0, "not there yet");
+            device.enter();
+        });
+        assert!(device.state.lock().unwrap().met);
+        assert_eq!(file.attr().size, 5 * LEN as u64);
+    });
+}
+
+#[test]
+fn two_writes_to_one_hole_both_are_kept() {
+    with_file(|device, fs, file| {
+        let size = Some(8 * LEN as u64);
+        fs.set_attr(file, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        let free = fs.stat_fs().blocks_free;
+        // Each write covers two blocks of the other one, and all of them are on the device at once.
+        let offsets = [Some(0), Some(LEN as u64 / 2), Some(LEN as u64)];
+        meet(device, fs, file, &offsets, "overlapping");
+        let used = free - fs.stat_fs().blocks_free;
+        let blocks = 2 * LEN as u64 / u64::from(fs.stat_fs().block_size);
+        assert_eq!(used, blocks, "the blocks of the file and no others");
+    });
+}
