@@ -77,6 +77,7 @@ pub trait Device: Send + Sync {
         self.len() == 0
     }
     /// Returns the unit of offsets and lengths of reads and writes: 1 unless opened for direct I/O.
+    /// Two writes at once to different parts of one unit may lose data.
     fn alignment(&self) -> u32 {
         1
     }
@@ -99,6 +100,16 @@ pub trait Device: Send + Sync {
             at += buf.len() as u64;
         }
         Ok(())
+    }
+    /// Reads file data: does the same as [`Device::read_at`], but possibly past the host's page
+    /// cache.
+    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_at(offset, buf)
+    }
+    /// Writes file data: does the same as [`Device::write_at`], but possibly past the host's page
+    /// cache.
+    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write_at(offset, buf)
     }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
@@ -145,6 +156,12 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         (**self).write_vectored_at(offset, bufs)
+    }
+    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_data_at(offset, buf)
+    }
+    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_data_at(offset, buf)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         (**self).flush()

@@ -1,6 +1,7 @@
 //! An image file or a block device of the host.
 
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
+use crate::direct::Direct;
 use crate::host_use::{Host, User};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
@@ -67,7 +68,8 @@ pub enum OpenError {
 
 /// An image file, or a block device of the host, or a part of one.
 ///
-/// Data goes through the host's page cache; [`Device::flush`] is `fdatasync`. The file is locked
+/// Data goes through the host's page cache, or with [`FileDevice::with_direct_io`] past it if the
+/// data fills whole pages; [`Device::flush`] is `fdatasync`. The file is locked
 /// with `flock` while the device is open: exclusively for writing, shared for reading. The lock
 /// covers the whole file, even if the device is a part of it: `flock` is the lock that udev and
 /// systemd honour.
@@ -83,6 +85,8 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether writes are refused after the file became shorter.
     keeps_length: bool,
+    /// The same file, opened for direct I/O.
+    direct: Option<Direct>,
     /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
     /// line stays shared.
     has_dsync: AtomicBool,
@@ -230,6 +234,7 @@ impl FileDevice {
             access,
             is_block: kind.is_block_device(),
             keeps_length: false,
+            direct: None,
             has_dsync: AtomicBool::new(true),
         })
     }
@@ -240,6 +245,27 @@ impl FileDevice {
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self
+    }
+
+    /// Returns whether this is a block device.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block
+    }
+
+    /// Makes file data go past the host's page cache if it fills whole pages of the host. All other
+    /// data, such as metadata and the log, still goes through that cache. `path` is the path that
+    /// the device was opened by.
+    ///
+    /// # Errors
+    /// An error of the host, if it cannot open the file for direct I/O; `InvalidInput` if the
+    /// device does not start at a whole page of the file.
+    pub fn with_direct_io(&mut self, path: &Path) -> io::Result<()> {
+        let direct = Direct::open(path, &self.file, self.access == Access::ReadWrite)?;
+        if !self.start.is_multiple_of(direct.unit() as u64) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.direct = Some(direct);
+        Ok(())
     }
 
     /// Creates an image of `len` bytes, all zeros and sparse, and opens it for writing.
@@ -350,8 +376,38 @@ impl Device for FileDevice {
         self.len
     }
 
+    fn alignment(&self) -> u32 {
+        self.direct.as_ref().map_or(1, |direct| direct.unit() as u32)
+    }
+
     fn is_read_only(&self) -> bool {
         self.access == Access::ReadOnly
+    }
+
+    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check_range(Operation::Read, offset, len, self.len)?;
+        if let Some(direct) = &self.direct
+            && direct
+                .read_at(self.start + offset, buf)
+                .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))?
+        {
+            return Ok(());
+        }
+        self.read_at(offset, buf)
+    }
+
+    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        if let Some(direct) = &self.direct
+            && direct
+                .write_at(at, buf)
+                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?
+        {
+            return Ok(());
+        }
+        self.write_at(offset, buf)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

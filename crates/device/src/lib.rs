@@ -7,6 +7,7 @@
 //! [`Recording`].
 
 mod device;
+mod direct;
 mod faulty;
 mod file;
 mod gated;

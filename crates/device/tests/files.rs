@@ -148,6 +148,101 @@ fn a_claimed_block_device_is_zeroed_beside_a_dirty_page() {
     result.unwrap();
 }
 
+/// Returns the sectors that were written to the block device `name`.
+fn sectors_written(name: &str) -> u64 {
+    let stat = format!("/sys/block/{}/stat", name.trim_start_matches("/dev/"));
+    let stat = std::fs::read_to_string(stat).unwrap();
+    stat.split_whitespace().nth(6).unwrap().parse().unwrap()
+}
+
+#[test]
+fn data_goes_directly_to_a_block_device_and_agrees_with_what_goes_through_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; 8 << 20]).unwrap();
+    let Some(name) = loop_device(&path) else { return };
+    let result = std::panic::catch_unwind(|| {
+        let mut device = open(name.as_ref(), Access::ReadWrite).unwrap();
+        assert_eq!(device.alignment(), 1);
+        device.with_direct_io(name.as_ref()).unwrap();
+        assert_eq!(device.alignment() as usize, rustix::param::page_size());
+        let page = device.alignment() as usize;
+        agree(&device, page);
+        // Data of whole pages, at memory of any alignment, is on the device when the call returns.
+        device.flush().unwrap();
+        let before = sectors_written(&name);
+        let data = vec![7; (2 << 20) + page + 3];
+        for skipped in [0, 1, 3] {
+            device.write_data_at(0, &data[skipped..][..(2 << 20) + page]).unwrap();
+        }
+        let written = (sectors_written(&name) - before) * 512;
+        assert_eq!(written, 3 * ((2 << 20) + page as u64));
+        assert!(device.write_data_at(8 << 20, &data[..page]).is_err(), "beyond the end");
+    });
+    Command::new("losetup").args(["-d", &name]).status().unwrap();
+    result.unwrap();
+}
+
+/// Reads and writes pages and parts of pages of `device` in both ways, which must agree.
+fn agree(device: &FileDevice, page: usize) {
+    let mut model = vec![9; 4 << 20];
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..300_u32 {
+        let unit = [page, page, 512, 1][random.usize(..4)];
+        let at = random.usize(..model.len() / unit) * unit;
+        let len = ((1 + random.usize(..5)) * unit).min(model.len() - at);
+        // The memory is not aligned.
+        let data = vec![round as u8; len + 1];
+        let expected = match random.u32(..4) {
+            0 => {
+                device.write_at(at as u64, &data[1..]).unwrap();
+                data[1..].to_vec()
+            }
+            1 => {
+                device.write_data_at(at as u64, &data[1..]).unwrap();
+                data[1..].to_vec()
+            }
+            2 => {
+                device.write_zeros(at as u64, len as u64).unwrap();
+                vec![0; len]
+            }
+            _ => model[at..at + len].to_vec(),
+        };
+        model[at..at + len].copy_from_slice(&expected);
+        let mut got = vec![0; len + 1];
+        device.read_data_at(at as u64, &mut got[1..]).unwrap();
+        assert!(got[1..] == expected, "round {round}: {len} bytes at {at}");
+        device.read_at(at as u64, &mut got[1..]).unwrap();
+        assert!(got[1..] == expected, "round {round}: {len} bytes at {at}");
+    }
+}
+
+#[test]
+fn direct_io_of_an_image_file_needs_whole_pages() {
+    // The file system of the host must be able to do it.
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("image");
+    let mut device = FileDevice::create(&path, (1 << 20) + 100).unwrap();
+    if let Err(error) = device.with_direct_io(&path) {
+        return println!("skipped: no direct I/O here: {error}");
+    }
+    agree_at_the_end(&device);
+    drop(device);
+    let part = OpenOptions { offset: 512, len: None };
+    let mut device = FileDevice::open(&path, Access::ReadWrite, part).unwrap();
+    let refused = device.with_direct_io(&path).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+}
+
+/// Writes the last bytes of a device whose length is not a multiple of a page.
+fn agree_at_the_end(device: &FileDevice) {
+    let at = device.len() - 150;
+    device.write_data_at(at, &[5; 150]).unwrap();
+    let mut got = [0; 150];
+    device.read_data_at(at, &mut got).unwrap();
+    assert_eq!(got, [5; 150]);
+}
+
 /// Attaches a loop device to `path` and returns its name; returns `None` and prints the reason if
 /// the host has none.
 fn loop_device(path: &Path) -> Option<String> {

@@ -21,7 +21,8 @@ mod transport;
 pub use ids::{Caller, Conflict, IdOptions, Ids};
 pub use mount::daemon;
 pub use mount::{
-    Busy, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch, detach,
+    Busy, DirectIo, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch,
+    detach,
 };
 pub use protocol::{
     AsyncDirect, Caching, Checks, Errno, Opens, Outbox, Request, Transport, Wishes, abi,

@@ -113,7 +113,7 @@ const HOUSES: &[House] = &[
         name: "device",
         floors: &[
             &["device"],
-            &["host_use"],
+            &["direct", "host_use"],
             &["file", "ram"],
             &["overlay"],
             &["faulty", "gated", "recording"],

@@ -11,7 +11,9 @@ use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
-use lanefs_fuse::{Busy, Carried, Ending, Ids, MountPoint, Options, Server, Session, Transport};
+use lanefs_fuse::{
+    Busy, Carried, DirectIo, Ending, Ids, MountPoint, Options, Server, Session, Transport,
+};
 use messages::{failed, message, warn};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -46,6 +48,9 @@ An image whose root directory belongs to another user (docs/mount.md):
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
 Options for speed, with their cost (docs/mount.md):
+  -o direct         file data goes past the host's page cache, as by default for block devices
+                    (no_direct: through it). Cost: every read that misses the mount's own cache is a
+                    read of the device
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2)
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
@@ -208,9 +213,17 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         let failed = |source| OpenError::Io { path: name.into(), source };
         let path = name.canonicalize().map_err(failed)?;
         let mut device = open_device(&path, options)?;
+        go_direct(&mut device, &path, options.direct)?;
         let attached = block::attach(&path, &mut device, &arguments.mount_point, options)?;
         let (device, shown) = (Arc::new(device), path.into_os_string());
         return Ok(Opened { device, attached, array: None, shown });
+    }
+    if options.direct == DirectIo::Always {
+        return Err(format!(
+            "{}: -o direct is for images and devices, not for arrays",
+            name.display()
+        )
+        .into());
     }
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -228,6 +241,19 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         }
         Source::Image(_) => Opened { shown: name.into(), device, attached: None, array: None },
     })
+}
+
+/// Lets file data go past the host's page cache, if `wanted` says so for this device.
+fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(), Box<dyn Error>> {
+    match wanted {
+        DirectIo::Never => Ok(()),
+        DirectIo::BlockDevices if !device.is_block_device() => Ok(()),
+        // The host's cache works too.
+        DirectIo::BlockDevices => Ok(device.with_direct_io(path).unwrap_or_default()),
+        DirectIo::Always => device.with_direct_io(path).map_err(|error| {
+            format!("{}: no direct I/O, so mount without -o direct: {error}", path.display()).into()
+        }),
+    }
 }
 
 /// Returns the name of the array with its members, so that `lanefs umount` can wait until they are

@@ -61,7 +61,7 @@ impl FileData<'_> {
             let from = (piece.offset - offset) as usize;
             let part = &mut buf[from..from + piece.len];
             match piece.device {
-                Some(at) => self.device().read_at(at, part)?,
+                Some(at) => self.device().read_data_at(at, part)?,
                 None => part.fill(0),
             }
         }
@@ -91,7 +91,7 @@ impl FileData<'_> {
             let head = (start % block_size) as usize;
             let tail = (stop.next_multiple_of(block_size) - stop) as usize;
             if extent.state == State::Written || (head == 0 && tail == 0) {
-                self.device().write_at(device, part)?;
+                self.device().write_data_at(device, part)?;
                 continue;
             }
             let zeros = vec![0; head.max(tail)];

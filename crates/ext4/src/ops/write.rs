@@ -166,7 +166,7 @@ impl Fs {
         for piece in pieces {
             let from = (piece.offset - offset) as usize;
             let Some(at) = piece.device else { continue };
-            self.objects.volume.device.write_at(at, &data[from..from + piece.len])?;
+            self.objects.volume.device.write_data_at(at, &data[from..from + piece.len])?;
         }
         self.objects.note_data(inode);
         Ok(true)

@@ -8,6 +8,6 @@ mod point;
 mod table;
 
 pub use ending::{Ended, Ending, Watch};
-pub use options::{OptionError, Options};
+pub use options::{DirectIo, OptionError, Options};
 pub use point::{Busy, MountError, MountPoint, detach};
 pub use table::MountEntry;

@@ -41,6 +41,8 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// The kernel features that are wanted.
     pub wishes: Wishes,
+    /// Whether file data goes past the host's page cache.
+    pub direct: DirectIo,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
     /// determines the alignment.
     pub stripe: u32,
@@ -50,6 +52,18 @@ pub struct Options {
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
     pub ids: IdOptions,
+}
+
+/// Whether file data goes past the host's page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DirectIo {
+    /// For block devices, if the host can do it.
+    #[default]
+    BlockDevices,
+    /// Always; a source for which it is not possible is not mounted.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// An option that cannot be honoured.
@@ -101,6 +115,7 @@ impl Default for Options {
             no_symlinks: false,
             synchronous: Synchronous::default(),
             wishes: Wishes::default(),
+            direct: DirectIo::default(),
             stripe: 0,
             policies: Policies::default(),
             shown_source: None,
@@ -315,6 +330,8 @@ impl Options {
                     _ => return Err(bad("auto, read or ring")),
                 };
             }
+            "direct" => self.direct = DirectIo::Always,
+            "no_direct" => self.direct = DirectIo::Never,
             "fsname" => self.shown_source = value.map(str::to_owned),
             "stripe" => {
                 self.stripe =
