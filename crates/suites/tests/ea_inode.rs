@@ -234,6 +234,30 @@ fn random_changes_of_attributes_end_as_the_model_says() {
     }
 }
 
+#[test]
+fn a_value_without_room_is_refused_and_leaves_nothing() {
+    let Some(image) = Image::make("-b 1024 -J size=1 -O ea_inode", "8M") else { return };
+    let mount = open(&image);
+    let mut library = Library::new(mount.fs());
+    for n in (0..8).rev() {
+        library.act(&create(&n.to_string(), Kind::Regular)).expect("a file");
+    }
+    let filler = Op::Write { file: File::At(b"0".to_vec()), offset: 0, len: 16 << 20, seed: 1 };
+    assert!(matches!(library.act(&filler), Err(Error::NoSpace)));
+    for n in 0..8 {
+        // The inode of the value may have a lower or a higher number than the file.
+        let refused = library.act(&set(&n.to_string(), "user.v", pattern(n, 60_000)));
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+        library.act(&create(&format!("more {n}"), Kind::Regular)).expect("an inode");
+        library.act(&Op::Unlink { path: n.to_string().into_bytes() }).expect("unlinked");
+        let filler = Op::Append { file: File::At(b"more 0".to_vec()), len: 16 << 20, seed: 1 };
+        assert!(matches!(library.act(&filler), Err(Error::NoSpace)));
+    }
+    drop(library);
+    mount.close().expect("it unmounts");
+    image.assert_clean("full");
+}
+
 /// Returns the value of an attribute of `/f`, or `None` if the file or the attribute does not
 /// exist.
 fn value_of(fs: &Arc<Fs>, name: &[u8]) -> Result<Option<Vec<u8>>, String> {

@@ -71,9 +71,9 @@ pub(crate) struct ValueChange {
     sectors: (u64, u64),
 }
 
-/// Value inodes that a change released. The last reference to one deletes the inode, so they are
-/// dropped after the operation lock of their owner.
-#[must_use = "dropped after the operation lock"]
+/// The value inodes of a change that was applied. Dropping the last hold on a released one deletes
+/// the inode, so they are dropped after the handle and after the operation lock of their owner.
+#[must_use = "dropped after the handle and the operation lock"]
 pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop")] Vec<InodeRef>);
 
 impl ValueChange {
@@ -114,15 +114,15 @@ impl ValueChange {
         handle: &mut Handle<'_>,
         old_block_ended: bool,
     ) -> ReleasedValues {
-        let mut released = self.released;
-        if old_block_ended {
-            released.extend(self.in_old_block);
-        }
-        for value in &released {
+        let old = self.in_old_block.iter().filter(|_| old_block_ended);
+        for value in self.released.iter().chain(old) {
             release(objects, handle, value);
         }
-        // The other references are of inodes that keep an owner, or that the caller holds too.
-        ReleasedValues(released)
+        // Another thread may release the other values meanwhile.
+        let mut held = self.released;
+        held.extend(self.copied);
+        held.extend(self.in_old_block);
+        ReleasedValues(held)
     }
 }
 

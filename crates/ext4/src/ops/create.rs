@@ -169,9 +169,15 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Writes the value of an attribute of `owner` to a new inode without a name. The caller holds
-    /// the operation lock of `owner`.
-    pub(super) fn write_value(&self, owner: &InodeRef, value: &[u8]) -> Result<NewValue, Error> {
+    /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
+    /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
+    /// inode after it.
+    pub(super) fn write_value<'p>(
+        &self,
+        owner: &InodeRef,
+        value: &[u8],
+        place: &'p mut Option<NewValue>,
+    ) -> Result<&'p NewValue, Error> {
         let size = u32::try_from(value.len()).map_err(|_| Error::FileTooLarge)?;
         let seed = self.objects.volume.value_seed.ok_or(Error::NotSupported)?;
         let bare = self.prepare_number(FileType::Regular, owner)?;
@@ -185,16 +191,15 @@ impl Fs {
         let raw = RawRecord::default();
         let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
         let inode = self.give_birth(Born { claim, inode, block: None, xattrs: None })?;
+        let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
+        let inode = &new.inode;
         let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
         let (at, by) = (At::Offset(0), Privilege::Root);
         let write = Write { at, data: value, stamp: Stamp::Keep, by };
-        let (_, written) = self.write_locked(&inode, &write)?;
+        let (_, written) = self.write_locked(inode, &write)?;
         drop(locked);
-        self.release(&inode);
-        if written < value.len() {
-            return Err(Error::NoSpace);
-        }
-        Ok(NewValue { inode, size, hash: seed.chain(value).value() })
+        self.release(inode);
+        if written < value.len() { Err(Error::NoSpace) } else { Ok(new) }
     }
 
     /// Does all steps of creating an inode that may sleep or fail. The caller holds the parent's

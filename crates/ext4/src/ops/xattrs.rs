@@ -132,7 +132,7 @@ impl Fs {
         let data = self.data(inode);
         match data.plan_xattr(name, Some(Put::Here(value)), how) {
             Err(Error::NoSpace) if self.objects.volume.value_seed.is_some() => {
-                let new = elsewhere.insert(self.write_value(inode, value)?);
+                let new = self.write_value(inode, value, elsewhere)?;
                 data.plan_xattr(name, Some(Put::Elsewhere(new)), how)
             }
             planned => planned,
