@@ -193,6 +193,9 @@ impl Image {
         if features.incompat.contains(Incompat::META_BG) {
             return Err(Error::refused("a file system with meta_bg cannot be made smaller here"));
         }
+        if features.incompat.contains(Incompat::EA_INODE) {
+            return Err(Error::refused("a file system with ea_inode cannot be made smaller here"));
+        }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
             return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));
         }

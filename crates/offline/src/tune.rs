@@ -258,6 +258,11 @@ impl Image {
                  them (Linux 4.4 and later mount it), or use tune2fs, which rewrites them",
             ));
         }
+        if self.superblock.features().incompat.contains(Incompat::EA_INODE) && !has_seed {
+            return Err(Error::refused(
+                "the hashes of attribute values in inodes (ea_inode) depend on the UUID",
+            ));
+        }
         self.edit(|raw| raw.s_uuid = uuid)
     }
 }

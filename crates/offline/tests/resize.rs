@@ -160,6 +160,14 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
     }
 }
 
+#[test]
+fn what_names_inodes_by_number_is_not_made_smaller() {
+    let Some(image) = filled("-b 1024 -J size=1 -O ea_inode", "40M", 2) else { return };
+    let refused = shrink(image.device(), 30 << 10).expect_err("a refusal").to_string();
+    assert_eq!(refused, "a file system with ea_inode cannot be made smaller here");
+    image.assert_clean("refused");
+}
+
 fn cut_smaller((options, before, after, _): (&str, u64, u64, u64), megabytes: u64) {
     let Some(image) = filled(options, &format!("{before}M"), megabytes) else { return };
     let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");

@@ -151,6 +151,19 @@ fn what_needs_a_rewrite_is_refused_by_name() {
     assert!(tune(image.device(), &settings).is_err());
 }
 
+#[test]
+fn the_uuid_that_hashes_of_attribute_values_depend_on_is_kept() {
+    let without = format!("{OPTIONS} -O ea_inode,^metadata_csum,^metadata_csum_seed");
+    let Some(image) = filled(&without, SIZE, 1) else { return };
+    let settings = Settings { uuid: Some(UUID), ..Settings::default() };
+    let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
+    assert!(refused.contains("ea_inode"), "{refused}");
+    let with = format!("{OPTIONS} -O ea_inode");
+    let Some(image) = filled(&with, SIZE, 1) else { return };
+    tune(image.device(), &settings).expect("the seed is stored apart");
+    image.assert_clean("another UUID");
+}
+
 fn journal(change: JournalChange) -> Settings {
     Settings { journal: Some(change), ..Settings::default() }
 }

@@ -203,12 +203,13 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::EXTENTS)
     .union(Incompat::BIT64)
     .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR);
 
 /// Features that can be read safely: the kernel reads `mmp` file systems without taking part in the
-/// protocol; `ea_inode` affects single objects that can be recognised.
-const READABLE_INCOMPAT: Incompat = Incompat::MMP.union(Incompat::EA_INODE);
+/// protocol.
+const READABLE_INCOMPAT: Incompat = Incompat::MMP;
 
 const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)

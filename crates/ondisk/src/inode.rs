@@ -3,6 +3,7 @@
 //! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist. Of the
 //! rest, the first `i_extra_isize` bytes hold fields, the others attributes.
 
+mod attribute_value;
 mod device_number;
 mod raw;
 mod timestamp;
@@ -225,10 +226,11 @@ impl Inode {
     }
 
     /// Returns the target of a symbolic link if it is stored in the inode itself. Then the link
-    /// takes no space except its attribute block. (The length alone does not show this: early ext2
-    /// stored short targets in blocks.)
+    /// takes no space except its attributes: a block, and with `ea_inode` values of any size. (The
+    /// length alone does not show this: early ext2 stored short targets in blocks.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
+            _ if geometry.features().incompat.contains(Incompat::EA_INODE) => u64::MAX,
             Some(_) => (geometry.block_size().bytes() as u64 / 512) << geometry.cluster_bits(),
             None => 0,
         };

@@ -71,7 +71,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
         ("-t ext4 -b 4096 -O bigalloc", read_only(&["bigalloc"])),
         ("-t ext4 -O quota", read_only(&["quota"])),
         ("-t ext4 -O quota,project", read_only(&["quota", "project"])),
-        ("-t ext4 -O ea_inode", read_only(&["ea_inode"])),
+        ("-t ext4 -O ea_inode", Support::ReadWrite),
         ("-t ext4 -O large_dir", Support::ReadWrite),
         ("-t ext4 -O mmp", read_only(&["mmp"])),
         ("-t ext4 -O verity", read_only(&["verity"])),

@@ -8,6 +8,10 @@ use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
+/// The largest attribute value that the random suites store beside others; larger ones have an
+/// inode of their own.
+pub const LARGEST_INSIDE: usize = 1000;
+
 /// The data of a file in grains; an absent grain is zeros.
 #[derive(Clone, Default, Debug)]
 pub struct Data {
@@ -494,10 +498,11 @@ impl Model {
         self.open.iter().map(|(slot, id)| (*slot, openness(id))).collect()
     }
 
-    /// Returns the bytes of attribute names and values at a path.
+    /// Returns the bytes that the attributes at a path take in the inode and its block.
     pub fn xattr_bytes(&self, path: &[u8]) -> usize {
         let Ok(id) = self.resolve(path) else { return 0 };
-        self.node(id).xattrs.iter().map(|(n, v)| n.len() + v.len() + 20).sum()
+        let inside = |value: &[u8]| if value.len() > LARGEST_INSIDE { 0 } else { value.len() };
+        self.node(id).xattrs.iter().map(|(name, v)| name.len() + inside(v) + 20).sum()
     }
 
     /// Returns the names of the attributes at a path.

@@ -2,7 +2,7 @@
 //! part that all threads share.
 
 use crate::conditions::Handles;
-use crate::model::{Model, Openness};
+use crate::model::{LARGEST_INSIDE, Model, Openness};
 use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
@@ -68,6 +68,8 @@ pub struct Generator {
     comes_back: bool,
     /// Whether it opens files.
     opens: bool,
+    /// Whether it sets attributes that do not fit into a block.
+    large_values: bool,
     /// The next operations.
     planned: VecDeque<Op>,
 }
@@ -81,8 +83,23 @@ impl Generator {
             model.apply(&op).expect("the stage is set in an empty tree");
         }
         let (home, prefix) = (home(n), format!("t{n}."));
-        let (comes_back, opens, planned) = (false, true, VecDeque::new());
-        Generator { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
+        Generator {
+            rng,
+            mix,
+            home,
+            prefix,
+            model,
+            names: 0,
+            comes_back: false,
+            opens: true,
+            large_values: false,
+            planned: VecDeque::new(),
+        }
+    }
+
+    /// Makes a generator that also sets attributes which do not fit into a block of 1 KiB.
+    pub fn with_large_values(self) -> Generator {
+        Generator { large_values: true, ..self }
     }
 
     /// Makes a generator that truncates files in the middle of a block or changes them, reads many
@@ -346,7 +363,11 @@ impl Generator {
         }
         // A size that fits with the present attributes into a block of 1 KiB and the inode.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
-        let value = vec![self.rng.u8(..); self.rng.usize(..room.max(1))];
+        let len = match self.large_values && self.rng.u32(..3) == 0 {
+            true => self.rng.usize(LARGEST_INSIDE + 1..9000),
+            false => self.rng.usize(..room.max(1)),
+        };
+        let value = vec![self.rng.u8(..); len];
         let how = match self.rng.u32(..6) {
             0 => SetXattr::Create,
             1 => SetXattr::Replace,

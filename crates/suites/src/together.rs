@@ -33,19 +33,24 @@ pub struct Scenario {
 
 /// Returns the scenario of a seed, with `len` operations for each thread.
 pub fn scenario(seed: u64, len: usize) -> Scenario {
-    const OPTIONS: [&str; 4] = [
+    const OPTIONS: [&str; 5] = [
         "-b 1024",
         "-b 4096",
         "-b 4096 -O ^orphan_file,^metadata_csum_seed",
         "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
+        "-b 1024 -O ea_inode,large_dir",
     ];
-    let options = OPTIONS[(seed % 4) as usize];
+    let options = OPTIONS[(seed % OPTIONS.len() as u64) as usize];
     let mix = if (seed / 4).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
-    let generator = |n| match Generator::new(seed, n, THREADS, mix) {
-        generator if forgetful => generator.forgetful(handles),
-        generator => generator,
+    let generator = |n| {
+        let generator = Generator::new(seed, n, THREADS, mix);
+        let generator = match options.contains("ea_inode") {
+            true => generator.with_large_values(),
+            false => generator,
+        };
+        if forgetful { generator.forgetful(handles) } else { generator }
     };
     let sequences = (0..THREADS).map(|n| generator(n).operations(len)).collect();
     Scenario { options, seed, sequences }

@@ -5,4 +5,5 @@ pub(crate) mod file_data;
 pub(crate) mod holes;
 pub(crate) mod mapping;
 pub(crate) mod unmap;
+pub(crate) mod values;
 pub(crate) mod xattrs;

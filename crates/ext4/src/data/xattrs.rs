@@ -7,6 +7,7 @@
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
 use crate::data::file_data::FileData;
+use crate::data::values::{Put, ReleasedValues, ValueChange};
 use crate::error::Error;
 use crate::object::dirty::Handle;
 use crate::object::meta::MetaRef;
@@ -14,12 +15,12 @@ use crate::object::objects::Objects;
 use crate::object::record::RawRecord;
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::plan::xattr;
-use crate::plan::xattr::{BlockChange, XattrState};
+use crate::plan::xattr::{BlockChange, Stored, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::acl::Acl;
-use lanefs_ondisk::xattr::{AttributeName, set_refcount};
+use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 
 /// A change of an inode's attributes that is ready for Apply.
@@ -28,6 +29,7 @@ pub(crate) struct XattrChange<'f> {
     /// The group of the block that may be freed.
     hold: Option<GroupHold<'f>>,
     block: BlockEdit,
+    values: ValueChange,
     /// The permissions, twelve bits, that result from setting an access list.
     pub(crate) permissions: Option<u16>,
     pub(crate) credits: u32,
@@ -49,6 +51,28 @@ enum BlockEdit {
     },
     /// Removes one user of the old block.
     Drop(MetaRef),
+}
+
+/// The change that setting an access control list requires.
+pub(crate) struct AclChange {
+    /// The list in its form on disk; `None` if no list is stored.
+    pub(crate) stored: Option<Vec<u8>>,
+    /// The permissions, twelve bits, that result from an access list.
+    pub(crate) permissions: Option<u16>,
+}
+
+impl XattrChange<'_> {
+    /// Adds the permissions that an access list requires.
+    pub(crate) fn with_permissions(mut self, permissions: Option<u16>) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    /// Creates a change of nothing but the permissions.
+    pub(crate) fn of_permissions(permissions: Option<u16>) -> Self {
+        let (block, values) = (BlockEdit::Keep, ValueChange::default());
+        XattrChange { in_inode: None, hold: None, block, values, permissions, credits: 2 }
+    }
 }
 
 /// The properties that a new inode inherits from its directory's default list.
@@ -122,7 +146,10 @@ impl<'m> FileData<'m> {
 
     pub(crate) fn stored_xattr(&self, name: AttributeName<'_>) -> Result<Vec<u8>, Error> {
         let (in_inode, block) = self.read_xattrs()?;
-        xattr::get(&self.xattr_state(&in_inode, &block), name).map(<[u8]>::to_vec)
+        match xattr::get(&self.xattr_state(&in_inode, &block), name)? {
+            Stored::Here(value) => Ok(value.to_vec()),
+            Stored::Inode(value) => self.read_value(name, value),
+        }
     }
 
     /// Returns whether the attribute already has this value.
@@ -132,16 +159,22 @@ impl<'m> FileData<'m> {
 
     /// Plans to set or remove one attribute, and claims the block that this needs. The caller holds
     /// the operation lock exclusively.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] also if the value fits only into an inode of its own.
     pub(crate) fn plan_xattr(
         &self,
         name: AttributeName<'_>,
-        value: Option<&[u8]>,
+        value: Option<Put<'_>>,
         how: SetXattr,
     ) -> Result<XattrChange<'m>, Error> {
         let FileData { objects, inode } = *self;
         let Snapshot { in_inode, block: old } = self.xattr_snapshot()?;
         let data = old.as_ref().map(|block| (block.block, block.data()));
-        let plan = xattr::plan_set(&self.xattr_state(&in_inode, &data), name, value, how)?;
+        let state = self.xattr_state(&in_inode, &data);
+        let stored = value.map(|value| value.to_disk(name));
+        let plan = xattr::plan_set(&state, name, stored, how)?;
+        let values = self.plan_values(&state, &plan, name, value)?;
         let load = |old: &MetaRef| objects.groups.bitmaps.load_group_of(objects, old.block);
         let hold = old.as_ref().map(load).transpose()?;
         let block = match (plan.block, old) {
@@ -155,17 +188,19 @@ impl<'m> FileData<'m> {
                 BlockEdit::New { old, claim, data: data.into() }
             }
         };
-        Ok(XattrChange { in_inode: plan.in_inode, hold, block, permissions: None, credits: 10 })
+        let credits = 10 + values.credits();
+        Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }
 
-    /// Plans to set an access control list given in the form of the system call; `special` holds
-    /// the mode bits that are not in the list.
-    pub(crate) fn plan_acl(
+    /// Returns the change that setting an access control list, given in the form of the system
+    /// call, requires; `special` holds the mode bits that are not in the list. `None` if nothing
+    /// changes.
+    pub(crate) fn acl_to_store(
         &self,
         name: AttributeName<'_>,
         value: &[u8],
         special: u16,
-    ) -> Result<Option<XattrChange<'m>>, Error> {
+    ) -> Result<Option<AclChange>, Error> {
         let is_access = name == AttributeName::acl_access();
         if self.inode.file_type == FileType::Symlink {
             return Err(Error::NotSupported);
@@ -180,36 +215,20 @@ impl<'m> FileData<'m> {
         if !is_access && kept.as_ref().is_some_and(|kept| self.is_stored(name, kept)) {
             return Ok(None);
         }
-        match self.plan_xattr(name, kept.as_deref(), SetXattr::Any) {
-            Ok(change) => Ok(Some(XattrChange { permissions, ..change })),
-            // There is no list to store and no stored list to remove.
-            Err(Error::NoAttribute) if permissions.is_some() => {
-                let block = BlockEdit::Keep;
-                let change =
-                    XattrChange { in_inode: None, hold: None, block, permissions, credits: 2 };
-                Ok(Some(change))
-            }
-            Err(Error::NoAttribute) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(Some(AclChange { stored: kept, permissions }))
     }
 
-    /// Plans the change of the access list by a chmod, if there is a list. The caller holds the
-    /// operation lock exclusively.
-    pub(crate) fn prepare_acl_chmod(
-        &self,
-        permissions: u16,
-    ) -> Result<Option<XattrChange<'m>>, Error> {
+    /// Returns the access list after a chmod, if there is a list. The caller holds the operation
+    /// lock exclusively.
+    pub(crate) fn acl_after_chmod(&self, permissions: u16) -> Result<Option<Vec<u8>>, Error> {
         if !self.may_have_xattrs() {
             return Ok(None);
         }
-        let name = AttributeName::acl_access();
-        let stored = match self.stored_xattr(name) {
+        let stored = match self.stored_xattr(AttributeName::acl_access()) {
             Err(Error::NoAttribute) => return Ok(None),
             other => other?,
         };
-        let acl = self.decode_acl(&stored)?.with_mode(permissions);
-        self.plan_xattr(name, Some(&acl.to_disk()), SetXattr::Any).map(Some)
+        Ok(Some(self.decode_acl(&stored)?.with_mode(permissions).to_disk()))
     }
 
     /// Returns whether the inode may have attributes.
@@ -259,10 +278,15 @@ impl<'m> FileData<'m> {
     }
 
     /// Apply: changes the record and the block. Uses at most [`XattrChange::credits`].
-    pub(crate) fn apply_xattrs(&self, handle: &mut Handle<'_>, change: XattrChange<'_>) {
+    pub(crate) fn apply_xattrs(
+        &self,
+        handle: &mut Handle<'_>,
+        change: XattrChange<'_>,
+    ) -> ReleasedValues {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
-        let XattrChange { in_inode, block, hold: _hold, .. } = change;
+        let XattrChange { in_inode, block, hold: _hold, values, .. } = change;
+        values.apply_first(objects, handle);
         let sectors = objects.volume.sectors(1);
         let area = |state: &mut InodeState| {
             let (Some(bytes), Some(area)) = (&in_inode, state.disk.xattr_area(geometry)) else {
@@ -280,9 +304,8 @@ impl<'m> FileData<'m> {
             BlockEdit::New { old, claim, data } => (old, Some((claim, data))),
         };
         let lost = old.is_some();
-        if let Some(old) = old {
-            release_xattr_block(objects, handle, old);
-        }
+        let ended = old.is_some_and(|old| release_xattr_block(objects, handle, old));
+        let (more, less) = values.sectors();
         let gained = new.map(|(claim, data)| {
             let block = claim.start();
             objects.groups.allocate(handle, claim);
@@ -300,7 +323,66 @@ impl<'m> FileData<'m> {
                 state.disk.file_acl = Some(block);
                 state.disk.sectors += sectors;
             }
+            state.disk.sectors = (state.disk.sectors + more).saturating_sub(less);
         });
+        values.apply_last(objects, handle, ended)
+    }
+
+    /// Removes all attributes whose values are in inodes of their own from an inode that is being
+    /// deleted, one in each handle. A value that cannot be found is left out. The caller holds the
+    /// operation lock exclusively, and drops the result after it.
+    pub(crate) fn remove_values(&self) -> Result<Vec<ReleasedValues>, Error> {
+        let objects = self.objects;
+        let mut released = Vec::new();
+        if objects.volume.value_seed.is_none() || !self.may_have_xattrs() {
+            return Ok(released);
+        }
+        let (in_inode, block) = self.read_xattrs()?;
+        let found = self.xattr_state(&in_inode, &block).value_inodes()?;
+        let mut names: Vec<AttributeName<'_>> =
+            found.in_inode.iter().map(|(name, _)| *name).collect();
+        let has_values = !found.in_block.is_empty();
+        let is_left = has_values && found.shared_by > 1 && self.leave_shared_block()?;
+        if !is_left {
+            names.extend(found.in_block.iter().map(|(name, _)| *name));
+        }
+        for name in names {
+            let change = match self.plan_xattr(name, None, SetXattr::Any) {
+                Err(error @ Error::Corruption(_)) => {
+                    objects.note_error(&error);
+                    continue;
+                }
+                other => other?,
+            };
+            let mut handle = objects.join(change.credits + 2)?;
+            released.push(self.apply_xattrs(&mut handle, change));
+        }
+        Ok(released)
+    }
+
+    /// Takes the attribute block from this inode if other inodes use the block too. The block keeps
+    /// its references to values. Returns false if this inode is the block's only user, and stays
+    /// so.
+    fn leave_shared_block(&self) -> Result<bool, Error> {
+        let FileData { objects, inode } = *self;
+        let Some(block) = self.xattr_snapshot()?.block else { return Ok(true) };
+        let sectors = objects.volume.sectors(1);
+        let mut handle = objects.join(4)?;
+        let left = block.change(&mut handle, |data| {
+            let count = refcount(data);
+            if count > 1 {
+                set_refcount(Arc::make_mut(data), count - 1);
+            }
+            count > 1
+        });
+        if left {
+            inode.change(&mut handle, Concerns::Attributes, |state| {
+                inode.xattrs.clear();
+                state.disk.file_acl = None;
+                state.disk.sectors = state.disk.sectors.saturating_sub(sectors);
+            });
+        }
+        Ok(left)
     }
 
     /// Prepares the deletion of an inode: returns its attribute block, if it has one, and the
@@ -329,7 +411,7 @@ pub(crate) fn prepare_new_xattrs(
     let mut block: Option<(Block, Arc<[u8]>)> = None;
     for (name, value) in xattrs {
         let state = xattr_state(objects, ino, &in_inode, &block);
-        let plan = xattr::plan_set(&state, *name, Some(value), SetXattr::Any)?;
+        let plan = xattr::plan_set(&state, *name, Some(Value::Here(value)), SetXattr::Any)?;
         if let BlockChange::Write(data) = plan.block {
             block = Some((Block(0), data.into()));
         }
@@ -341,8 +423,12 @@ pub(crate) fn prepare_new_xattrs(
 }
 
 /// Apply: removes one user of the block, and frees the block if that user was the last. Uses at
-/// most 4 credits.
-pub(crate) fn release_xattr_block(objects: &Objects, handle: &mut Handle<'_>, block: MetaRef) {
+/// most 4 credits. Returns whether the block was freed.
+pub(crate) fn release_xattr_block(
+    objects: &Objects,
+    handle: &mut Handle<'_>,
+    block: MetaRef,
+) -> bool {
     let last = block.change(handle, |data| {
         let count = refcount(data);
         if count > 1 {
@@ -354,6 +440,7 @@ pub(crate) fn release_xattr_block(objects: &Objects, handle: &mut Handle<'_>, bl
         objects.meta.free(handle, block.block);
         objects.free_run(handle, block.block, 1);
     }
+    last
 }
 
 fn xattr_state<'a>(

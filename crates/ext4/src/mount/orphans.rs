@@ -71,7 +71,11 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
 
 /// Loads an inode that is an orphan according to the disk.
 fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
-    objects.get(ino, None).map_err(|error| match error {
+    if !objects.volume.is_for_names(ino) {
+        return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
+    }
+    // The kernel also leaves values of attributes as orphans.
+    objects.get_any(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
         error => error,
     })

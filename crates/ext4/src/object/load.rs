@@ -38,7 +38,14 @@ impl Objects {
             let cause = disk::Cause::NoSuchInode;
             return Err(Corruption::Inode { ino, cause }.into());
         }
-        self.get_any(ino, generation)
+        let held = self.get_any(ino, generation)?;
+        let flags = InodeFlags::from_bits_retain(held.rights().flags);
+        if flags.contains(InodeFlags::EA_INODE) && self.volume.value_seed.is_some() {
+            // The value of an attribute has no name.
+            let cause = disk::Cause::NoSuchInode;
+            return Err(Corruption::Inode { ino, cause }.into());
+        }
+        Ok(held)
     }
 
     /// Does the same as [`Objects::get`], also for the file system's internal files.

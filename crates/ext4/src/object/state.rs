@@ -87,7 +87,9 @@ impl InodeState {
             Some(FileType::Directory) | None => false,
             Some(_) => true,
         };
-        no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
+        // Values of attributes in inodes of their own count as space.
+        let no_values = self.disk.sectors == 0;
+        no_blocks && no_values && self.disk.file_acl.is_none() && self.orphan.is_none()
     }
 
     /// Counts `changes` changed names of this directory, the last one at time `at`.

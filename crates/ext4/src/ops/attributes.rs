@@ -34,6 +34,8 @@ impl Fs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
+        // Declared before the lock, since values may be deleted when they are dropped.
+        let (mut elsewhere, mut _released) = (None, None);
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
         if let Some(size) = set.size {
@@ -44,7 +46,7 @@ impl Fs {
             }
         }
         let acl = match set.permissions {
-            Some(permissions) => self.data(inode).prepare_acl_chmod(permissions)?,
+            Some(permissions) => self.plan_acl_chmod(inode, permissions, &mut elsewhere)?,
             None => None,
         };
         let now = now();
@@ -54,7 +56,7 @@ impl Fs {
         };
         let mut handle = self.objects.join(4 + acl.as_ref().map_or(0, |change| change.credits))?;
         if let Some(acl) = acl {
-            self.data(inode).apply_xattrs(&mut handle, acl);
+            _released = Some(self.data(inode).apply_xattrs(&mut handle, acl));
         }
         inode.change(&mut handle, Concerns::Attributes, |state| {
             let disk = &mut state.disk;

@@ -1,8 +1,9 @@
 //! Creates inodes: claims and prepares all parts, then allocates and names them in one handle.
 
-use crate::alloc::{Claim, InodeClaim, Parent};
+use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
 use crate::attr::{NewInode, NewKind};
 use crate::clock::now;
+use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::error::Error;
 use crate::fs::Fs;
@@ -18,6 +19,7 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::record::RawRecord;
 use crate::object::state::Concerns;
 use crate::object::table::TableRef;
+use crate::ops::write::{At, Stamp, Write};
 use crate::plan::dir::{Indexing, Look};
 use crate::plan::extent;
 use crate::plan::extent::{Extent, Nodes, State};
@@ -44,6 +46,14 @@ struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
+}
+
+/// A claimed inode number, the place of its record, and the record.
+struct Bare<'a> {
+    claim: InodeClaim<'a>,
+    table: TableRef,
+    offset: usize,
+    disk: disk::Inode,
 }
 
 /// The first block of a new directory or long symbolic link, with the contents for the journal.
@@ -146,12 +156,50 @@ impl Fs {
             let _shared = dir.op.shared();
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
+        self.give_birth(born)
+    }
+
+    /// Creates an inode without a name, which is an orphan.
+    fn give_birth(&self, born: Born<'_>) -> Result<InodeRef, Error> {
         let mut handle = self.objects.join(20)?;
         let _pin = lanefs_lanes::pin();
         let inode = self.apply_birth(&mut handle, born);
         self.objects.orphans.add(&mut handle, &inode);
         set_nameless(&inode, Nameless::Yes);
         Ok(inode)
+    }
+
+    /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
+    /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
+    /// inode after it.
+    pub(super) fn write_value<'p>(
+        &self,
+        owner: &InodeRef,
+        value: &[u8],
+        place: &'p mut Option<NewValue>,
+    ) -> Result<&'p NewValue, Error> {
+        let size = u32::try_from(value.len()).map_err(|_| Error::FileTooLarge)?;
+        let seed = self.objects.volume.value_seed.ok_or(Error::NotSupported)?;
+        let bare = self.prepare_number(FileType::Regular, owner)?;
+        let Bare { claim, table, offset, mut disk } = bare;
+        let (rights, now) = (owner.rights(), now());
+        (disk.uid, disk.gid) = (rights.uid, rights.gid);
+        (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
+        disk.crtime = disk.crtime.map(|_| now);
+        disk.mode = FileType::Regular.mode_bits() | 0o600;
+        self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
+        let raw = RawRecord::default();
+        let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
+        let inode = self.give_birth(Born { claim, inode, block: None, xattrs: None })?;
+        let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
+        let inode = &new.inode;
+        let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
+        let (at, by) = (At::Offset(0), Privilege::Root);
+        let write = Write { at, data: value, stamp: Stamp::Keep, by };
+        let (_, written) = self.write_locked(inode, &write)?;
+        drop(locked);
+        self.release(inode);
+        if written < value.len() { Err(Error::NoSpace) } else { Ok(new) }
     }
 
     /// Does all steps of creating an inode that may sleep or fail. The caller holds the parent's
@@ -163,33 +211,8 @@ impl Fs {
         naming: Naming,
     ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
-        let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(dir))?;
+        let Bare { claim, table, offset, mut disk } = self.prepare_number(kind, dir)?;
         let ino = claim.ino();
-        let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
-        let (table, before) = {
-            // One pin serves both look-ups.
-            let _pin = lanefs_lanes::pin();
-            (
-                self.objects.table_block(place.group, place.table_block)?,
-                self.objects.inodes.get(ino),
-            )
-        };
-        let before = match before {
-            Some(object) => Predecessor::in_memory(&object),
-            None => self.stored_predecessor(&table, place.offset)?,
-        };
-        if before.lives {
-            claim.leave_taken();
-            let cause = disk::Cause::MarkedFree { group: place.group, bit: place.index };
-            let error = Corruption::Inode { ino, cause }.into();
-            self.objects.note_error(&error);
-            return Err(error);
-        }
-        let extra = self.objects.volume.extra_isize;
-        let mut disk = disk::Inode::zeroed(extra);
-        // The previous generation plus one: two inodes of one number are never confused, and the
-        // same operations produce the same image.
-        disk.generation = before.generation.wrapping_add(1);
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
@@ -219,8 +242,40 @@ impl Fs {
             disk.sectors += self.objects.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
-        let inode = self.objects.new_inode(ino, table, place.offset, disk, raw)?;
+        let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
         Ok(Born { claim, inode, block, xattrs })
+    }
+
+    /// Claims an inode number near `parent`, and prepares an inode of it without type.
+    fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
+        let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
+        let ino = claim.ino();
+        let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
+        let (table, before) = {
+            // One pin serves both look-ups.
+            let _pin = lanefs_lanes::pin();
+            (
+                self.objects.table_block(place.group, place.table_block)?,
+                self.objects.inodes.get(ino),
+            )
+        };
+        let before = match before {
+            Some(object) => Predecessor::in_memory(&object),
+            None => self.stored_predecessor(&table, place.offset)?,
+        };
+        if before.lives {
+            claim.leave_taken();
+            let cause = disk::Cause::MarkedFree { group: place.group, bit: place.index };
+            let error = Corruption::Inode { ino, cause }.into();
+            self.objects.note_error(&error);
+            return Err(error);
+        }
+        let extra = self.objects.volume.extra_isize;
+        let mut disk = disk::Inode::zeroed(extra);
+        // The previous generation plus one: two inodes of one number are never confused, and the
+        // same operations produce the same image.
+        disk.generation = before.generation.wrapping_add(1);
+        Ok(Bare { claim, table, offset: place.offset, disk })
     }
 
     /// Prepares the initial contents of a new inode: its tree, target or device, and the block it

@@ -55,6 +55,8 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
+        // Declared before the lock, since the values may be deleted when they are dropped.
+        let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();
         // An orphan left by another system may map blocks in a way that this one cannot free.
@@ -63,6 +65,7 @@ impl Fs {
         if has_tree {
             self.data(inode).free_from(0)?;
         }
+        _values = self.data(inode).remove_values()?;
         let xattrs = self.data(inode).prepare_xattr_release()?;
         let group = self.objects.volume.inode_place(inode.ino)?.group;
         let _hold = self.objects.groups.bitmaps.load(&self.objects, group)?;

@@ -3,9 +3,13 @@
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
 //! write. Its reference count is decremented under the block's own guard, and the operation that
 //! decrements the count to zero frees the block.
+//!
+//! With the feature `ea_inode`, a value that fits neither into the inode nor into its block gets an
+//! inode of its own.
 
 use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
+use crate::data::values::{NewValue, Put, ReleasedValues};
 use crate::data::xattrs::{XattrChange, is_acl};
 use crate::error::Error;
 use crate::flags;
@@ -13,6 +17,7 @@ use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
 use crate::plan::xattr;
+use lanefs_ondisk::xattr::AttributeName;
 
 impl Fs {
     /// Returns the value of an attribute by its full name (`user.x`). Access control lists are
@@ -58,16 +63,19 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
+        // Declared before the lock, since values may be deleted when they are dropped.
+        let mut elsewhere = None;
+        let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         let special = decide(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
             // The kernel's ext4 does not change ctime in this case either.
             false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
-            false => Some(self.data(inode).plan_xattr(name, Some(value), how)?),
-            true => self.data(inode).plan_acl(name, value, special)?,
+            false => Some(self.plan_set(inode, name, value, how, &mut elsewhere)?),
+            true => self.plan_acl(inode, name, value, special, &mut elsewhere)?,
         };
-        self.commit_xattrs(inode, change)?;
+        _released = self.commit_xattrs(inode, change)?;
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Full)
     }
@@ -89,6 +97,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
+        // Declared before the lock, since values may be deleted when they are dropped.
+        let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
@@ -97,7 +107,7 @@ impl Fs {
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
-        self.commit_xattrs(inode, change)?;
+        _released = self.commit_xattrs(inode, change)?;
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Full)
     }
@@ -109,22 +119,83 @@ impl Fs {
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
     }
 
+    /// Plans to set an attribute. A value that has no other room is written to a new inode, which
+    /// is left in `elsewhere`; the caller drops that after the operation lock.
+    fn plan_set<'f>(
+        &'f self,
+        inode: &'f InodeRef,
+        name: AttributeName<'_>,
+        value: &[u8],
+        how: SetXattr,
+        elsewhere: &mut Option<NewValue>,
+    ) -> Result<XattrChange<'f>, Error> {
+        let data = self.data(inode);
+        match data.plan_xattr(name, Some(Put::Here(value)), how) {
+            Err(Error::NoSpace) if self.objects.volume.value_seed.is_some() => {
+                let new = self.write_value(inode, value, elsewhere)?;
+                data.plan_xattr(name, Some(Put::Elsewhere(new)), how)
+            }
+            planned => planned,
+        }
+    }
+
+    /// Plans to set an access control list given in the form of the system call.
+    fn plan_acl<'f>(
+        &'f self,
+        inode: &'f InodeRef,
+        name: AttributeName<'_>,
+        value: &[u8],
+        special: u16,
+        elsewhere: &mut Option<NewValue>,
+    ) -> Result<Option<XattrChange<'f>>, Error> {
+        let Some(acl) = self.data(inode).acl_to_store(name, value, special)? else {
+            return Ok(None);
+        };
+        let permissions = acl.permissions;
+        let planned = match &acl.stored {
+            Some(list) => self.plan_set(inode, name, list, SetXattr::Any, elsewhere),
+            None => self.data(inode).plan_xattr(name, None, SetXattr::Any),
+        };
+        match planned {
+            Ok(change) => Ok(Some(change.with_permissions(permissions))),
+            // There is no list to store and no stored list to remove.
+            Err(Error::NoAttribute) if permissions.is_some() => {
+                Ok(Some(XattrChange::of_permissions(permissions)))
+            }
+            Err(Error::NoAttribute) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Plans the change of the access list by a chmod, if there is a list. The caller holds the
+    /// operation lock exclusively.
+    pub(super) fn plan_acl_chmod<'f>(
+        &'f self,
+        inode: &'f InodeRef,
+        permissions: u16,
+        elsewhere: &mut Option<NewValue>,
+    ) -> Result<Option<XattrChange<'f>>, Error> {
+        let Some(list) = self.data(inode).acl_after_chmod(permissions)? else { return Ok(None) };
+        let name = AttributeName::acl_access();
+        self.plan_set(inode, name, &list, SetXattr::Any, elsewhere).map(Some)
+    }
+
     fn commit_xattrs(
         &self,
         inode: &InodeRef,
         change: Option<XattrChange<'_>>,
-    ) -> Result<(), Error> {
-        let Some(change) = change else { return Ok(()) };
+    ) -> Result<Option<ReleasedValues>, Error> {
+        let Some(change) = change else { return Ok(None) };
         let now = now();
         let permissions = change.permissions;
         let mut handle = self.objects.join(change.credits + 2)?;
-        self.data(inode).apply_xattrs(&mut handle, change);
+        let released = self.data(inode).apply_xattrs(&mut handle, change);
         inode.change(&mut handle, Concerns::Attributes, |state| {
             state.disk.ctime = now;
             if let Some(permissions) = permissions {
                 state.disk.mode = (state.disk.mode & !0o7777) | permissions;
             }
         });
-        Ok(())
+        Ok(Some(released))
     }
 }

@@ -11,4 +11,4 @@ mod state;
 mod tests;
 
 pub use plan::{BlockChange, XattrPlan, plan_set};
-pub use state::{XattrState, get, list, parse_name, seal, verify};
+pub use state::{Stored, ValueInode, XattrState, get, list, parse_name, seal, verify};

@@ -43,6 +43,8 @@ pub(crate) struct Volume {
     pub(crate) fsid: u64,
     /// The largest file size in bytes.
     max_size: u64,
+    /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
+    pub(crate) value_seed: Option<Seed>,
     /// Number of bytes after the first 128 that new inodes use for fields.
     pub(crate) extra_isize: u16,
 }
@@ -77,6 +79,10 @@ impl Volume {
                 .saturating_add(extent_reserve(superblock)),
             fsid: fold_uuid(&superblock.uuid()),
             max_size: max_file_size(superblock),
+            value_seed: features
+                .incompat
+                .contains(Incompat::EA_INODE)
+                .then(|| superblock.value_seed()),
             extra_isize: superblock.extra_isize(),
         })
     }

@@ -1,3 +1,4 @@
+use crate::types::Ino;
 use thiserror::Error;
 
 /// The possible faults of extended attributes. Offsets are bytes from the start of the area.
@@ -27,4 +28,10 @@ pub enum Cause {
     Hash { offset: usize, found: u32, computed: u32 },
     #[error("the entry at {offset} is not behind the one before in the order of entries")]
     Order { offset: usize },
+    #[error("the entry at {offset} has a value of {size} bytes in an inode of its own")]
+    ValueSize { offset: usize, size: u32 },
+    #[error("{ino}, which should hold a value of {size} bytes, does not")]
+    NoValue { ino: Ino, size: u32 },
+    #[error("the value in {ino} has hash {found:#010x}, computed {computed:#010x}")]
+    ValueHash { ino: Ino, found: u32, computed: u32 },
 }

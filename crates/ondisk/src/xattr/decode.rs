@@ -1,8 +1,8 @@
 //! Decodes both areas.
 
 use super::entry::{
-    Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
-    padded, signed, unsigned,
+    Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, MAX_VALUE, RawEntry, RawHeader, Value,
+    entry_hash, padded, signed, unsigned,
 };
 use super::name::AttributeName;
 use crate::cause::xattr::Cause;
@@ -78,6 +78,9 @@ fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
             0 => Value::Here(value(area, end, offset, entry, &mut ranges)?),
             ino => {
                 let (size, hash) = (entry.e_value_size.get(), entry.e_hash.get());
+                if size > MAX_VALUE {
+                    return Err(Cause::ValueSize { offset, size });
+                }
                 Value::Inode { ino: Ino(ino), size, hash }
             }
         };

@@ -17,6 +17,8 @@ pub(super) const ENTRY: usize = 16;
 pub(super) const END: usize = 4;
 /// The most inodes that share a block.
 pub const MAX_REFCOUNT: u32 = 1024;
+/// The largest value in an inode of its own, in bytes.
+pub const MAX_VALUE: u32 = 1 << 24;
 
 /// `struct ext4_xattr_header`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -59,14 +61,13 @@ pub struct Attribute<'a> {
 pub enum Value<'a> {
     /// The value is in the same area.
     Here(&'a [u8]),
-    /// The value is in a separate inode (feature `ea_inode`), which is not supported; kept
-    /// unchanged.
+    /// The value is in an inode of its own (feature `ea_inode`).
     Inode {
         /// The inode number.
         ino: Ino,
         /// Bytes of the value.
         size: u32,
-        /// The entry's hash, which cannot be computed without the value.
+        /// The entry's hash, of its name and the value's hash.
         hash: u32,
     },
 }
@@ -87,6 +88,18 @@ pub(super) fn entry_hash(name: &[u8], value: &[u8], widen: fn(u8) -> u32) -> u32
         }
         hash.rotate_left(16) ^ u32::from_le_bytes(word)
     })
+}
+
+/// Returns the hash of an entry whose value is in an inode of its own and has the hash `value`.
+pub fn hash_with_value(name: AttributeName<'_>, value: u32) -> u32 {
+    entry_hash(name.rest, &value.to_le_bytes(), unsigned)
+}
+
+/// Returns whether `found` is the hash of such an entry, with either sign of the name's bytes.
+pub fn is_hash_with_value(name: AttributeName<'_>, value: u32, found: u32) -> bool {
+    let value = value.to_le_bytes();
+    found == entry_hash(name.rest, &value, unsigned)
+        || found == entry_hash(name.rest, &value, signed)
 }
 
 pub(super) fn unsigned(byte: u8) -> u32 {

@@ -2,7 +2,7 @@
 
 use super::checker::{Checker, Ways};
 use super::tally::{Findings, Tally};
-use super::workload::{OPTIONS, record};
+use super::workload::{options_of, record};
 use crate::together::Bases;
 use lanefs_device::{Device, Kept};
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ pub(super) fn check_workload(
     cuts: Cuts,
     tally: &Tally,
 ) -> Result<(), String> {
-    let (options, size) = OPTIONS[(seed % 4) as usize];
+    let (options, size) = options_of(seed);
     let described = |why| format!("seed {seed} ({options}): {why}");
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;

@@ -14,12 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The options for mke2fs: small logs, so that they wrap and are checkpointed.
-pub const OPTIONS: [(&str, &str); 4] = [
+pub const OPTIONS: [(&str, &str); 5] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
     ("-b 1024 -J size=1 -N 600 -O ^orphan_file,^metadata_csum_seed", "14M"),
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
+    ("-b 1024 -J size=1 -N 900 -O ea_inode,large_dir", "14M"),
 ];
+
+/// Returns the options and the size of the image for a seed.
+pub fn options_of(seed: u64) -> (&'static str, &'static str) {
+    OPTIONS[(seed % OPTIONS.len() as u64) as usize]
+}
 
 /// A change of a file's data: `op` wrote the bytes `start..end`, or made them zeros.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +123,7 @@ pub fn record(
     let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
     let model = Model::new();
     let history = History {
-        image: OPTIONS[(seed % 4) as usize].0.into(),
+        image: options_of(seed).0.into(),
         forgetful: conditions.pace.is_some(),
         recording: device.recording(),
         ops: vec!["mount".into()],
@@ -330,6 +336,10 @@ impl Workload<'_> {
         Ok(path)
     }
 
+    fn has_value_inodes(&self) -> bool {
+        self.history.image.contains("ea_inode")
+    }
+
     fn some_file(&mut self) -> Result<Path, String> {
         match self.rng.choice(&self.files).cloned() {
             Some(path) => Ok(path),
@@ -392,7 +402,9 @@ impl Workload<'_> {
             84..90 => {
                 let path = self.some_file()?;
                 let name = format!("user.{}", self.rng.u8(..4)).into_bytes();
-                let value = vec![self.rng.u8(..); self.rng.usize(..150)];
+                let large = self.has_value_inodes() && self.rng.u32(..3) == 0;
+                let len = self.rng.usize(..if large { 5000 } else { 150 });
+                let value = vec![self.rng.u8(..); len];
                 self.op(Op::SetXattr { path, name, value, how: SetXattr::Any })
             }
             90..93 => {

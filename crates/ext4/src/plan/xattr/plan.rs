@@ -1,6 +1,6 @@
 //! Decides where an attribute is stored.
 
-use super::state::{Decoded, XattrState, value_in_inode};
+use super::state::{Decoded, ValueInode, XattrState};
 use crate::attr::SetXattr;
 use crate::error::Error;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
@@ -16,6 +16,8 @@ pub struct XattrPlan {
     /// Above 1 the block must not be changed: the inode gets a new block, or none, and the count of
     /// the old block decreases.
     pub shared_by: u32,
+    /// The inode of the replaced or removed value, if the value was in one.
+    pub old_value: Option<ValueInode>,
 }
 
 /// The change of an inode's block of attributes.
@@ -29,34 +31,33 @@ pub enum BlockChange {
     Remove,
 }
 
-/// Sets an attribute, or removes it if `value` is `None`. The new value is stored in the inode if
-/// it fits there, else in the block; the old value is removed wherever it is stored.
+/// Sets an attribute, or removes it if `value` is `None`. The new value, or the number of the inode
+/// that holds it, is stored in the inode if it fits there, else in the block; the old value is
+/// removed wherever it is stored.
 ///
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`, the latter also if the
 /// attribute to remove does not exist; [`Error::NoSpace`] if it does not fit, and the state is then
-/// unchanged; corruption; and [`Error::Unsupported`] for replacing a value that is in an inode of
-/// its own.
+/// unchanged; corruption.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,
-    value: Option<&[u8]>,
+    value: Option<Value<'_>>,
     how: SetXattr,
 ) -> Result<XattrPlan, Error> {
     let decoded = state.decode()?;
-    let old =
-        decoded.in_inode.iter().chain(&decoded.in_block).find(|attribute| attribute.name == name);
-    match (old.map(|old| old.value), how) {
+    let old = decoded.find(name);
+    match (old, how) {
         (Some(_), SetXattr::Create) => return Err(Error::Exists),
         (None, SetXattr::Replace) => return Err(Error::NoAttribute),
         (None, _) if value.is_none() => return Err(Error::NoAttribute),
-        (Some(Value::Inode { .. }), _) => return Err(value_in_inode()),
         _ => {}
     }
-    let new = value.map(|value| Attribute { name, value: Value::Here(value) });
+    let new = value.map(|value| Attribute { name, value });
+    let old_value = old.and_then(ValueInode::of);
     let old = Parts::without(&decoded, name);
     let (in_inode, block) = place(state, &old, new).ok_or(Error::NoSpace)?;
-    Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount })
+    Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount, old_value })
 }
 
 /// The remaining attributes, and the old place of the attribute to be set.

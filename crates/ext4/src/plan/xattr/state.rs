@@ -3,7 +3,7 @@
 use crate::error::Error;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Cause, NameError, Value};
-use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
+use lanefs_ondisk::{Block, Corruption, Ino};
 
 /// The attributes of an inode, as bytes.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,61 @@ pub(super) struct Decoded<'a> {
     pub(super) refcount: u32,
 }
 
+/// The value of an attribute in an inode of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueInode {
+    /// The inode.
+    pub ino: Ino,
+    /// Bytes of the value.
+    pub size: u32,
+    /// The hash of the entry that refers to the inode.
+    pub entry_hash: u32,
+}
+
+impl ValueInode {
+    /// Returns the inode of an attribute whose value is in one.
+    pub(super) fn of(attribute: &Attribute<'_>) -> Option<ValueInode> {
+        match attribute.value {
+            Value::Here(_) => None,
+            Value::Inode { ino, size, hash } => Some(ValueInode { ino, size, entry_hash: hash }),
+        }
+    }
+}
+
+/// A stored value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// The value itself.
+    Here(&'a [u8]),
+    /// The inode that holds it.
+    Inode(ValueInode),
+}
+
+impl<'a> Decoded<'a> {
+    pub(super) fn find(&self, name: AttributeName<'_>) -> Option<&Attribute<'a>> {
+        self.in_inode.iter().chain(&self.in_block).find(|attribute| attribute.name == name)
+    }
+}
+
 impl<'a> XattrState<'a> {
+    /// Returns the names in the inode, then those in the block, whose values are in inodes of their
+    /// own.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub fn value_inodes(&self) -> Result<ValueInodes<'a>, Error> {
+        let decoded = self.decode()?;
+        let named = |attributes: &[Attribute<'a>]| -> Vec<(AttributeName<'a>, ValueInode)> {
+            let named = |one: &Attribute<'a>| Some((one.name, ValueInode::of(one)?));
+            attributes.iter().filter_map(named).collect()
+        };
+        Ok(ValueInodes {
+            in_inode: named(&decoded.in_inode),
+            in_block: named(&decoded.in_block),
+            shared_by: decoded.refcount,
+        })
+    }
+
     pub(super) fn decode(&self) -> Result<Decoded<'a>, Error> {
         let damaged = |block| {
             move |cause| Error::Corruption(Corruption::Xattr { ino: self.ino, block, cause })
@@ -43,19 +97,29 @@ impl<'a> XattrState<'a> {
     }
 }
 
+/// The attributes of an inode whose values are in inodes of their own.
+pub struct ValueInodes<'a> {
+    /// Those in the inode.
+    pub in_inode: Vec<(AttributeName<'a>, ValueInode)>,
+    /// Those in the block.
+    pub in_block: Vec<(AttributeName<'a>, ValueInode)>,
+    /// Number of inodes that use the block; 0 without a block.
+    pub shared_by: u32,
+}
+
 /// Returns the value of an attribute as it is stored: an ACL in its form on disk.
 ///
 /// # Errors
-/// [`Error::NoAttribute`], corruption, and [`Error::Unsupported`] for a value in an inode of its
-/// own.
-pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<&'a [u8], Error> {
+/// [`Error::NoAttribute`], corruption.
+pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<Stored<'a>, Error> {
     let decoded = state.decode()?;
-    let mut all = decoded.in_inode.iter().chain(&decoded.in_block);
-    match all.find(|attribute| attribute.name == name).map(|attribute| attribute.value) {
-        None => Err(Error::NoAttribute),
-        Some(Value::Here(value)) => Ok(value),
-        Some(Value::Inode { .. }) => Err(value_in_inode()),
-    }
+    let found = decoded.find(name).ok_or(Error::NoAttribute)?;
+    Ok(match found.value {
+        Value::Here(value) => Stored::Here(value),
+        Value::Inode { ino, size, hash } => {
+            Stored::Inode(ValueInode { ino, size, entry_hash: hash })
+        }
+    })
 }
 
 /// Returns the names of all attributes with their prefixes. The caller decides whether attributes
@@ -94,8 +158,4 @@ pub fn verify(seed: Option<Seed>, ino: Ino, place: Block, block: &[u8]) -> Resul
         xattr::decode_block(block).map(|_| ())
     };
     check().map_err(|cause| Error::Corruption(Corruption::Xattr { ino, block: Some(place), cause }))
-}
-
-pub(super) fn value_in_inode() -> Error {
-    Error::Unsupported(Unsupported { what: "ea_inode".into() })
 }

@@ -33,7 +33,8 @@ impl Attributes {
     }
 
     fn set(&mut self, full: &[u8], value: Option<&[u8]>, how: SetXattr) -> Result<(), Error> {
-        let plan = plan_set(&self.state(), parse_name(full)?, value, how)?;
+        let value_on_disk = value.map(Value::Here);
+        let plan = plan_set(&self.state(), parse_name(full)?, value_on_disk, how)?;
         assert_eq!(plan.shared_by, u32::from(self.block.is_some()));
         if let Some(in_inode) = plan.in_inode {
             assert_eq!(in_inode.len(), self.in_inode.len());
@@ -57,7 +58,7 @@ impl Attributes {
         assert_eq!(names, self.model.keys().cloned().collect::<Vec<_>>());
         for (name, value) in &self.model {
             let name = parse_name(name).expect("a name");
-            assert_eq!(get(&self.state(), name).expect("there"), value);
+            assert_eq!(get(&self.state(), name).expect("there"), Stored::Here(value));
         }
     }
 }
@@ -124,7 +125,7 @@ fn a_shared_block_is_reported() {
 }
 
 #[test]
-fn a_value_in_an_inode_of_its_own_is_refused_by_name_and_kept() {
+fn a_value_in_an_inode_of_its_own_is_found_and_kept() {
     let elsewhere = Attribute {
         name: AttributeName { index: AttributeName::USER, rest: b"huge" },
         value: Value::Inode { ino: Ino(77), size: 100_000, hash: 5 },
@@ -132,9 +133,10 @@ fn a_value_in_an_inode_of_its_own_is_refused_by_name_and_kept() {
     let mut attributes = Attributes::new(160);
     attributes.in_inode = xattr::encode_inode(160, &[elsewhere]).expect("it fits");
     let huge = parse_name(b"user.huge").expect("a name");
-    let refused = get(&attributes.state(), huge).expect_err("not supported");
-    assert_eq!(refused.to_string(), "not supported: ea_inode");
-    assert!(plan_set(&attributes.state(), huge, None, SetXattr::Any).is_err());
+    let value = ValueInode { ino: Ino(77), size: 100_000, entry_hash: 5 };
+    assert_eq!(get(&attributes.state(), huge).expect("there"), Stored::Inode(value));
+    let plan = plan_set(&attributes.state(), huge, None, SetXattr::Any).expect("there");
+    assert_eq!(plan.old_value, Some(value));
     attributes.set(b"user.a", Some(b"x"), SetXattr::Any).expect("room");
     let kept = xattr::decode_inode(&attributes.in_inode).expect("sound");
     assert!(kept.contains(&elsewhere));
