@@ -7,7 +7,12 @@ mod chown;
 mod clone;
 mod cp;
 mod df;
+mod diff;
+mod du;
 mod edit;
+mod find;
+mod getfacl;
+mod getfattr;
 mod info;
 mod ln;
 mod ls;
@@ -19,11 +24,13 @@ mod raid;
 mod recover;
 mod resize;
 mod rm;
+mod setfacl;
+mod setfattr;
 mod stat;
 mod stats;
+mod tar;
 mod touch;
 mod tree;
-mod tree_walk;
 mod trim;
 mod truncate;
 mod tune;
@@ -62,7 +69,15 @@ enum Command {
     Chown(chown::Arguments),
     Touch(touch::Arguments),
     Truncate(truncate::Arguments),
+    Getfattr(getfattr::Arguments),
+    Setfattr(setfattr::Arguments),
+    Getfacl(getfacl::Arguments),
+    Setfacl(setfacl::Arguments),
     Df(df::Arguments),
+    Du(du::Arguments),
+    Tar(tar::Arguments),
+    Diff(diff::Arguments),
+    Find(find::Arguments),
     Raid(raid::Arguments),
     Recover(recover::Arguments),
     Tune(tune::Arguments),
@@ -95,7 +110,15 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Chown(arguments) => chown::run(&arguments),
         Command::Touch(arguments) => touch::run(&arguments),
         Command::Truncate(arguments) => truncate::run(&arguments),
+        Command::Getfattr(arguments) => getfattr::run(&arguments),
+        Command::Setfattr(arguments) => setfattr::run(&arguments),
+        Command::Getfacl(arguments) => getfacl::run(&arguments),
+        Command::Setfacl(arguments) => setfacl::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
+        Command::Tar(arguments) => tar::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Find(arguments) => find::run(&arguments),
         Command::Raid(arguments) => raid::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),

@@ -9,10 +9,11 @@ mod copier;
 mod host;
 mod image;
 mod progress;
+mod trail;
 mod tree;
 
 pub use copier::{Copier, Dereference, Existing, Keep, Plan, Recursion, Verbose};
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use progress::Progress;
-pub use tree::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
+pub use tree::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};

@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod copy;
+mod walk;
 
 use std::process::ExitCode;
 

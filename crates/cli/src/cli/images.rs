@@ -79,6 +79,29 @@ fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Opens the images of all `places`, calls `act` for each place, and closes the images. Continues
+/// after failures.
+pub fn with_each(
+    command: &'static str,
+    image: ImageArguments,
+    intent: Intent,
+    places: &[ImagePath],
+    mut act: impl FnMut(&FileSystem, &ImagePath, &Report) -> Result<(), Failure>,
+) -> ExitCode {
+    let report = Report::new(command);
+    let wanted = places.iter().map(|place| (place.image.as_path(), intent));
+    let Some(images) = report.given(Images::open(image, wanted)) else {
+        return report.exit();
+    };
+    for place in places {
+        report.check(images.get(&place.image).and_then(|fs| act(fs, place, &report)));
+    }
+    for failure in images.close() {
+        report.fail(failure);
+    }
+    report.exit()
+}
+
 /// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
 /// failures.
 pub fn change_each(
@@ -87,18 +110,7 @@ pub fn change_each(
     places: &[ImagePath],
     mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
 ) -> ExitCode {
-    let report = Report::new(command);
-    let wanted = places.iter().map(|place| (place.image.as_path(), Intent::Change));
-    let Some(images) = report.given(Images::open(image, wanted)) else {
-        return report.exit();
-    };
-    for place in places {
-        report.check(images.get(&place.image).and_then(|fs| {
-            change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
-        }));
-    }
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
+    with_each(command, image, Intent::Change, places, |fs, place, _| {
+        change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
+    })
 }

@@ -1,6 +1,6 @@
 //! Operands: paths in images, and paths of the host.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -73,6 +73,17 @@ impl From<OsString> for ImagePath {
 }
 
 impl ImagePath {
+    /// Returns the place of the file with path `below` in this directory; the directory itself if
+    /// `below` is empty.
+    pub fn below(&self, below: &[u8]) -> ImagePath {
+        if below.is_empty() { self.clone() } else { self.join(OsStr::from_bytes(below)) }
+    }
+
+    /// Returns the operand `IMAGE:/path`, with the bytes of the path unchanged.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [self.image.as_os_str().as_bytes(), b":", self.path.as_os_str().as_bytes()].concat()
+    }
+
     /// Returns the path of `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
         ImagePath { image: self.image.clone(), path: self.path.join(name) }

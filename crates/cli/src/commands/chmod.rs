@@ -1,9 +1,9 @@
 //! `lanefs chmod`
 
-use super::tree_walk::{Links, each_below};
-use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
-use lanefs::{FileSystem, FileType, SetAttr};
-use std::path::Path;
+use crate::cli::{ImageArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
+use crate::copy::{Meta, Settings, Target};
+use crate::walk::{Depth, each_file};
+use lanefs::{FileType, Follow};
 use std::process::ExitCode;
 
 /// Changes modes in an image
@@ -28,22 +28,26 @@ pub struct Arguments {
 /// Runs `lanefs chmod`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
-    let change = |fs: &FileSystem, path: &Path| change(fs, path, &arguments.mode, umask);
-    change_each("chmod", arguments.image, &arguments.places, |fs, path| {
-        if arguments.recursive {
-            each_below(fs, path, Links::Skip, &mut |path| change(fs, path))
-        } else {
-            change(fs, path)
-        }
+    let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
+    let places = &arguments.places;
+    with_each("chmod", arguments.image, Intent::Change, places, |fs, place, report| {
+        // A recursive change skips symbolic links, since a link has no mode.
+        let follow = if arguments.recursive { Follow::Nothing } else { Follow::Links };
+        each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {
+            if entry.meta.file_type == FileType::Symlink {
+                return Ok(());
+            }
+            let permissions = Some(changed(&entry.meta, &arguments.mode, umask));
+            tree.set(&entry.node, &Settings { permissions, ..Settings::default() })
+        });
+        Ok(())
     })
 }
 
-fn change(fs: &FileSystem, path: &Path, mode: &ModeChange, umask: u16) -> lanefs::Result<()> {
-    let metadata = fs.metadata(path)?;
-    let kind = match metadata.file_type() {
+fn changed(meta: &Meta, mode: &ModeChange, umask: u16) -> u16 {
+    let kind = match meta.file_type {
         FileType::Directory => Kind::Directory,
         _ => Kind::Other,
     };
-    let permissions = Some(mode.apply(metadata.permissions(), kind, umask));
-    fs.set_attr(path, &SetAttr { permissions, ..SetAttr::default() }, lanefs::Follow::Links)
+    mode.apply(meta.permissions, kind, umask)
 }

@@ -1,11 +1,11 @@
 //! `lanefs chown`
 
-use super::tree_walk::{Links, each_below};
 use crate::cli::{
-    ImageArguments, ImagePath, Images, Intent, OwnerChange, Report, UserNames, change_each,
-    long_help,
+    Failure, ImageArguments, ImagePath, Intent, OwnerChange, UserNames, long_help, with_each,
 };
-use lanefs::{Follow, SetAttr};
+use crate::copy::{Settings, Target};
+use crate::walk::{Depth, each_file};
+use lanefs::Follow;
 use std::process::ExitCode;
 
 /// Changes owners in an image
@@ -35,27 +35,19 @@ pub struct Arguments {
 
 /// Runs `lanefs chown`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("chown");
-    // Names differ between images, so they are looked up for each operand.
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let names = Images::open(arguments.image, wanted).and_then(|images| {
-        let each = arguments.places.iter().map(|place| {
-            let names = UserNames::of(images.get(&place.image)?);
-            arguments.owner.resolve(&names).map_err(|error| crate::cli::Failure::new(place, error))
+    let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
+    let follow = match arguments.no_dereference || arguments.recursive {
+        true => Follow::Nothing,
+        false => Follow::Links,
+    };
+    let places = &arguments.places;
+    with_each("chown", arguments.image, Intent::Change, places, |fs, place, report| {
+        let owner = arguments.owner.resolve(&UserNames::of(fs));
+        let (uid, gid) = owner.map_err(|error| Failure::new(place, error))?;
+        each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {
+            let owner = (uid.unwrap_or(entry.meta.uid), gid.unwrap_or(entry.meta.gid));
+            tree.set(&entry.node, &Settings { owner: Some(owner), ..Settings::default() })
         });
-        each.collect::<Result<Vec<_>, _>>()
-    });
-    let Some(owners) = report.given(names) else { return report.exit() };
-    let mut owners = owners.into_iter();
-    change_each("chown", arguments.image, &arguments.places, |fs, path| {
-        let (uid, gid) = owners.next().unwrap_or_default();
-        let set = SetAttr { uid, gid, ..SetAttr::default() };
-        if arguments.recursive {
-            return each_below(fs, path, Links::Themselves, &mut |path| {
-                fs.set_attr(path, &set, Follow::Nothing)
-            });
-        }
-        let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
-        fs.set_attr(path, &set, follow)
+        Ok(())
     })
 }

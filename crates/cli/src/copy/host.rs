@@ -4,7 +4,7 @@
 //! a symbolic link that could be from the image. A path is entered only after a check that it is a
 //! directory, and the copy removes no directory, so the path stays a directory.
 
-use super::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
+use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
 use crate::cli::Failure;
 use lanefs::{FileType, Rdev, Time};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
@@ -50,12 +50,14 @@ pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
         uid: metadata.uid(),
         gid: metadata.gid(),
         size: metadata.size(),
+        sectors: metadata.blocks(),
         rdev: Rdev {
             major: rustix::fs::major(metadata.rdev()),
             minor: rustix::fs::minor(metadata.rdev()),
         },
         atime: Time { secs: metadata.atime(), nanos: nanos(metadata.atime_nsec()) },
         mtime: Time { secs: metadata.mtime(), nanos: nanos(metadata.mtime_nsec()) },
+        ctime: Time { secs: metadata.ctime(), nanos: nanos(metadata.ctime_nsec()) },
     })
 }
 
@@ -115,22 +117,33 @@ impl Sink for HostFile {
     }
 }
 
+/// A directory of the host that is being read.
+pub struct HostListing {
+    entries: std::fs::ReadDir,
+    path: PathBuf,
+}
+
+impl Listing for HostListing {
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let entry = self.entries.next().transpose().map_err(failed(&self.path))?;
+        Ok(entry.map(|entry| entry.file_name().into_vec()))
+    }
+}
+
 impl Source for HostTree {
+    /// A bind mount gives a directory another name.
+    const DIRECTORIES_HAVE_ONE_NAME: bool = false;
     type Node = PathBuf;
+    type Listing<'a> = HostListing;
     type Content<'a> = HostFile;
 
     fn meta(&self, node: &PathBuf) -> Result<Meta, Failure> {
         lstat(node)
     }
 
-    fn names(&self, dir: &PathBuf) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut names = Vec::new();
-        for entry in dir.read_dir().map_err(failed(dir))? {
-            names.push(entry.map_err(failed(dir))?.file_name().into_vec());
-        }
-        // Sorted, because the host's order varies: the same tree then gives the same image.
-        names.sort_unstable();
-        Ok(names)
+    fn list(&self, dir: &PathBuf) -> Result<HostListing, Failure> {
+        let entries = dir.read_dir().map_err(failed(dir))?;
+        Ok(HostListing { entries, path: dir.clone() })
     }
 
     fn child(&self, dir: &PathBuf, name: &[u8]) -> Result<PathBuf, Failure> {

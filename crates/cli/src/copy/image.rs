@@ -1,14 +1,18 @@
 //! A tree in an image.
 
-use super::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
+use super::trail::Trail;
+use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
 use crate::cli::Failure;
 use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, SetAttr, SetTime, SetXattr};
 use lanefs_ext4::{Error, InodeRef, Seek};
 use lanefs_vfs::{OpenFile, OpenFlags, Vfs};
-use std::ffi::OsStr;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// Number of names read from a directory at once.
+const BATCH: usize = 256;
 
 /// The tree in `fs`; `device` distinguishes it from other trees.
 pub struct ImageTree<'fs> {
@@ -21,7 +25,7 @@ pub struct ImageTree<'fs> {
 #[derive(Clone)]
 pub struct ImageNode {
     inode: InodeRef,
-    path: PathBuf,
+    path: Trail,
 }
 
 impl<'fs> ImageTree<'fs> {
@@ -37,16 +41,38 @@ impl<'fs> ImageTree<'fs> {
         let vfs = self.vfs();
         let inode =
             vfs.walk(self.fs.credentials(), vfs.root(), path.as_os_str().as_bytes(), follow);
-        let node = |inode| ImageNode { inode, path: path.into() };
-        inode.map(node).map_err(|error| self.failure(path, &error))
+        let path = Trail::new(path);
+        match inode {
+            Ok(inode) => Ok(ImageNode { inode, path }),
+            Err(error) => Err(self.failure(&path, &error)),
+        }
+    }
+
+    /// Returns the value of an extended attribute; `None` if the file does not have it.
+    pub fn attribute(&self, node: &ImageNode, name: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        match self.vfs().get_xattr(self.fs.credentials(), &node.inode, name) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NoAttribute | Error::NotSupported) => Ok(None),
+            Err(error) => Err(self.failure(&node.path, &error)),
+        }
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_attribute(&self, node: &ImageNode, name: &[u8]) -> Result<(), Failure> {
+        let removed = self.vfs().remove_xattr(self.fs.credentials(), &node.inode, name);
+        removed.map_err(|error| self.failure(&node.path, &error))
     }
 
     fn vfs(&self) -> &'fs Vfs {
         self.fs.vfs()
     }
 
-    fn failure(&self, path: &Path, error: &Error) -> Failure {
-        Failure::new(format_args!("{}:{}", self.image.display(), path.display()), error)
+    fn failure(&self, path: &Trail, error: &Error) -> Failure {
+        Failure::new(self.shown(path), error)
+    }
+
+    fn shown(&self, path: &Trail) -> String {
+        format!("{}:{}", self.image.display(), path.path().display())
     }
 
     fn meta_of(&self, attr: &Attr) -> Meta {
@@ -58,9 +84,11 @@ impl<'fs> ImageTree<'fs> {
             uid: attr.uid,
             gid: attr.gid,
             size: attr.size,
+            sectors: attr.sectors,
             rdev: attr.rdev,
             atime: attr.atime,
             mtime: attr.mtime,
+            ctime: attr.ctime,
         }
     }
 
@@ -70,9 +98,8 @@ impl<'fs> ImageTree<'fs> {
         Ok(self.file(open, node.path.clone()))
     }
 
-    fn file(&self, open: OpenFile, path: PathBuf) -> ImageFile<'fs> {
-        let shown = format!("{}:{}", self.image.display(), path.display());
-        ImageFile { vfs: self.vfs(), open, shown }
+    fn file(&self, open: OpenFile, path: Trail) -> ImageFile<'fs> {
+        ImageFile { vfs: self.vfs(), open, image: self.image.clone(), path }
     }
 
     fn make(
@@ -82,7 +109,7 @@ impl<'fs> ImageTree<'fs> {
         kind: NewKind<'_>,
         permissions: u16,
     ) -> Result<ImageNode, Failure> {
-        let path = dir.path.join(OsStr::from_bytes(name));
+        let path = dir.path.join(name);
         let new = NewNode { kind, permissions, umask: 0 };
         match self.vfs().make(self.fs.credentials(), &dir.inode, name, &new) {
             Ok(inode) => Ok(ImageNode { inode, path }),
@@ -95,7 +122,8 @@ impl<'fs> ImageTree<'fs> {
 pub struct ImageFile<'fs> {
     vfs: &'fs Vfs,
     open: OpenFile,
-    shown: String,
+    image: PathBuf,
+    path: Trail,
 }
 
 impl Drop for ImageFile<'_> {
@@ -106,7 +134,8 @@ impl Drop for ImageFile<'_> {
 
 impl ImageFile<'_> {
     fn failure(&self, error: &Error) -> Failure {
-        Failure::new(&self.shown, error)
+        let (image, path) = (self.image.display(), self.path.path());
+        Failure::new(format_args!("{image}:{}", path.display()), error)
     }
 
     fn seek(&self, what: Seek, from: u64) -> Result<Option<u64>, Failure> {
@@ -151,8 +180,51 @@ impl Sink for ImageFile<'_> {
     }
 }
 
+/// A directory in an image that is being read, a batch of names at a time.
+pub struct ImageListing<'fs> {
+    dir: ImageFile<'fs>,
+    cookie: u64,
+    fetched: VecDeque<Vec<u8>>,
+    at_end: bool,
+}
+
+impl Listing for ImageListing<'_> {
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        if self.fetched.is_empty() && !self.at_end {
+            self.fetch()?;
+        }
+        Ok(self.fetched.pop_front())
+    }
+}
+
+impl ImageListing<'_> {
+    fn fetch(&mut self) -> Result<(), Failure> {
+        let ImageListing { dir, cookie, fetched, at_end } = self;
+        // If the directory cannot be read, its end is here.
+        *at_end = true;
+        let from = *cookie;
+        let read = dir.vfs.read_dir(&dir.open, from, &mut |entry| {
+            if fetched.len() >= BATCH {
+                *at_end = false;
+                return ControlFlow::Break(());
+            }
+            *cookie = entry.next;
+            if entry.name != b"." && entry.name != b".." {
+                fetched.push_back(entry.name.to_vec());
+            }
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| dir.failure(&error))
+    }
+}
+
 impl<'fs> Source for ImageTree<'fs> {
+    const DIRECTORIES_HAVE_ONE_NAME: bool = true;
     type Node = ImageNode;
+    type Listing<'a>
+        = ImageListing<'fs>
+    where
+        Self: 'a;
     type Content<'a>
         = ImageFile<'fs>
     where
@@ -162,20 +234,13 @@ impl<'fs> Source for ImageTree<'fs> {
         Ok(self.meta_of(&node.inode.attr()))
     }
 
-    fn names(&self, dir: &ImageNode) -> Result<Vec<Vec<u8>>, Failure> {
-        let open = self.open_for(dir, OpenFlags::READ | OpenFlags::DIRECTORY)?;
-        let mut names = Vec::new();
-        let read = self.vfs().read_dir(&open.open, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push(entry.name.to_vec());
-            }
-            ControlFlow::Continue(())
-        });
-        read.map(|()| names).map_err(|error| self.failure(&dir.path, &error))
+    fn list(&self, dir: &ImageNode) -> Result<ImageListing<'fs>, Failure> {
+        let dir = self.open_for(dir, OpenFlags::READ | OpenFlags::DIRECTORY)?;
+        Ok(ImageListing { dir, cookie: 0, fetched: VecDeque::new(), at_end: false })
     }
 
     fn child(&self, dir: &ImageNode, name: &[u8]) -> Result<ImageNode, Failure> {
-        let path = dir.path.join(OsStr::from_bytes(name));
+        let path = dir.path.join(name);
         match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
@@ -183,7 +248,7 @@ impl<'fs> Source for ImageTree<'fs> {
     }
 
     fn follow(&self, node: &ImageNode) -> Result<ImageNode, Failure> {
-        self.find(&node.path, Follow::Links)
+        self.find(&node.path.path(), Follow::Links)
     }
 
     fn read_link(&self, node: &ImageNode) -> Result<Vec<u8>, Failure> {
@@ -212,7 +277,7 @@ impl<'fs> Source for ImageTree<'fs> {
     }
 
     fn show(&self, node: &ImageNode) -> String {
-        format!("{}:{}", self.image.display(), node.path.display())
+        self.shown(&node.path)
     }
 }
 
@@ -224,7 +289,7 @@ impl<'fs> Target for ImageTree<'fs> {
         Self: 'a;
 
     fn look(&self, dir: &ImageNode, name: &[u8]) -> Result<Option<(ImageNode, Meta)>, Failure> {
-        let path = dir.path.join(OsStr::from_bytes(name));
+        let path = dir.path.join(name);
         match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
             Ok(inode) => {
                 let meta = self.meta_of(&inode.attr());
@@ -250,7 +315,7 @@ impl<'fs> Target for ImageTree<'fs> {
         name: &[u8],
         permissions: u16,
     ) -> Result<(ImageNode, ImageFile<'fs>), Failure> {
-        let path = dir.path.join(OsStr::from_bytes(name));
+        let path = dir.path.join(name);
         let flags =
             OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE | OpenFlags::NO_FOLLOW;
         let new = NewNode { kind: NewKind::Regular, permissions, umask: 0 };
@@ -293,12 +358,12 @@ impl<'fs> Target for ImageTree<'fs> {
 
     fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let linked = self.vfs().link(self.fs.credentials(), &node.inode, &dir.inode, name);
-        linked.map_err(|error| self.failure(&dir.path.join(OsStr::from_bytes(name)), &error))
+        linked.map_err(|error| self.failure(&dir.path.join(name), &error))
     }
 
     fn remove(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let removed = self.vfs().unlink(self.fs.credentials(), &dir.inode, name);
-        removed.map_err(|error| self.failure(&dir.path.join(OsStr::from_bytes(name)), &error))
+        removed.map_err(|error| self.failure(&dir.path.join(name), &error))
     }
 
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
@@ -332,7 +397,6 @@ impl<'fs> Target for ImageTree<'fs> {
     }
 
     fn show(&self, dir: &ImageNode, name: &[u8]) -> String {
-        let path = dir.path.join(OsStr::from_bytes(name));
-        format!("{}:{}", self.image.display(), path.display())
+        self.shown(&dir.path.join(name))
     }
 }

@@ -22,9 +22,12 @@ pub struct Meta {
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
+    /// Space used, in units of 512 bytes.
+    pub sectors: u64,
     pub rdev: Rdev,
     pub atime: Time,
     pub mtime: Time,
+    pub ctime: Time,
 }
 
 /// An extended attribute: full name and value.
@@ -56,10 +59,22 @@ pub trait Sink {
     fn set_len(&mut self, size: u64) -> Result<(), Failure>;
 }
 
-/// A tree to copy from.
+/// The names in a directory, without "." and "..".
+pub trait Listing {
+    /// Returns the next name; `None` at the end.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Failure>;
+}
+
+/// A tree to read.
 pub trait Source: Sync {
+    /// True if a second name of a directory means that the tree is damaged.
+    const DIRECTORIES_HAVE_ONE_NAME: bool;
     /// A file or directory of the tree.
     type Node: Clone + Send + Sync;
+    /// A directory that is being read.
+    type Listing<'a>: Listing
+    where
+        Self: 'a;
     /// An open file of the tree.
     type Content<'a>: Content
     where
@@ -67,8 +82,18 @@ pub trait Source: Sync {
 
     /// Returns the attributes of `node`; does not follow symbolic links.
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
-    /// Returns the names in a directory, without "." and "..".
-    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure>;
+    /// Reads a directory, in the order in which it stores the names.
+    fn list(&self, dir: &Self::Node) -> Result<Self::Listing<'_>, Failure>;
+    /// Returns the names in a directory in the order of their bytes: the order of a host's
+    /// directory varies, and the same tree has to give the same copy.
+    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure> {
+        let (mut listing, mut names) = (self.list(dir)?, Vec::new());
+        while let Some(name) = listing.next()? {
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
     /// Returns the file `name` in `dir`.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
     /// Returns the target file of `node`, if that is a symbolic link.

@@ -1,0 +1,47 @@
+//! The output of getfattr(1) and getfacl(1), to be read back.
+
+use super::{Failure, unquoted};
+use std::ffi::OsString;
+use std::io::{self, BufRead};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The lines for a file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The path, as it is in the dump.
+    pub path: PathBuf,
+    /// The other comments: `owner: 0`.
+    pub comments: Vec<String>,
+    /// The lines with values.
+    pub lines: Vec<Vec<u8>>,
+}
+
+/// Reads the blocks of a file, or of standard input if its name is `-`.
+pub fn read_blocks(file: &Path) -> Result<Vec<Block>, Failure> {
+    let failed = |error: &io::Error| Failure::host(file.display(), error);
+    let input: Box<dyn BufRead> = match file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(io::BufReader::new(std::fs::File::open(file).map_err(|e| failed(&e))?)),
+    };
+    let mut blocks: Vec<Block> = Vec::new();
+    for (number, line) in (1..).zip(input.split(b'\n')) {
+        let line = line.map_err(|error| failed(&error))?;
+        if let Some(path) = line.strip_prefix(b"# file: ") {
+            let path = OsString::from_vec(unquoted(path)).into();
+            blocks.push(Block { path, comments: Vec::new(), lines: Vec::new() });
+            continue;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        let place = || format!("{}: line {number}", file.display());
+        let block = blocks.last_mut();
+        let block = block.ok_or_else(|| Failure::new(place(), "no '# file:' line before it"))?;
+        match line.strip_prefix(b"# ") {
+            Some(comment) => block.comments.push(String::from_utf8_lossy(comment).into_owned()),
+            None => block.lines.push(line),
+        }
+    }
+    Ok(blocks)
+}

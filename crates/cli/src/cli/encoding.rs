@@ -1,0 +1,128 @@
+//! Bytes as text, in the encodings of getfattr(1).
+
+/// Encodes in base 64 with padding.
+pub fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = DIGITS.get((word >> (18 - 6 * place) & 63) as usize);
+            text.push(if place <= chunk.len() { char::from(*digit.unwrap_or(&b'=')) } else { '=' });
+        }
+    }
+    text
+}
+
+/// Decodes base 64, with or without padding.
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::new();
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(digit)) & 0xff_ffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            decoded.push((bits >> count) as u8);
+        }
+    }
+    Some(decoded)
+}
+
+/// Encodes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Decodes hexadecimal digits; spaces are ignored.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|letter| !letter.is_ascii_whitespace())
+        .map(|letter| letter.to_digit(16).map(|digit| digit as u8))
+        .collect();
+    match digits?.as_chunks() {
+        (pairs, []) => Some(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
+        _ => None,
+    }
+}
+
+/// Writes bytes that would end a line or a quoted text, and the backslash, as `\` and three octal
+/// digits.
+pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'\n' | b'\r' | b'\\' => text.extend(format!("\\{byte:03o}").bytes()),
+            byte if special.contains(byte) => text.extend(format!("\\{byte:03o}").bytes()),
+            byte => text.push(*byte),
+        }
+    }
+    text
+}
+
+/// Reads what [`quoted`] wrote. A backslash before another character stands for that character.
+pub fn unquoted(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
+        }
+        let octal = after.first_chunk::<3>().and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match (octal, after.split_first()) {
+            (Some(byte), _) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            (None, Some((byte, after))) => {
+                bytes.push(*byte);
+                rest = after;
+            }
+            (None, None) => bytes.push(b'\\'),
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_64_and_hexadecimal_are_read_back() {
+        for text in ["", "a", "ab", "abc", "hello\0\u{e9}"] {
+            let bytes = text.as_bytes();
+            assert_eq!(from_base64(&base64(bytes)).as_deref(), Some(bytes));
+            assert_eq!(from_hex(&hex(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(base64(b"hello"), "aGVsbG8=");
+        assert_eq!(base64(b"a"), "YQ==");
+        assert_eq!(from_base64("a b"), None);
+        assert_eq!(from_hex("abc"), None);
+        assert_eq!(from_hex("00 ff"), Some(vec![0, 255]));
+    }
+
+    #[test]
+    fn quoted_text_is_read_back() {
+        for bytes in [&b"a b"[..], b"a\nb\\c\r", b"\"\0\x01", b"\\012"] {
+            assert_eq!(unquoted(&quoted(bytes, b"\"\0")), bytes);
+        }
+        assert_eq!(unquoted(b"a\\"), b"a\\");
+        assert_eq!(unquoted(br#"a\"b"#), b"a\"b");
+    }
+}

@@ -1,0 +1,228 @@
+//! `lanefs diff`
+
+mod changes;
+mod pair;
+
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report};
+use crate::copy::{HostTree, ImageTree, Source};
+use changes::Changes;
+use lanefs::Follow;
+use pair::{Pair, Side};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Compares trees: two images, or an image and a directory of the host
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Types, contents, link targets, device numbers, modes, owners, extended attributes with access control
+lists, and hard links are compared; times with --times. An empty /lost+found of an image is ignored.
+Each line of the output has a sign and a path:
+
+  - PATH           is only in A
+  + PATH           is only in B
+  ! PATH: WHAT     differs: what, with the values of A and B
+
+Exit codes: 0 the trees are equal, 1 they differ, 2 something could not be compared, or wrong usage.
+
+Examples:
+  lanefs diff base.img vm.img
+  lanefs diff --ignore owner,xattrs disk.img:/etc ./etc
+  lanefs diff --times --json a.img b.img | jq -r .path")]
+pub struct Arguments {
+    /// The first tree: IMAGE[:/PATH], or a directory of the host
+    #[arg(value_name = "A")]
+    a: OsString,
+    /// The second tree
+    #[arg(value_name = "B")]
+    b: OsString,
+    /// Compare the times of the last change too
+    #[arg(long)]
+    times: bool,
+    /// Do not compare these
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
+    ignore: Vec<Aspect>,
+    /// Print nothing: the exit code says it
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print a JSON object for each difference on a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// A property that files are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Aspect {
+    Content,
+    Mode,
+    Owner,
+    Xattrs,
+    Links,
+}
+
+/// What a comparison found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Equal,
+    Different,
+}
+
+/// Runs `lanefs diff`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("diff");
+    let found = report.given(compare(arguments, &report));
+    match (found, report.has_failed()) {
+        (Some(Found::Equal), false) => ExitCode::SUCCESS,
+        (Some(Found::Different), false) => ExitCode::from(1),
+        _ => ExitCode::from(2),
+    }
+}
+
+/// Converts an operand: a directory of the host is none of an image.
+fn operand(text: &OsString) -> Operand {
+    match Operand::from(text.clone()) {
+        Operand::Host(path) if !path.is_dir() => Operand::Image(ImagePath::from(text.clone())),
+        operand => operand,
+    }
+}
+
+fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
+    let operands = [operand(&arguments.a), operand(&arguments.b)];
+    let places = operands.iter().filter_map(|operand| match operand {
+        Operand::Image(place) => Some((place.image.as_path(), Intent::Read)),
+        Operand::Host(_) | Operand::Standard => None,
+    });
+    let images = Images::open(arguments.image, places)?;
+    let tree =
+        |place: &ImagePath| images.get(&place.image).map(|fs| ImageTree::new(fs, &place.image));
+    let [a, b] = &operands;
+    match (a, b) {
+        (Operand::Image(a), Operand::Image(b)) => {
+            let (first, second) = (tree(a)?, tree(b)?);
+            let tops = (first.find(&a.path, Follow::Links)?, second.find(&b.path, Follow::Links)?);
+            between(arguments, report, &first, &second, tops)
+        }
+        (Operand::Image(a), Operand::Host(b)) => {
+            let (first, second) = (tree(a)?, HostTree::new());
+            let tops = (first.find(&a.path, Follow::Links)?, b.clone());
+            between(arguments, report, &first, &second, tops)
+        }
+        (Operand::Host(a), Operand::Image(b)) => {
+            let (first, second) = (HostTree::new(), tree(b)?);
+            let tops = (a.clone(), second.find(&b.path, Follow::Links)?);
+            between(arguments, report, &first, &second, tops)
+        }
+        (Operand::Standard, _) | (_, Operand::Standard) => {
+            Err(Failure::new("-", "standard input is not a tree"))
+        }
+        (Operand::Host(a), Operand::Host(_)) => {
+            Err(Failure::new(a.display(), "neither A nor B is an image: use diff(1)"))
+        }
+    }
+}
+
+fn between<A: Source, B: Source>(
+    arguments: &Arguments,
+    report: &Report,
+    a: &A,
+    b: &B,
+    tops: (A::Node, B::Node),
+) -> Result<Found, Failure> {
+    let mut output =
+        Output { arguments, out: io::BufWriter::new(io::stdout().lock()), found: Found::Equal };
+    let mut pair = Pair::new(a, b, tops);
+    let mut changes = Changes::new(a, b, arguments);
+    let done = (|| {
+        while let Some(step) = pair.step() {
+            let side = match step {
+                Ok(side) => side,
+                Err(failure) => {
+                    report.fail(failure);
+                    continue;
+                }
+            };
+            let path = pair.path(&side).to_vec();
+            match side {
+                Side::First(_) => output.only("-", "a", &path)?,
+                Side::Second(_) => output.only("+", "b", &path)?,
+                Side::Both(first, second) => match changes.between(&first, &second) {
+                    Ok(changes) if changes.is_empty() => {}
+                    Ok(changes) => output.changed(&path, &changes)?,
+                    Err(failure) => report.fail(failure),
+                },
+            }
+            if arguments.quiet && output.found == Found::Different {
+                break;
+            }
+        }
+        output.out.flush()
+    })();
+    report.printed(done);
+    Ok(output.found)
+}
+
+/// A difference: its name, the text, and the values of both sides.
+pub struct Change {
+    pub what: &'static str,
+    pub text: String,
+    pub values: serde_json::Value,
+}
+
+struct Output<'a, W: Write> {
+    arguments: &'a Arguments,
+    out: W,
+    found: Found,
+}
+
+impl<W: Write> Output<'_, W> {
+    fn only(&mut self, sign: &str, side: &str, path: &[u8]) -> io::Result<()> {
+        self.found = Found::Different;
+        match (self.arguments.quiet, self.arguments.json) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                writeln!(self.out, "{}", json!({ "path": shown(path), "only_in": side }))
+            }
+            (false, false) => {
+                write!(self.out, "{sign} ")?;
+                self.path(path)?;
+                writeln!(self.out)
+            }
+        }
+    }
+
+    fn changed(&mut self, path: &[u8], changes: &[Change]) -> io::Result<()> {
+        self.found = Found::Different;
+        if self.arguments.quiet {
+            return Ok(());
+        }
+        if self.arguments.json {
+            let mut line = json!({ "path": shown(path) });
+            for change in changes {
+                line[change.what] = change.values.clone();
+            }
+            return writeln!(self.out, "{line}");
+        }
+        write!(self.out, "! ")?;
+        self.path(path)?;
+        let texts: Vec<&str> = changes.iter().map(|change| change.text.as_str()).collect();
+        writeln!(self.out, ": {}", texts.join(", "))
+    }
+
+    fn path(&mut self, path: &[u8]) -> io::Result<()> {
+        self.out.write_all(b"/")?;
+        self.out.write_all(path)
+    }
+}
+
+fn shown(path: &[u8]) -> String {
+    format!("/{}", String::from_utf8_lossy(path))
+}
+
+impl Arguments {
+    fn compares(&self, aspect: Aspect) -> bool {
+        !self.ignore.contains(&aspect)
+    }
+}

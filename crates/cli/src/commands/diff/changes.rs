@@ -1,0 +1,209 @@
+//! What differs between two files.
+
+use super::{Arguments, Aspect, Change};
+use crate::cli::{Failure, Shown, show_time};
+use crate::copy::{Attribute, Content, Identity, Meta, Source};
+use crate::walk::Entry;
+use lanefs::FileType;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Display;
+
+/// Bytes compared at once.
+const CHUNK: usize = 1 << 20;
+
+/// Compares files of two trees.
+pub struct Changes<'a, A: Source, B: Source> {
+    a: &'a A,
+    b: &'a B,
+    arguments: &'a Arguments,
+    /// For each file with several names: the file that has its first name in the other tree.
+    linked: [HashMap<Identity, Identity>; 2],
+    buffers: [Vec<u8>; 2],
+}
+
+impl<'a, A: Source, B: Source> Changes<'a, A, B> {
+    pub(super) fn new(a: &'a A, b: &'a B, arguments: &'a Arguments) -> Changes<'a, A, B> {
+        let (linked, buffers) = ([HashMap::new(), HashMap::new()], [Vec::new(), Vec::new()]);
+        Changes { a, b, arguments, linked, buffers }
+    }
+
+    /// Returns the differences of two files of the same path.
+    pub fn between(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Vec<Change>, Failure> {
+        let mut changes = Vec::new();
+        let (first, second) = (&a.meta, &b.meta);
+        if first.file_type != second.file_type {
+            let names = [first, second].map(|meta| name(meta.file_type));
+            changes.push(pair("type", names[0], names[1]));
+            return Ok(changes);
+        }
+        let arguments = self.arguments;
+        if arguments.compares(Aspect::Content) {
+            changes.extend(self.content(a, b)?);
+        }
+        let is_link = first.file_type == FileType::Symlink;
+        if arguments.compares(Aspect::Mode) && !is_link && first.permissions != second.permissions {
+            let shown = |meta: &Meta| format!("{:04o}", meta.permissions);
+            changes.push(pair("mode", shown(first), shown(second)));
+        }
+        if arguments.compares(Aspect::Owner) && (first.uid, first.gid) != (second.uid, second.gid) {
+            let shown = |meta: &Meta| format!("{}:{}", meta.uid, meta.gid);
+            changes.push(pair("owner", shown(first), shown(second)));
+        }
+        if arguments.compares(Aspect::Xattrs) {
+            let lists = (self.a.attributes(&a.node)?, self.b.attributes(&b.node)?);
+            changes.extend(attributes(lists.0, lists.1));
+        }
+        if arguments.compares(Aspect::Links) && !self.is_linked_alike(first, second) {
+            changes.push(pair("links", first.links, second.links));
+        }
+        if arguments.times && first.mtime != second.mtime {
+            let shown = |meta: &Meta| show_time(meta.mtime, Shown::Nanoseconds);
+            changes.push(pair("mtime", shown(first), shown(second)));
+        }
+        Ok(changes)
+    }
+
+    /// Returns whether two files are linked to the same names, as far as the names were compared.
+    fn is_linked_alike(&mut self, a: &Meta, b: &Meta) -> bool {
+        if a.file_type == FileType::Directory || a.links < 2 && b.links < 2 {
+            return true;
+        }
+        let [to_b, to_a] = &mut self.linked;
+        let second = *to_b.entry(a.identity).or_insert(b.identity);
+        let first = *to_a.entry(b.identity).or_insert(a.identity);
+        (first, second) == (a.identity, b.identity)
+    }
+
+    fn content(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Option<Change>, Failure> {
+        let (first, second) = (&a.meta, &b.meta);
+        Ok(match first.file_type {
+            FileType::Regular if first.size != second.size => {
+                Some(pair("size", first.size, second.size))
+            }
+            FileType::Regular => {
+                // Another name of two files that were compared before.
+                let known = self.linked.first().and_then(|linked| linked.get(&first.identity));
+                if first.size == 0 || known == Some(&second.identity) {
+                    return Ok(None);
+                }
+                self.first_difference(a, b)?.map(|at| Change {
+                    what: "content",
+                    text: format!("content from byte {at}"),
+                    values: json!({ "first_difference": at }),
+                })
+            }
+            FileType::Symlink => {
+                let texts = (self.a.read_link(&a.node)?, self.b.read_link(&b.node)?);
+                let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+                (texts.0 != texts.1).then(|| pair("target", shown(&texts.0), shown(&texts.1)))
+            }
+            FileType::CharDevice | FileType::BlockDevice => {
+                let shown = |meta: &Meta| format!("{}, {}", meta.rdev.major, meta.rdev.minor);
+                (first.rdev != second.rdev).then(|| pair("device", shown(first), shown(second)))
+            }
+            FileType::Directory | FileType::Fifo | FileType::Socket => None,
+        })
+    }
+
+    /// Returns the first byte in which two files of the same size differ. Holes that both files
+    /// have are not read.
+    fn first_difference(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Option<u64>, Failure> {
+        let (mut first, mut second) = (self.a.open(&a.node)?, self.b.open(&b.node)?);
+        let size = a.meta.size;
+        let mut at = 0;
+        while at < size {
+            // Looking for holes costs more than reading a small file.
+            if size > CHUNK as u64 {
+                let next = [first.data_after(at)?, second.data_after(at)?];
+                let starts = next.iter().map(|next| next.map_or(size, |(start, _)| start));
+                at = starts.min().unwrap_or(size).max(at);
+            }
+            let len = size.saturating_sub(at).min(CHUNK as u64) as usize;
+            if len == 0 {
+                break;
+            }
+            let [one, other] = &mut self.buffers;
+            read(&mut first, at, one, len)?;
+            read(&mut second, at, other, len)?;
+            if one != other {
+                let equal = one.iter().zip(other.iter()).take_while(|(a, b)| a == b).count();
+                return Ok(Some(at + equal as u64));
+            }
+            at += len as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Reads `len` bytes into `buf`; bytes after the end of the file are zeros.
+fn read(file: &mut impl Content, at: u64, buf: &mut Vec<u8>, len: usize) -> Result<(), Failure> {
+    buf.resize(len, 0);
+    let mut have = 0;
+    while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(at + have as u64, rest)? {
+            0 => {
+                rest.fill(0);
+                break;
+            }
+            read => have += read,
+        }
+    }
+    Ok(())
+}
+
+fn pair<T: Display + Into<Value>>(what: &'static str, a: T, b: T) -> Change {
+    let text = format!("{what} {a} -> {b}");
+    Change { what, text, values: json!([a.into(), b.into()]) }
+}
+
+fn name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "regular",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}
+
+/// Returns the names of the attributes that differ, with a sign: only in A, only in B, or changed.
+fn attributes(mut a: Vec<Attribute>, mut b: Vec<Attribute>) -> Option<Change> {
+    a.sort_unstable();
+    b.sort_unstable();
+    if a == b {
+        return None;
+    }
+    let find = |list: &[Attribute], name: &[u8]| {
+        list.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    let mut names: Vec<&[u8]> = a.iter().chain(&b).map(|(name, _)| name.as_slice()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let shown = names.iter().filter_map(|name| {
+        let sign = match (find(&a, name), find(&b, name)) {
+            (first, second) if first == second => return None,
+            (Some(_), None) => '-',
+            (None, _) => '+',
+            (Some(_), Some(_)) => '!',
+        };
+        Some(format!("{sign}{}", String::from_utf8_lossy(name)))
+    });
+    let shown: Vec<String> = shown.collect();
+    let text = format!("xattrs {}", shown.join(" "));
+    Some(Change { what: "xattrs", text, values: json!(shown) })
+}

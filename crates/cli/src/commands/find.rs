@@ -1,0 +1,201 @@
+//! `lanefs find`
+
+mod criterion;
+mod expression;
+
+use crate::cli::{
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, UserNames, long_help,
+};
+use crate::copy::{ImageNode, ImageTree};
+use crate::walk::{Entry, Order, Visit, Walk};
+use criterion::{Candidate, letter};
+use expression::{Expression, Output, Parsed};
+use lanefs::{FileType, Follow, Time};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Finds files in an image
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = long_help())]
+#[command(override_usage = "lanefs find [OPTIONS] IMAGE[:/PATH]... [EXPRESSION]")]
+#[command(after_help = "\
+The expression is that of find(1). Tests may have one dash or two. N is a number, +N more, -N less.
+
+  -name GLOB  -iname GLOB         the name matches; -iname ignores case
+  -path GLOB  -ipath GLOB         the path in the image matches
+  -lname GLOB                     a symbolic link whose target matches
+  -type f|d|l|b|c|p|s             the type; several with commas between them
+  -size N[cwbkMG]                 the size, rounded up to units: bytes, 2, 512 (default), 1K, 1M, 1G
+  -empty                          a file of size 0 or a directory without entries
+  -perm MODE|-MODE|/MODE          the permissions: all the same, all of these set, any of these set
+  -user NAME  -group NAME         the owner, by name or number;  -uid N  -gid N
+  -links N  -inum N               number of names; inode number
+  -newer FILE                     changed after this file: IMAGE:/PATH, or a path of the host;
+                                  -anewer and -cnewer compare the times of access and inode change
+  -newermt TIME                   changed after a time, like '2024-05-01 12:30' or @1714559400
+  -mtime N  -mmin N               changed N days (minutes) ago; -atime -amin -ctime -cmin
+  -xattr GLOB                     has an extended attribute whose name matches
+  -true  -false
+
+  -maxdepth N  -mindepth N        levels below the operand;  -depth  entries before their directory
+  -prune                          do not enter this directory
+  -print  -print0                 print the path, which is the default; -print0 ends it with a NUL
+  ( A )   ! A   A B   A -o B      brackets, not, and, or (also -not, -a, -and, -or)
+
+Exit codes: 0 success (also if nothing was found), 1 some files could not be read, 2 wrong usage.
+
+Examples:
+  lanefs find disk.img:/etc -name '*.conf' -newer disk.img:/etc/fstab
+  lanefs find disk.img -type f -perm /6000 -user root
+  lanefs find disk.img -path '/proc/*' -prune -o -size +10M -print0 | xargs -0 lanefs rm
+  lanefs find disk.img --type f --json | jq -r 'select(.links > 1) | .path'")]
+pub struct Arguments {
+    /// Directories or files, as IMAGE[:/PATH], and an expression
+    #[arg(required = true, allow_hyphen_values = true, value_name = "IMAGE[:/PATH]")]
+    words: Vec<OsString>,
+    /// Print a JSON object for each file on a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Runs `lanefs find`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("find");
+    let parsed = match Parsed::new(&arguments.words) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            report.fail(error);
+            return ExitCode::from(2);
+        }
+    };
+    let referenced = parsed.references();
+    let wanted = parsed.places.iter().chain(referenced);
+    let wanted = wanted.map(|place| (place.image.as_path(), Intent::Read));
+    let offset = parsed.offset.unwrap_or(arguments.image.offset);
+    let Some(images) = report.given(Images::open(ImageArguments { offset }, wanted)) else {
+        return report.exit();
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for place in &parsed.places {
+        let found = Search::new(&images, place, &parsed, &report).map(|mut search| {
+            search.json = arguments.json || parsed.json;
+            search.run(&mut out)
+        });
+        match found {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                report.printed(Err(error));
+                return report.exit();
+            }
+            Err(failure) => report.fail(failure),
+        }
+    }
+    report.printed(out.flush());
+    report.exit()
+}
+
+/// A search below one operand.
+struct Search<'a> {
+    tree: ImageTree<'a>,
+    top: Option<ImageNode>,
+    place: &'a ImagePath,
+    expression: Expression,
+    depths: std::ops::RangeInclusive<usize>,
+    entries_first: bool,
+    json: bool,
+    report: &'a Report,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        images: &'a Images,
+        place: &'a ImagePath,
+        parsed: &Parsed,
+        report: &'a Report,
+    ) -> Result<Search<'a>, Failure> {
+        let fs = images.get(&place.image)?;
+        let tree = ImageTree::new(fs, &place.image);
+        let top = Some(tree.find(&place.path, Follow::Nothing)?);
+        let names = UserNames::of(fs);
+        let expression = parsed.resolve(images, &names)?;
+        let (depths, entries_first) = (parsed.depths.clone(), parsed.entries_first);
+        Ok(Search { tree, top, place, expression, depths, entries_first, json: false, report })
+    }
+
+    fn run(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        let Some(top) = self.top.take() else { return Ok(()) };
+        let mut walk = Walk::new(&self.tree, top, Order::Stored);
+        while let Some(step) = walk.step() {
+            let is_dir = |entry: &Entry<_>| entry.meta.file_type == FileType::Directory;
+            let entry = match step {
+                Err(failure) => {
+                    self.report.fail(failure);
+                    continue;
+                }
+                Ok(Visit::File(entry)) => {
+                    let enter = is_dir(&entry);
+                    if enter && entry.depth >= *self.depths.end() {
+                        walk.prune();
+                    }
+                    if enter && self.entries_first {
+                        continue;
+                    }
+                    entry
+                }
+                Ok(Visit::Left(_)) if !self.entries_first => continue,
+                Ok(Visit::Left(entry)) => entry,
+            };
+            if !self.depths.contains(&entry.depth) {
+                continue;
+            }
+            let place = self.place.below(walk.path());
+            let candidate = Candidate { tree: &self.tree, entry: &entry, place: &place };
+            let verdict = match self.expression.judge(&candidate) {
+                Ok(verdict) => verdict,
+                Err(failure) => {
+                    self.report.fail(failure);
+                    continue;
+                }
+            };
+            if verdict.prune && !self.entries_first {
+                walk.prune();
+            }
+            for output in verdict.outputs {
+                self.print(&candidate, output, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print(
+        &self,
+        found: &Candidate<'_, '_>,
+        output: Output,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if !self.json {
+            out.write_all(&found.place.to_bytes())?;
+            return out.write_all(if output == Output::Nul { b"\0" } else { b"\n" });
+        }
+        let meta = &found.entry.meta;
+        let time = |time: Time| json!({ "secs": time.secs, "nanos": time.nanos });
+        let line = json!({
+            "image": found.place.image.to_string_lossy(),
+            "path": found.place.path.to_string_lossy(),
+            "inode": meta.identity.inode,
+            "type": letter(meta.file_type).to_string(),
+            "permissions": format!("{:04o}", meta.permissions),
+            "links": meta.links,
+            "uid": meta.uid,
+            "gid": meta.gid,
+            "size": meta.size,
+            "sectors": meta.sectors,
+            "mtime": time(meta.mtime),
+        });
+        writeln!(out, "{line}")
+    }
+}

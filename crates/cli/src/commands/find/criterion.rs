@@ -1,0 +1,359 @@
+//! The tests of an expression.
+
+use crate::cli::{
+    Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,
+};
+use crate::copy::{ImageNode, ImageTree, Listing, Meta, Source};
+use crate::walk::Entry;
+use lanefs::{FileType, Time};
+use std::cmp::Ordering;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const NANOS: i128 = 1_000_000_000;
+
+/// A file to be judged.
+pub struct Candidate<'a, 'fs> {
+    pub tree: &'a ImageTree<'fs>,
+    pub entry: &'a Entry<ImageNode>,
+    pub place: &'a ImagePath,
+}
+
+/// A test whose names are not looked up yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Raw {
+    Ready(Criterion),
+    User(String),
+    Group(String),
+    NewerThan(Which, Operand),
+}
+
+/// A test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Criterion {
+    Name(Glob, Case),
+    Path(Glob, Case),
+    Target(Glob),
+    Attribute(Glob),
+    Types(Vec<FileType>),
+    Size { number: Number, unit: u64 },
+    Empty,
+    Permissions { bits: u16, how: Bits },
+    Uid(Number),
+    Gid(Number),
+    Links(Number),
+    Inode(Number),
+    Newer(Which, Time),
+    Age { which: Which, number: Number, unit: Unit, now: i128 },
+}
+
+/// A number, or a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    /// The order of the value to the number.
+    order: Ordering,
+    number: u64,
+}
+
+/// How permissions are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bits {
+    Same,
+    AllOf,
+    AnyOf,
+}
+
+/// A time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    Access,
+    Change,
+    Inode,
+}
+
+/// The unit of an age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// The fraction of the age is ignored.
+    Days,
+    /// An age of N minutes is above N - 1 and at most N.
+    Minutes,
+}
+
+impl Number {
+    fn parse(text: &str) -> Option<Number> {
+        let (order, digits) = match text.as_bytes().first() {
+            Some(b'+') => (Ordering::Greater, text.get(1..)?),
+            Some(b'-') => (Ordering::Less, text.get(1..)?),
+            _ => (Ordering::Equal, text),
+        };
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Number { order, number: digits.parse().ok().filter(|_| is_number)? })
+    }
+
+    fn holds(self, value: u64) -> bool {
+        value.cmp(&self.number) == self.order
+    }
+}
+
+impl Which {
+    fn of(self, meta: &Meta) -> Time {
+        match self {
+            Which::Access => meta.atime,
+            Which::Change => meta.mtime,
+            Which::Inode => meta.ctime,
+        }
+    }
+}
+
+/// Returns the letter of a type, as in `-type`.
+pub fn letter(file_type: FileType) -> char {
+    match file_type {
+        FileType::Regular => 'f',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::BlockDevice => 'b',
+        FileType::CharDevice => 'c',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+    }
+}
+
+fn types(text: &str) -> Option<Vec<FileType>> {
+    const ALL: [FileType; 7] = [
+        FileType::Regular,
+        FileType::Directory,
+        FileType::Symlink,
+        FileType::BlockDevice,
+        FileType::CharDevice,
+        FileType::Fifo,
+        FileType::Socket,
+    ];
+    let one = |part: &str| ALL.into_iter().find(|kind| part == letter(*kind).to_string());
+    text.split(',').map(one).collect()
+}
+
+fn size(text: &str) -> Option<Criterion> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'c' => (text.get(..text.len() - 1)?, 1),
+        b'w' => (text.get(..text.len() - 1)?, 2),
+        b'b' => (text.get(..text.len() - 1)?, 512),
+        b'k' | b'K' => (text.get(..text.len() - 1)?, 1 << 10),
+        b'M' => (text.get(..text.len() - 1)?, 1 << 20),
+        b'G' => (text.get(..text.len() - 1)?, 1 << 30),
+        _ => (text, 512),
+    };
+    Some(Criterion::Size { number: Number::parse(digits)?, unit })
+}
+
+fn permissions(text: &str) -> Option<Criterion> {
+    let (how, mode) = match text.as_bytes().first()? {
+        b'-' => (Bits::AllOf, text.get(1..)?),
+        b'/' => (Bits::AnyOf, text.get(1..)?),
+        _ => (Bits::Same, text),
+    };
+    let mode: ModeChange = mode.parse().ok()?;
+    Some(Criterion::Permissions { bits: mode.apply(0, Kind::Other, 0), how })
+}
+
+fn age(which: Which, text: &str, unit: Unit) -> Option<Criterion> {
+    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(now) => i128::try_from(now.as_nanos()).ok()?,
+        Err(_) => 0,
+    };
+    Some(Criterion::Age { which, number: Number::parse(text)?, unit, now })
+}
+
+impl Raw {
+    /// Parses the test `option`, without its dashes; `None` if there is no such test.
+    pub fn parse<'a>(
+        option: &str,
+        argument: &mut dyn FnMut() -> Result<&'a OsString, Failure>,
+    ) -> Result<Option<Raw>, Failure> {
+        let mut glob = |case| Ok::<_, Failure>(Glob::new(argument()?.as_bytes(), case));
+        let ready = match option {
+            "name" => Criterion::Name(glob(Case::Differs)?, Case::Differs),
+            "iname" => Criterion::Name(glob(Case::Ignored)?, Case::Ignored),
+            "path" | "wholename" => Criterion::Path(glob(Case::Differs)?, Case::Differs),
+            "ipath" | "iwholename" => Criterion::Path(glob(Case::Ignored)?, Case::Ignored),
+            "lname" => Criterion::Target(glob(Case::Differs)?),
+            "xattr" => Criterion::Attribute(glob(Case::Differs)?),
+            "empty" => Criterion::Empty,
+            "newer" => return Ok(Some(newer(Which::Change, argument()?))),
+            "anewer" => return Ok(Some(newer(Which::Access, argument()?))),
+            "cnewer" => return Ok(Some(newer(Which::Inode, argument()?))),
+            _ => return text(option, argument),
+        };
+        Ok(Some(Raw::Ready(ready)))
+    }
+
+    /// Returns the file in an image whose time is compared.
+    pub fn reference(&self) -> Option<&ImagePath> {
+        match self {
+            Raw::NewerThan(_, Operand::Image(place)) => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Looks up names.
+    pub fn resolve(&self, images: &Images, names: &UserNames) -> Result<Criterion, Failure> {
+        let id = |number: u32| Number { order: Ordering::Equal, number: number.into() };
+        Ok(match self {
+            Raw::Ready(test) => test.clone(),
+            Raw::User(name) => {
+                Criterion::Uid(id(names.uid(name).map_err(|why| Failure::new("-user", why))?))
+            }
+            Raw::Group(name) => {
+                Criterion::Gid(id(names.gid(name).map_err(|why| Failure::new("-group", why))?))
+            }
+            Raw::NewerThan(which, file) => Criterion::Newer(*which, changed(images, file)?),
+        })
+    }
+}
+
+/// Parses the tests whose argument is text.
+fn text<'a>(
+    option: &str,
+    argument: &mut dyn FnMut() -> Result<&'a OsString, Failure>,
+) -> Result<Option<Raw>, Failure> {
+    type Parse = fn(&str) -> Option<Criterion>;
+    let parse: Parse = match option {
+        "type" => |text| types(text).map(Criterion::Types),
+        "size" => size,
+        "perm" => permissions,
+        "uid" => |text| Number::parse(text).map(Criterion::Uid),
+        "gid" => |text| Number::parse(text).map(Criterion::Gid),
+        "links" => |text| Number::parse(text).map(Criterion::Links),
+        "inum" => |text| Number::parse(text).map(Criterion::Inode),
+        "mtime" => |text| age(Which::Change, text, Unit::Days),
+        "mmin" => |text| age(Which::Change, text, Unit::Minutes),
+        "atime" => |text| age(Which::Access, text, Unit::Days),
+        "amin" => |text| age(Which::Access, text, Unit::Minutes),
+        "ctime" => |text| age(Which::Inode, text, Unit::Days),
+        "cmin" => |text| age(Which::Inode, text, Unit::Minutes),
+        "newermt" => |text| Some(Criterion::Newer(Which::Change, parse_time(text).ok()?)),
+        "user" | "group" => {
+            let name = argument()?.to_string_lossy().into_owned();
+            return Ok(Some(if option == "user" { Raw::User(name) } else { Raw::Group(name) }));
+        }
+        _ => return Ok(None),
+    };
+    let word = argument()?.to_string_lossy();
+    match parse(&word) {
+        Some(test) => Ok(Some(Raw::Ready(test))),
+        None => {
+            let why = format!("'{word}' is not understood (--help explains the test)");
+            Err(Failure::new(format_args!("-{option}"), why))
+        }
+    }
+}
+
+fn newer(which: Which, file: &OsString) -> Raw {
+    Raw::NewerThan(which, Operand::from(file.clone()))
+}
+
+/// Returns the time of the last change of a file.
+fn changed(images: &Images, file: &Operand) -> Result<Time, Failure> {
+    match file {
+        Operand::Image(place) => {
+            let found = images.get(&place.image)?.metadata(&place.path);
+            let found = found.map_err(|e| Failure::within(place.image.display(), &e))?;
+            Ok(found.attr().mtime)
+        }
+        Operand::Host(path) => {
+            let found = path.metadata().map_err(|e| Failure::host(path.display(), &e))?;
+            Ok(Time { secs: found.mtime(), nanos: found.mtime_nsec().try_into().unwrap_or(0) })
+        }
+        Operand::Standard => Err(Failure::new("-newer", "standard input has no time")),
+    }
+}
+
+impl Criterion {
+    /// Returns whether the file passes the test.
+    pub fn holds(&self, file: &Candidate<'_, '_>) -> Result<bool, Failure> {
+        let Entry { node, meta, .. } = file.entry;
+        let path = file.place.path.as_os_str().as_bytes();
+        let name = || {
+            let path = path.strip_suffix(b"/").unwrap_or(path);
+            path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+        };
+        Ok(match self {
+            Criterion::Name(glob, case) => glob.matches(name(), *case),
+            Criterion::Path(glob, case) => glob.matches(path, *case),
+            Criterion::Target(glob) => {
+                meta.file_type == FileType::Symlink
+                    && glob.matches(&file.tree.read_link(node)?, Case::Differs)
+            }
+            Criterion::Attribute(glob) => {
+                let attributes = file.tree.attributes(node)?;
+                attributes.iter().any(|(name, _)| glob.matches(name, Case::Differs))
+            }
+            Criterion::Types(types) => types.contains(&meta.file_type),
+            Criterion::Size { number, unit } => number.holds(meta.size.div_ceil(*unit)),
+            Criterion::Empty => match meta.file_type {
+                FileType::Regular => meta.size == 0,
+                FileType::Directory => file.tree.list(node)?.next()?.is_none(),
+                _ => false,
+            },
+            Criterion::Permissions { bits, how } => match how {
+                Bits::Same => meta.permissions == *bits,
+                Bits::AllOf => meta.permissions & bits == *bits,
+                Bits::AnyOf => *bits == 0 || meta.permissions & bits != 0,
+            },
+            Criterion::Uid(number) => number.holds(meta.uid.into()),
+            Criterion::Gid(number) => number.holds(meta.gid.into()),
+            Criterion::Links(number) => number.holds(meta.links),
+            Criterion::Inode(number) => number.holds(meta.identity.inode),
+            Criterion::Newer(which, than) => {
+                let time = which.of(meta);
+                (time.secs, time.nanos) > (than.secs, than.nanos)
+            }
+            Criterion::Age { which, number, unit, now } => {
+                let time = which.of(meta);
+                let age = now - (i128::from(time.secs) * NANOS + i128::from(time.nanos));
+                is_aged(age, *number, *unit)
+            }
+        })
+    }
+}
+
+/// Compares an age in nanoseconds, which is negative for a time in the future.
+fn is_aged(age: i128, number: Number, unit: Unit) -> bool {
+    let n = i128::from(number.number);
+    match (unit, number.order) {
+        (Unit::Days, order) => age.div_euclid(86_400 * NANOS).cmp(&n) == order,
+        (Unit::Minutes, Ordering::Less) => age < n * 60 * NANOS,
+        (Unit::Minutes, Ordering::Greater) => age > n * 60 * NANOS,
+        (Unit::Minutes, Ordering::Equal) => age > (n - 1) * 60 * NANOS && age <= n * 60 * NANOS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_rounded_as_in_find() {
+        let aged = |secs: i128, text: &str, unit| {
+            is_aged(secs * NANOS, Number::parse(text).unwrap(), unit)
+        };
+        const DAY: i128 = 86_400;
+        assert!(aged(DAY - 1, "0", Unit::Days) && !aged(DAY, "0", Unit::Days));
+        assert!(!aged(2 * DAY - 1, "+1", Unit::Days) && aged(2 * DAY, "+1", Unit::Days));
+        assert!(aged(DAY - 1, "-1", Unit::Days) && !aged(DAY, "-1", Unit::Days));
+        assert!(aged(-5, "-1", Unit::Days));
+        assert!(aged(301, "+5", Unit::Minutes) && !aged(300, "+5", Unit::Minutes));
+        assert!(aged(299, "-5", Unit::Minutes) && !aged(300, "-5", Unit::Minutes));
+        assert!(aged(241, "5", Unit::Minutes) && !aged(240, "5", Unit::Minutes));
+    }
+
+    #[test]
+    fn numbers_have_a_sign_for_more_and_less() {
+        for text in ["", "+", "-", "++1", "1k", "x"] {
+            assert_eq!(Number::parse(text), None, "{text}");
+        }
+        assert!(Number::parse("+3").unwrap().holds(4) && !Number::parse("+3").unwrap().holds(3));
+    }
+}

@@ -1,0 +1,361 @@
+//! The words after `lanefs find`: operands, options, and tests joined by operators.
+
+use super::criterion::{Candidate, Criterion, Raw};
+use crate::cli::{Failure, ImagePath, Images, Size, UserNames};
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+
+/// A tree of tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tree<T> {
+    Test(T),
+    Print(Output),
+    Prune,
+    Constant(bool),
+    Not(Box<Tree<T>>),
+    All(Vec<Tree<T>>),
+    Any(Vec<Tree<T>>),
+}
+
+/// How a path is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    Line,
+    Nul,
+}
+
+/// The parsed words.
+#[derive(Debug)]
+pub struct Parsed {
+    pub places: Vec<ImagePath>,
+    /// The levels below an operand that are judged.
+    pub depths: RangeInclusive<usize>,
+    /// Whether a directory is judged after its entries.
+    pub entries_first: bool,
+    /// Whether JSON is asked for among the tests.
+    pub json: bool,
+    /// The start of the file system in the image, if it is given among the tests.
+    pub offset: Option<Size>,
+    tree: Tree<Raw>,
+}
+
+/// What to do with a file.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub outputs: Vec<Output>,
+    pub prune: bool,
+}
+
+/// An expression whose names are looked up.
+pub struct Expression(Tree<Criterion>);
+
+impl Parsed {
+    /// Parses the words.
+    pub fn new(words: &[OsString]) -> Result<Parsed, Failure> {
+        let is_expression = |word: &OsString| {
+            let word = word.as_bytes();
+            word.len() > 1 && word.starts_with(b"-") || matches!(word, b"!" | b"(" | b")")
+        };
+        let first = words.iter().position(is_expression).unwrap_or(words.len());
+        let (places, rest) = words.split_at_checked(first).unwrap_or_default();
+        if places.is_empty() {
+            return Err(Failure::new("the image", "is missing: IMAGE[:/PATH] comes first"));
+        }
+        let mut parser = Parser {
+            words: rest,
+            depths: 0..=usize::MAX,
+            entries_first: false,
+            json: false,
+            offset: None,
+        };
+        let mut tree = match parser.words.is_empty() {
+            true => Tree::Constant(true),
+            false => parser.any()?,
+        };
+        if let Some(word) = parser.peek() {
+            return Err(Failure::new(word, "no bracket or test before it"));
+        }
+        if !tree.prints() {
+            tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
+        }
+        let Parser { depths, entries_first, json, offset, .. } = parser;
+        let places = places.iter().cloned().map(ImagePath::from).collect();
+        Ok(Parsed { places, depths, entries_first, json, offset, tree })
+    }
+
+    /// Returns the files in images whose times are compared.
+    pub fn references(&self) -> Vec<&ImagePath> {
+        let mut found = Vec::new();
+        self.tree.each(&mut |test| found.extend(test.reference()));
+        found
+    }
+
+    /// Looks up the names of users, groups and files.
+    pub fn resolve(&self, images: &Images, names: &UserNames) -> Result<Expression, Failure> {
+        self.tree.resolve(&mut |raw| raw.resolve(images, names)).map(Expression)
+    }
+}
+
+impl Expression {
+    /// Judges a file.
+    pub fn judge(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
+        let mut verdict = Verdict::default();
+        self.0.judge(file, &mut verdict)?;
+        Ok(verdict)
+    }
+}
+
+impl Tree<Criterion> {
+    fn judge(&self, file: &Candidate<'_, '_>, verdict: &mut Verdict) -> Result<bool, Failure> {
+        match self {
+            Tree::Test(test) => return test.holds(file),
+            Tree::Print(output) => verdict.outputs.push(*output),
+            Tree::Prune => verdict.prune = true,
+            Tree::Constant(value) => return Ok(*value),
+            Tree::Not(below) => return Ok(!below.judge(file, verdict)?),
+            Tree::All(below) => {
+                for part in below {
+                    if !part.judge(file, verdict)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Tree::Any(below) => {
+                for part in below {
+                    if part.judge(file, verdict)? {
+                        return Ok(true);
+                    }
+                }
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<T> Tree<T> {
+    fn prints(&self) -> bool {
+        match self {
+            Tree::Print(_) => true,
+            Tree::Test(_) | Tree::Prune | Tree::Constant(_) => false,
+            Tree::Not(below) => below.prints(),
+            Tree::All(below) | Tree::Any(below) => below.iter().any(Tree::prints),
+        }
+    }
+
+    fn each<'a>(&'a self, act: &mut dyn FnMut(&'a T)) {
+        match self {
+            Tree::Test(test) => act(test),
+            Tree::Print(_) | Tree::Prune | Tree::Constant(_) => {}
+            Tree::Not(below) => below.each(act),
+            Tree::All(below) | Tree::Any(below) => below.iter().for_each(|part| part.each(act)),
+        }
+    }
+
+    fn resolve<U, E>(&self, act: &mut dyn FnMut(&T) -> Result<U, E>) -> Result<Tree<U>, E> {
+        let mut all = |below: &[Tree<T>]| {
+            below.iter().map(|part| part.resolve(act)).collect::<Result<Vec<_>, E>>()
+        };
+        Ok(match self {
+            Tree::All(below) => Tree::All(all(below)?),
+            Tree::Any(below) => Tree::Any(all(below)?),
+            Tree::Not(below) => Tree::Not(Box::new(below.resolve(act)?)),
+            Tree::Test(test) => Tree::Test(act(test)?),
+            Tree::Print(output) => Tree::Print(*output),
+            Tree::Prune => Tree::Prune,
+            Tree::Constant(value) => Tree::Constant(*value),
+        })
+    }
+}
+
+struct Parser<'a> {
+    words: &'a [OsString],
+    depths: RangeInclusive<usize>,
+    entries_first: bool,
+    json: bool,
+    offset: Option<Size>,
+}
+
+impl<'a> Parser<'a> {
+    /// Returns the next word as text; the text is only compared with known words.
+    fn peek(&self) -> Option<&'a str> {
+        self.words.first().map(|word| word.to_str().unwrap_or("\u{fffd}"))
+    }
+
+    /// Returns the next word without its dashes.
+    fn option(&self) -> Option<&'a str> {
+        let word = self.peek()?;
+        word.strip_prefix("--").or_else(|| word.strip_prefix('-'))
+    }
+
+    fn next(&mut self) -> Option<&'a OsString> {
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
+        Some(first)
+    }
+
+    /// Parses `A -o B ...`.
+    fn any(&mut self) -> Result<Tree<Raw>, Failure> {
+        let mut parts = vec![self.all()?];
+        while matches!(self.option(), Some("o" | "or")) {
+            self.next();
+            parts.push(self.all()?);
+        }
+        Ok(one_or(parts, Tree::Any))
+    }
+
+    /// Parses `A B ...`, with or without `-a` in between.
+    fn all(&mut self) -> Result<Tree<Raw>, Failure> {
+        let mut parts = vec![self.one()?];
+        loop {
+            match (self.peek(), self.option()) {
+                (None | Some(")"), _) | (_, Some("o" | "or")) => {
+                    return Ok(one_or(parts, Tree::All));
+                }
+                (_, Some("a" | "and")) => {
+                    self.next();
+                }
+                _ => {}
+            }
+            parts.push(self.one()?);
+        }
+    }
+
+    fn one(&mut self) -> Result<Tree<Raw>, Failure> {
+        let shown = self.peek().unwrap_or("the expression");
+        let option = self.option();
+        self.next();
+        match (shown, option) {
+            ("!", _) | (_, Some("not")) => return Ok(Tree::Not(Box::new(self.one()?))),
+            ("(", _) => {
+                let inner = self.any()?;
+                return match self.next() {
+                    Some(word) if word == ")" => Ok(inner),
+                    _ => Err(Failure::new("(", "its closing bracket is missing")),
+                };
+            }
+            _ => {}
+        }
+        let Some(option) = option else {
+            return Err(Failure::new(shown, "a test is expected here (--help lists them)"));
+        };
+        Ok(match option {
+            "print" => Tree::Print(Output::Line),
+            "print0" => Tree::Print(Output::Nul),
+            "prune" => Tree::Prune,
+            "true" => Tree::Constant(true),
+            "false" => Tree::Constant(false),
+            "depth" => {
+                self.entries_first = true;
+                Tree::Constant(true)
+            }
+            "maxdepth" | "max-depth" => {
+                self.depths = *self.depths.start()..=self.number(shown)?;
+                Tree::Constant(true)
+            }
+            "mindepth" | "min-depth" => {
+                self.depths = self.number(shown)?..=*self.depths.end();
+                Tree::Constant(true)
+            }
+            "json" => {
+                self.json = true;
+                Tree::Constant(true)
+            }
+            "offset" => {
+                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
+                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
+                self.offset = Some(given.ok_or_else(wrong)?);
+                Tree::Constant(true)
+            }
+            "help" => {
+                return Err(Failure::new(shown, "comes before the image: lanefs find --help"));
+            }
+            "exec" | "execdir" | "ok" | "delete" | "ls" | "printf" | "fprint" | "regex" => {
+                let why = "not supported: pipe -print0 to xargs -0, or use --json";
+                return Err(Failure::new(shown, why));
+            }
+            _ => {
+                let mut argument = || {
+                    let missing = || Failure::new(shown, "its argument is missing");
+                    self.next().ok_or_else(missing)
+                };
+                match Raw::parse(option, &mut argument)? {
+                    Some(test) => Tree::Test(test),
+                    None => return Err(Failure::new(shown, "no such test (--help lists them)")),
+                }
+            }
+        })
+    }
+
+    fn number(&mut self, option: &str) -> Result<usize, Failure> {
+        let number = self.next().and_then(|word| word.to_str()?.parse().ok());
+        number.ok_or_else(|| Failure::new(option, "a number is expected after it"))
+    }
+}
+
+fn one_or<T>(mut parts: Vec<Tree<T>>, several: fn(Vec<Tree<T>>) -> Tree<T>) -> Tree<T> {
+    match parts.pop() {
+        Some(one) if parts.is_empty() => one,
+        Some(last) => {
+            parts.push(last);
+            several(parts)
+        }
+        None => Tree::Constant(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Parsed, Failure> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        Parsed::new(&words)
+    }
+
+    #[test]
+    fn and_binds_more_tightly_than_or() {
+        let print = || Tree::Print(Output::Line);
+        let tree = |line: &str| parsed(line).unwrap().tree;
+        assert_eq!(tree("a.img"), Tree::All(vec![Tree::Constant(true), print()]));
+        let either = Tree::Any(vec![
+            Tree::All(vec![Tree::Constant(true), Tree::Constant(false)]),
+            Tree::Prune,
+        ]);
+        assert_eq!(tree("a.img -true -false -o -prune"), Tree::All(vec![either.clone(), print()]));
+        assert_eq!(
+            tree("a.img --true --and --false --or --prune"),
+            tree("a.img ( -true -a -false ) -o -prune")
+        );
+        assert_eq!(
+            tree("a.img ! -prune -o -print0"),
+            Tree::Any(vec![Tree::Not(Box::new(Tree::Prune)), Tree::Print(Output::Nul)])
+        );
+        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().depths, 1..=2);
+    }
+
+    #[test]
+    fn expressions_that_end_early_are_refused() {
+        for line in [
+            "-name x",
+            "a -o",
+            "a !",
+            "a ( -true",
+            "a ) -true",
+            "a -true )",
+            "a --help",
+            "a -offset x",
+            "a -name",
+            "a -true b",
+            "a -nosuch",
+            "a -maxdepth x",
+            "a -type z",
+            "a -size 1x",
+            "a -perm 9",
+            "a -exec rm",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+}

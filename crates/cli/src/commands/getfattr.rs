@@ -1,0 +1,184 @@
+//! `lanefs getfattr`
+
+use crate::cli::{
+    Failure, ImageArguments, ImagePath, Intent, base64, hex, long_help, quoted, with_each,
+};
+use crate::copy::{Attribute, ImageNode, ImageTree, Source};
+use crate::walk::{Depth, each_file};
+use lanefs::Follow;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Shows extended attributes of files in an image
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = long_help())]
+#[command(after_help = "\
+The output is that of getfattr(1), and lanefs setfattr --restore reads it. Paths are below the root of
+the image. Attributes of user.* are shown unless -m or -n is given.
+
+Exit codes: 0 success, 1 a file or an attribute does not exist or cannot be read, 2 wrong usage.
+
+Examples:
+  lanefs getfattr -d disk.img:/srv/file
+  lanefs getfattr -n security.capability -e hex disk.img:/bin/ping
+  lanefs getfattr -R -h -d -m - disk.img > attributes      everything, for lanefs setfattr --restore")]
+pub struct Arguments {
+    /// Files; IMAGE alone means its root directory
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
+    places: Vec<ImagePath>,
+    /// Show this attribute
+    #[arg(short, long, value_name = "NAME", conflicts_with = "pattern")]
+    name: Option<String>,
+    /// Show values too
+    #[arg(short, long)]
+    dump: bool,
+    /// Show attributes whose name begins with TEXT, like security. or user.; - means all
+    #[arg(
+        short = 'm',
+        long = "match",
+        value_name = "TEXT",
+        default_value = "user.",
+        id = "pattern",
+        allow_hyphen_values = true
+    )]
+    pattern: String,
+    /// Encode values as text, hex or base64; the default is text where most of a value is printable
+    #[arg(short, long, value_name = "CODE")]
+    encoding: Option<Encoding>,
+    /// Print values only, unchanged
+    #[arg(long)]
+    only_values: bool,
+    /// Show symbolic links themselves, not their targets
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Include everything below directories; symbolic links there are shown themselves
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Keep the slash at the start of paths
+    #[arg(long)]
+    absolute_names: bool,
+    /// Print a JSON object for each file on a line; values are in base 64
+    #[arg(long, conflicts_with_all = ["only_values", "encoding"])]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// How values are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Encoding {
+    Text,
+    Hex,
+    Base64,
+}
+
+/// Runs `lanefs getfattr`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
+    let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    with_each("getfattr", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
+        each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
+            let found = arguments.of(tree, &entry.node)?;
+            if !found.is_empty() {
+                report.printed(arguments.print(place, &found, &mut out));
+            }
+            Ok(())
+        });
+        report.printed(out.flush());
+        Ok(())
+    })
+}
+
+impl Arguments {
+    /// Returns the attributes to show, by name.
+    fn of(&self, tree: &ImageTree<'_>, node: &ImageNode) -> Result<Vec<Attribute>, Failure> {
+        let Some(name) = &self.name else {
+            let mut found = tree.attributes(node)?;
+            let start = if self.pattern == "-" { "" } else { self.pattern.as_str() };
+            // Patterns of getfattr(1) are regular expressions that mostly begin like this.
+            let start = start.trim_start_matches('^').replace('\\', "");
+            found.retain(|(name, _)| name.starts_with(start.as_bytes()));
+            found.sort_unstable();
+            return Ok(found);
+        };
+        match tree.attribute(node, name.as_bytes())? {
+            Some(value) => Ok(vec![(name.as_bytes().to_vec(), value)]),
+            None if self.recursive => Ok(Vec::new()),
+            None => {
+                let place = format_args!("{}: {name}", tree.show(node));
+                Err(Failure::new(place, "no such attribute"))
+            }
+        }
+    }
+
+    fn print(&self, place: &ImagePath, found: &[Attribute], out: &mut dyn Write) -> io::Result<()> {
+        if self.only_values {
+            return found.iter().try_for_each(|(_, value)| out.write_all(value));
+        }
+        if self.json {
+            let attributes: serde_json::Map<_, _> = found
+                .iter()
+                .map(|(name, value)| {
+                    (String::from_utf8_lossy(name).into_owned(), json!(base64(value)))
+                })
+                .collect();
+            let (image, path) = (place.image.to_string_lossy(), place.path.to_string_lossy());
+            let line = json!({ "image": image, "path": path, "attributes": attributes });
+            return writeln!(out, "{line}");
+        }
+        out.write_all(b"# file: ")?;
+        out.write_all(&quoted(shown(&place.path, self.absolute_names), b""))?;
+        writeln!(out)?;
+        for (name, value) in found {
+            out.write_all(&quoted(name, b"="))?;
+            if self.dump || self.name.is_some() {
+                out.write_all(b"=")?;
+                out.write_all(&encoded(value, self.encoding))?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)
+    }
+}
+
+/// Returns a path without the slash at its start; `.` for the root.
+pub fn shown(path: &Path, absolute: bool) -> &[u8] {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if absolute {
+        return bytes;
+    }
+    let first = bytes.iter().position(|byte| *byte != b'/').unwrap_or(bytes.len());
+    match bytes.get(first..) {
+        None | Some([]) => b".",
+        Some(rest) => rest,
+    }
+}
+
+fn encoded(value: &[u8], encoding: Option<Encoding>) -> Vec<u8> {
+    let printable = |byte: &&u8| matches!(**byte, b' '..=b'~');
+    let unprintable = value.len() - value.iter().filter(printable).count();
+    // As getfattr(1) does it: one byte of eight may be unprintable.
+    let chosen = match unprintable.saturating_mul(8) <= value.len() {
+        true => Encoding::Text,
+        false => Encoding::Base64,
+    };
+    match encoding.unwrap_or(chosen) {
+        Encoding::Hex => format!("0x{}", hex(value)).into_bytes(),
+        Encoding::Base64 => format!("0s{}", base64(value)).into_bytes(),
+        Encoding::Text => {
+            let mut text = vec![b'"'];
+            for byte in value {
+                match byte {
+                    b'"' | b'\\' => text.extend([b'\\', *byte]),
+                    b'\n' | b'\r' | 0 => text.extend(format!("\\{byte:03o}").bytes()),
+                    byte => text.push(*byte),
+                }
+            }
+            text.push(b'"');
+            text
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A change of lists: pure functions from the old list to the new one.
+
+use crate::cli::{AclItem, Scope};
+use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
+
+/// A change of the lists of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Entries that replace a whole list.
+    pub set: Vec<AclItem>,
+    pub modify: Vec<AclItem>,
+    pub remove: Vec<AclItem>,
+    /// Keep only the entries that the mode has.
+    pub clear_access: bool,
+    pub clear_default: bool,
+    /// Do not compute the mask.
+    pub keep_mask: bool,
+}
+
+impl Change {
+    /// Returns whether an entry is for the list.
+    pub fn concerns(&self, scope: Scope) -> bool {
+        let mut items = self.set.iter().chain(&self.modify).chain(&self.remove);
+        items.any(|item| item.scope == scope)
+    }
+
+    /// Returns whether lists are removed.
+    pub fn clears(&self) -> bool {
+        self.clear_access || self.clear_default
+    }
+
+    /// Returns the new list; `None` removes it. `access` completes a default list that lacks the
+    /// entries that each list needs.
+    pub fn of(
+        &self,
+        scope: Scope,
+        old: Option<&Acl>,
+        access: &Acl,
+        is_dir: bool,
+    ) -> Result<Option<Acl>, String> {
+        let clear = match scope {
+            Scope::Access => self.clear_access,
+            Scope::Default => self.clear_default,
+        };
+        let mut entries = old.map(|old| old.entries().to_vec()).unwrap_or_default();
+        if clear {
+            entries.retain(|entry| scope == Scope::Access && is_base(entry.tag));
+        }
+        if !self.concerns(scope) {
+            return finish(entries);
+        }
+        let mine = |items: &[AclItem]| -> Vec<AclItem> {
+            items.iter().filter(|item| item.scope == scope).copied().collect()
+        };
+        let (set, remove, modify) = (mine(&self.set), mine(&self.remove), mine(&self.modify));
+        if !set.is_empty() {
+            entries.clear();
+        }
+        for item in &remove {
+            if is_base(item.tag) {
+                return Err(
+                    "the entries for owner, owning group and others cannot be removed".into()
+                );
+            }
+            entries.retain(|entry| entry.tag != item.tag);
+        }
+        let any_executes = entries.iter().any(|e| e.permissions.contains(Permissions::EXECUTE));
+        for item in set.iter().chain(&modify) {
+            let mut permissions = item.permissions.unwrap_or(Permissions::NONE);
+            if item.execute_if_any && (is_dir || any_executes) {
+                permissions = permissions.union(Permissions::EXECUTE);
+            }
+            put(&mut entries, AclEntry { tag: item.tag, permissions });
+        }
+        if !entries.is_empty() {
+            let missing = access.entries().iter().filter(|entry| is_base(entry.tag));
+            for base in missing {
+                if !entries.iter().any(|entry| entry.tag == base.tag) {
+                    put(&mut entries, *base);
+                }
+            }
+        }
+        let is_given = set.iter().chain(&modify).any(|item| item.tag == Tag::Mask);
+        let mask_removed = remove.iter().any(|item| item.tag == Tag::Mask);
+        let has_named = entries.iter().any(|e| matches!(e.tag, Tag::User(_) | Tag::Group(_)));
+        let has_mask = entries.iter().any(|entry| entry.tag == Tag::Mask);
+        let needs_mask = has_named && !has_mask;
+        let computes = !self.keep_mask && !is_given && !mask_removed && (has_named || has_mask);
+        if computes || needs_mask {
+            let class = entries.iter().filter(|entry| {
+                matches!(entry.tag, Tag::User(_) | Tag::OwningGroup | Tag::Group(_))
+            });
+            let permissions =
+                class.fold(Permissions::NONE, |sum, entry| sum.union(entry.permissions));
+            put(&mut entries, AclEntry { tag: Tag::Mask, permissions });
+        }
+        finish(entries)
+    }
+}
+
+fn is_base(tag: Tag) -> bool {
+    matches!(tag, Tag::Owner | Tag::OwningGroup | Tag::Other)
+}
+
+fn put(entries: &mut Vec<AclEntry>, new: AclEntry) {
+    match entries.iter_mut().find(|entry| entry.tag == new.tag) {
+        Some(entry) => *entry = new,
+        None => entries.push(new),
+    }
+}
+
+fn finish(mut entries: Vec<AclEntry>) -> Result<Option<Acl>, String> {
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    entries.sort_by_key(|entry| match entry.tag {
+        Tag::Owner => (0, 0),
+        Tag::User(id) => (1, id),
+        Tag::OwningGroup => (2, 0),
+        Tag::Group(id) => (3, id),
+        Tag::Mask => (4, 0),
+        Tag::Other => (5, 0),
+    });
+    Acl::new(entries).map(Some).map_err(|cause| cause.to_string())
+}

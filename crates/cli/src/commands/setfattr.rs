@@ -1,0 +1,142 @@
+//! `lanefs setfattr`
+
+use crate::cli::{
+    Failure, ImageArguments, ImagePath, Intent, Report, from_base64, from_hex, long_help,
+    read_blocks, unquoted, with_each,
+};
+use crate::copy::{ImageTree, Settings, Target};
+use lanefs::{FileSystem, Follow};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Changes extended attributes of files in an image
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = long_help())]
+#[command(group = clap::ArgGroup::new("change").required(true).args(["name", "remove", "restore"]))]
+#[command(after_help = "\
+A value is text, in double quotes or without, where \\012 stands for a byte in octal digits; or 0x and
+hexadecimal digits; or 0s and base 64.
+
+Exit codes: 0 success, 1 something could not be changed (the rest was), 2 wrong usage.
+
+Examples:
+  lanefs setfattr -n user.origin -v https://example.org disk.img:/srv/file
+  lanefs setfattr -x user.origin disk.img:/srv/file
+  lanefs getfattr -R -h -d -m - a.img | lanefs setfattr -h --restore - b.img")]
+pub struct Arguments {
+    /// Files; with --restore the directory that the paths of the dump are below
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
+    places: Vec<ImagePath>,
+    /// Set this attribute; without -v its value is empty
+    #[arg(short, long)]
+    name: Option<String>,
+    /// The value
+    #[arg(short, long, requires = "name", allow_hyphen_values = true)]
+    value: Option<String>,
+    /// Remove this attribute
+    #[arg(short = 'x', long, value_name = "NAME")]
+    remove: Option<String>,
+    /// Set the attributes that FILE lists, the output of getfattr -d; - is standard input
+    #[arg(long, value_name = "FILE")]
+    restore: Option<PathBuf>,
+    /// Change symbolic links themselves, not their targets
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Runs `lanefs setfattr`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("setfattr");
+    // The dump is read before the image is locked, since it may come from a slow pipe.
+    let changes = match &arguments.restore {
+        Some(file) => report.given(restored(file)),
+        None => report.given(arguments.change().map(|change| vec![(None, vec![change])])),
+    };
+    let Some(changes) = changes else { return report.exit() };
+    let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
+    let places = &arguments.places;
+    with_each("setfattr", arguments.image, Intent::Change, places, |fs, place, report| {
+        for (below, changes) in &changes {
+            let place = match below {
+                Some(path) => place.join(path),
+                None => place.clone(),
+            };
+            report.check(apply(fs, &place, follow, changes));
+        }
+        Ok(())
+    })
+}
+
+/// A name, and its new value; `None` removes the attribute.
+type Change = (Vec<u8>, Option<Vec<u8>>);
+
+impl Arguments {
+    fn change(&self) -> Result<Change, Failure> {
+        match (&self.name, &self.remove) {
+            (Some(name), _) => {
+                let text = self.value.as_deref().unwrap_or_default();
+                Ok((name.as_bytes().to_vec(), Some(decoded(name, text.as_bytes())?)))
+            }
+            (None, name) => Ok((name.clone().unwrap_or_default().into_bytes(), None)),
+        }
+    }
+}
+
+/// The changes of a file: its path below the operand, or `None` for the operand itself.
+type Changes = (Option<PathBuf>, Vec<Change>);
+
+fn restored(file: &Path) -> Result<Vec<Changes>, Failure> {
+    let mut all = Vec::new();
+    for block in read_blocks(file)? {
+        let mut changes = Vec::new();
+        for line in &block.lines {
+            let (name, value) = match line.iter().position(|byte| *byte == b'=') {
+                Some(at) => (line.get(..at), line.get(at + 1..)),
+                None => (Some(line.as_slice()), None),
+            };
+            let name = unquoted(name.unwrap_or_default());
+            let value = decoded(&String::from_utf8_lossy(&name), value.unwrap_or_default())?;
+            changes.push((name, Some(value)));
+        }
+        // A path of a dump is below the operand, with or without a slash at its start.
+        let path = block.path.strip_prefix("/").unwrap_or(&block.path).to_path_buf();
+        all.push((Some(path), changes));
+    }
+    Ok(all)
+}
+
+fn decoded(name: &str, text: &[u8]) -> Result<Vec<u8>, Failure> {
+    let number = |digits: &[u8], decode: fn(&str) -> Option<Vec<u8>>| {
+        let value = std::str::from_utf8(digits).ok().and_then(decode);
+        let shown = String::from_utf8_lossy(text).into_owned();
+        value.ok_or_else(|| Failure::new(name, format_args!("'{shown}' is not a value")))
+    };
+    match text {
+        [b'0', b'x' | b'X', digits @ ..] => number(digits, from_hex),
+        [b'0', b's' | b'S', digits @ ..] => number(digits, from_base64),
+        [b'"', inner @ .., b'"'] => Ok(unquoted(inner)),
+        text => Ok(unquoted(text)),
+    }
+}
+
+fn apply(
+    fs: &FileSystem,
+    place: &ImagePath,
+    follow: Follow,
+    changes: &[Change],
+) -> Result<(), Failure> {
+    let tree = ImageTree::new(fs, &place.image);
+    let node = tree.find(&place.path, follow)?;
+    for (name, value) in changes {
+        match value {
+            Some(value) => {
+                let attributes = vec![(name.clone(), value.clone())];
+                tree.set(&node, &Settings { attributes, ..Settings::default() })?;
+            }
+            None => tree.remove_attribute(&node, name)?,
+        }
+    }
+    Ok(())
+}

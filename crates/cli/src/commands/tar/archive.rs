@@ -1,0 +1,38 @@
+//! The output of an archive.
+
+use std::io::{self, Write};
+
+/// Bytes of a block.
+pub const BLOCK: usize = 512;
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 1 << 20;
+
+/// An archive that is being written.
+pub struct Archive {
+    out: io::BufWriter<Box<dyn Write>>,
+}
+
+impl Archive {
+    /// Begins an archive.
+    pub fn new(out: Box<dyn Write>) -> Archive {
+        Archive { out: io::BufWriter::with_capacity(BUFFER, out) }
+    }
+
+    /// Writes bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
+    }
+
+    /// Fills the last block of `len` bytes of data with zeros.
+    pub fn pad(&mut self, len: u64) -> io::Result<()> {
+        let rest = (len % BLOCK as u64) as usize;
+        let padding = if rest == 0 { 0 } else { BLOCK - rest };
+        self.bytes([0; BLOCK].get(..padding).unwrap_or_default())
+    }
+
+    /// Writes the end mark: two blocks of zeros.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.bytes(&[0; 2 * BLOCK])?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,111 @@
+//! The data of a regular file, without its holes.
+
+use super::archive::{Archive, BLOCK};
+use crate::cli::{Failure, Report};
+use crate::copy::Content;
+use std::fmt::Write;
+use std::io;
+
+/// Bytes read at once.
+const CHUNK: u64 = 1 << 20;
+
+/// The parts of a file that are stored.
+#[derive(Debug)]
+pub struct Pieces {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Offset and length, ascending.
+    parts: Vec<(u64, u64)>,
+    /// The map of a file with holes, as it precedes the data: GNU's sparse format 1.0.
+    map: Vec<u8>,
+}
+
+impl Pieces {
+    /// Returns whether the file has holes.
+    pub fn is_sparse(&self) -> bool {
+        !self.map.is_empty()
+    }
+
+    /// Returns the bytes in the archive: map and data.
+    pub fn stored(&self) -> u64 {
+        self.map.len() as u64 + self.parts.iter().map(|(_, len)| len).sum::<u64>()
+    }
+}
+
+/// Returns the pieces of a file of `size` bytes.
+pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let (mut at, mut total) = (0, 0);
+    while at < size {
+        let Some((start, end)) = content.data_after(at)? else { break };
+        let end = end.min(size);
+        if start >= end {
+            break;
+        }
+        parts.push((start, end - start));
+        total += end - start;
+        at = end;
+    }
+    if total == size {
+        return Ok(Pieces { size, parts, map: Vec::new() });
+    }
+    // An empty piece marks a hole at the end.
+    if at < size {
+        parts.push((size, 0));
+    }
+    let mut map = format!("{}\n", parts.len());
+    for (start, len) in &parts {
+        // Writing to a string does not fail.
+        let _ = write!(map, "{start}\n{len}\n");
+    }
+    let mut map = map.into_bytes();
+    map.resize(map.len().next_multiple_of(BLOCK), 0);
+    Ok(Pieces { size, parts, map })
+}
+
+/// Writes map and data. The header has promised the length: if a part cannot be read, zeros are
+/// written in its place and the failure is reported.
+pub fn write(
+    pieces: &Pieces,
+    content: &mut impl Content,
+    archive: &mut Archive,
+    report: &Report,
+) -> Result<io::Result<()>, Failure> {
+    let mut failed = Ok(());
+    let done = (|| {
+        archive.bytes(&pieces.map)?;
+        let longest = pieces.parts.iter().map(|(_, len)| *len).max().unwrap_or(0);
+        let mut buf = vec![0; longest.min(CHUNK) as usize];
+        for &(start, len) in &pieces.parts {
+            let mut at = start;
+            while at < start + len {
+                let want = (start + len - at).min(CHUNK) as usize;
+                let Some(part) = buf.get_mut(..want) else { break };
+                if let Err(failure) = fill(content, at, part) {
+                    part.fill(0);
+                    failed = Err(failure);
+                }
+                archive.bytes(part)?;
+                at += want as u64;
+            }
+        }
+        archive.pad(pieces.stored())
+    })();
+    report.check(failed);
+    Ok(done)
+}
+
+/// Reads all of `buf`; bytes after the end of the file are zeros.
+fn fill(content: &mut impl Content, offset: u64, buf: &mut [u8]) -> Result<(), Failure> {
+    let mut have = 0;
+    while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match content.read_at(offset + have as u64, rest)? {
+            0 => {
+                rest.fill(0);
+                break;
+            }
+            read => have += read,
+        }
+    }
+    Ok(())
+}

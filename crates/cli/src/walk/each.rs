@@ -1,0 +1,46 @@
+//! Calls a function for each file that an operand of a command means.
+
+use super::{Entry, Order, Visit, Walk};
+use crate::cli::{Failure, ImagePath, Report};
+use crate::copy::{ImageNode, ImageTree};
+use lanefs::{FileSystem, Follow};
+
+/// Whether an operand means everything below it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The file alone.
+    Itself,
+    /// The file, and everything below it.
+    Tree,
+}
+
+/// Handles a file; the place is the name for its user.
+pub type Act<'a> =
+    dyn FnMut(&ImageTree<'_>, &ImagePath, &Entry<ImageNode>) -> Result<(), Failure> + 'a;
+
+/// Calls `act` for the file at `place`, and for everything below it if so wanted, a directory before
+/// its entries. Symbolic links below `place` are not followed. Reports failures and continues.
+pub fn each_file(
+    fs: &FileSystem,
+    place: &ImagePath,
+    depth: Depth,
+    follow: Follow,
+    report: &Report,
+    act: &mut Act<'_>,
+) {
+    let tree = ImageTree::new(fs, &place.image);
+    let Some(top) = report.given(tree.find(&place.path, follow)) else { return };
+    let mut walk = Walk::new(&tree, top, Order::Sorted);
+    while let Some(step) = walk.step() {
+        match step {
+            Ok(Visit::File(entry)) => {
+                if depth == Depth::Itself {
+                    walk.prune();
+                }
+                report.check(act(&tree, &place.below(walk.path()), &entry));
+            }
+            Ok(Visit::Left(_)) => {}
+            Err(failure) => report.fail(failure),
+        }
+    }
+}

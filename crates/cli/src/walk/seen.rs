@@ -1,0 +1,42 @@
+//! A set of files.
+
+use crate::copy::Identity;
+use std::collections::HashMap;
+
+/// Inodes in a page.
+const PAGE: u64 = 4096;
+
+/// A set of files, with one bit for each inode near one that is in the set.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pages: HashMap<(u64, u64), Box<[u64; PAGE as usize / 64]>>,
+}
+
+impl Seen {
+    /// Adds a file; returns false if it is in the set already.
+    pub fn insert(&mut self, file: Identity) -> bool {
+        let page = self.pages.entry((file.device, file.inode / PAGE));
+        let page = page.or_insert_with(|| Box::new([0; PAGE as usize / 64]));
+        let (word, bit) = (file.inode % PAGE / 64, 1 << (file.inode % 64));
+        let Some(word) = page.get_mut(word as usize) else { return false };
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_new_once() {
+        let mut seen = Seen::default();
+        for inode in [0, 1, 63, 64, 4095, 4096, u64::MAX] {
+            for device in [0, 7] {
+                assert!(seen.insert(Identity { device, inode }), "{inode}");
+                assert!(!seen.insert(Identity { device, inode }), "{inode}");
+            }
+        }
+    }
+}
