@@ -172,7 +172,7 @@ const HOUSES: &[House] = &[
             &["features", "hash", "types"],
             &["checksum"],
             &["cause", "error", "jbd2"],
-            &["acl", "dirent", "extent", "md", "orphan", "superblock", "xattr"],
+            &["acl", "block_map", "dirent", "extent", "md", "orphan", "superblock", "xattr"],
             &["group_desc", "htree", "inode"],
             &["bitmap"],
             &["lib"],

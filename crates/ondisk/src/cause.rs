@@ -5,6 +5,7 @@
 
 pub mod acl;
 pub mod bitmap;
+pub mod block_map;
 pub mod dirent;
 pub mod extent;
 pub mod group_desc;

@@ -22,6 +22,9 @@ pub enum Corruption {
     /// `block` is `None` for the root node, which is in the inode.
     #[error("{ino}, extent node {}: {cause}", block.map_or("in the inode".into(), |b| b.to_string()))]
     ExtentNode { ino: Ino, block: Option<Block>, cause: cause::extent::Cause },
+    /// `block` is `None` for the pointers in the inode.
+    #[error("{ino}, block map {}: {cause}", block.map_or("in the inode".into(), |b| format!("in {b}")))]
+    BlockMap { ino: Ino, block: Option<Block>, cause: cause::block_map::Cause },
     #[error("directory {ino}, {block}: {cause}")]
     Directory { ino: Ino, block: FileBlock, cause: cause::dirent::Cause },
     #[error("directory {ino}, index {block}: {cause}")]
@@ -44,6 +47,7 @@ impl Corruption {
         match *self {
             Corruption::Inode { ino, .. }
             | Corruption::ExtentNode { ino, .. }
+            | Corruption::BlockMap { ino, .. }
             | Corruption::Directory { ino, .. }
             | Corruption::DirectoryIndex { ino, .. }
             | Corruption::Xattr { ino, .. }
@@ -59,7 +63,9 @@ impl Corruption {
     /// Returns the damaged block of the device, if it is known.
     pub fn block(&self) -> Option<Block> {
         match *self {
-            Corruption::ExtentNode { block, .. } | Corruption::Xattr { block, .. } => block,
+            Corruption::ExtentNode { block, .. }
+            | Corruption::BlockMap { block, .. }
+            | Corruption::Xattr { block, .. } => block,
             _ => None,
         }
     }

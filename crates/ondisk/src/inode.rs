@@ -89,6 +89,19 @@ bitflags! {
     }
 }
 
+/// The use of the 60 bytes of `i_block`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockField {
+    /// The root of an extent tree.
+    ExtentTree,
+    /// The pointers of an indirect block map.
+    BlockMap,
+    /// Data of a file or directory (`inline_data`).
+    InlineData,
+    /// A link's target, a device number, or nothing: the inode maps no blocks.
+    NoMapping,
+}
+
 /// A checked inode with plain values; [`Inode::encode_into`] encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
@@ -244,6 +257,23 @@ impl Inode {
         // At most 59 bytes: a NUL follows the target.
         let len = usize::try_from(self.size).ok()?;
         self.block[..59].get(..len)
+    }
+
+    /// Returns the use of [`Inode::block`].
+    pub fn block_field(&self, geometry: &Geometry) -> BlockField {
+        if self.flags.contains(InodeFlags::EXTENTS) {
+            return BlockField::ExtentTree;
+        }
+        if self.flags.contains(InodeFlags::INLINE_DATA) {
+            return BlockField::InlineData;
+        }
+        match self.file_type() {
+            Some(FileType::Regular | FileType::Directory) => BlockField::BlockMap,
+            Some(FileType::Symlink) if self.fast_symlink(geometry).is_none() => {
+                BlockField::BlockMap
+            }
+            _ => BlockField::NoMapping,
+        }
     }
 
     /// Returns the bytes of the inode that contain attributes: all after the fields. `None` if

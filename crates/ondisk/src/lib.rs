@@ -9,6 +9,7 @@
 
 pub mod acl;
 pub mod bitmap;
+pub mod block_map;
 mod cause;
 pub mod checksum;
 pub mod dirent;

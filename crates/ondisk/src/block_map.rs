@@ -1,0 +1,232 @@
+//! Indirect block maps: the mapping of ext2 and ext3, and of old files in an ext4.
+//!
+//! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to a
+//! single, double and triple indirect block. An indirect block is an array of pointers and nothing
+//! else: it has no header and no checksum, also with `metadata_csum`. A pointer of 0 is a hole.
+//! Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
+//! "Direct/Indirect Block Addressing".
+//!
+//! *Invariants* of decoded [`Pointers`]: each is 0 or a block that files may use, and none maps file
+//! blocks from [`END`](crate::extent::END) on.
+
+pub use crate::cause::block_map::Cause;
+use crate::extent::{END, ROOT_BYTES};
+use crate::types::{Block, BlockSize, FileBlock};
+use std::ops::Range;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+/// Number of pointers in the inode.
+pub const ROOT_POINTERS: usize = ROOT_BYTES / POINTER;
+/// Number of pointers in the inode that refer to data blocks.
+pub const DIRECT: usize = 12;
+/// The largest depth of a pointer: the last one in the inode has three levels of nodes below it.
+pub const MAX_DEPTH: u16 = (ROOT_POINTERS - DIRECT) as u16;
+/// The first block number that a pointer cannot express.
+pub const BLOCKS_END: u64 = 1 << 32;
+
+const POINTER: usize = size_of::<U32>();
+
+/// The file blocks that a pointer maps, which may lie beyond those that a file can reach.
+pub type Span = Range<u64>;
+
+/// Returns the number of pointers in an indirect block.
+pub fn fanout(block_size: BlockSize) -> usize {
+    block_size.bytes() / POINTER
+}
+
+/// Returns the number of file blocks that a pointer with `depth` levels of nodes below it maps.
+pub fn reach(block_size: BlockSize, depth: u16) -> u64 {
+    // At most 2^14 pointers in a block, and three levels.
+    (fanout(block_size) as u64).pow(depth.into())
+}
+
+/// Returns the depth of pointer `index` in the inode, and the first file block that it maps.
+pub fn root_place(block_size: BlockSize, index: usize) -> (u16, u64) {
+    let depth = index.saturating_sub(DIRECT - 1) as u16;
+    let before = |depth: u16| (1..depth).map(|below| reach(block_size, below)).sum::<u64>();
+    match depth {
+        0 => (0, index as u64),
+        depth => (depth, DIRECT as u64 + before(depth)),
+    }
+}
+
+/// Returns the number of file blocks that a map can reach; no file has more.
+pub fn mappable(block_size: BlockSize) -> u64 {
+    let (depth, start) = root_place(block_size, ROOT_POINTERS - 1);
+    (start + reach(block_size, depth)).min(END.into())
+}
+
+/// Returns the largest size in bytes of a file with a block map in which at most `counted` blocks
+/// can be allocated, those of the map included.
+///
+/// The value is that of Linux 6.18, observed with truncate(1) for blocks of 1, 2 and 4 KiB, with
+/// and without `huge_file`: of the blocks that can be counted, it subtracts the nodes that would map
+/// this number of blocks.
+pub fn max_file_size(block_size: BlockSize, counted: u64) -> u64 {
+    let data = counted.saturating_sub(nodes_for(block_size, counted));
+    mappable(block_size).min(data) << block_size.bits()
+}
+
+/// Returns the number of nodes that map the first `blocks` blocks of a file.
+fn nodes_for(block_size: BlockSize, blocks: u64) -> u64 {
+    (DIRECT..ROOT_POINTERS)
+        .map(|index| {
+            let (depth, start) = root_place(block_size, index);
+            let mapped = blocks.saturating_sub(start).min(reach(block_size, depth));
+            (1..=depth).map(|level| mapped.div_ceil(reach(block_size, level))).sum::<u64>()
+        })
+        .sum()
+}
+
+/// The properties that a node must have because of the path to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The first file block that the node maps.
+    pub start: u64,
+    /// The number of levels of nodes below the node's pointers: 0 if they refer to data blocks.
+    pub depth: u16,
+    /// The physical blocks that files may use.
+    pub space: Range<u64>,
+}
+
+/// The checked pointers of an inode or of an indirect block; `None` is a hole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pointers(pub Vec<Option<Block>>);
+
+impl Pointers {
+    /// Decodes the pointers in an inode.
+    ///
+    /// # Errors
+    /// Any [`Cause`] except [`Cause::Twice`], which concerns several nodes.
+    pub fn decode_root(
+        bytes: &[u8; ROOT_BYTES],
+        block_size: BlockSize,
+        space: &Range<u64>,
+    ) -> Result<Pointers, Cause> {
+        let place = |index| root_place(block_size, index).1;
+        decode(bytes, space, place)
+    }
+
+    /// Decodes an indirect block.
+    ///
+    /// # Errors
+    /// As for [`Pointers::decode_root`].
+    pub fn decode(
+        bytes: &[u8],
+        block_size: BlockSize,
+        expected: &Expected,
+    ) -> Result<Pointers, Cause> {
+        if bytes.len() != block_size.bytes() {
+            return Err(Cause::Length { len: bytes.len() });
+        }
+        let each = reach(block_size, expected.depth);
+        decode(bytes, &expected.space, |index| expected.start + index as u64 * each)
+    }
+
+    /// Writes the pointers over `bytes`, which they fill.
+    ///
+    /// # Panics
+    /// If the number of pointers is another one, or a block has more than 32 bits: an error of this
+    /// program, never of the image.
+    pub fn encode_into(&self, bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), self.0.len() * POINTER, "the pointers fill the node");
+        for (slot, pointer) in bytes.chunks_exact_mut(POINTER).zip(&self.0) {
+            let block = pointer.map_or(0, |block| block.0);
+            assert!(block < BLOCKS_END, "block {block} has more than 32 bits");
+            slot.copy_from_slice(&(block as u32).to_le_bytes());
+        }
+    }
+}
+
+/// Decodes pointers; `start_of` returns the first file block of a pointer.
+fn decode(
+    bytes: &[u8],
+    space: &Range<u64>,
+    start_of: impl Fn(usize) -> u64,
+) -> Result<Pointers, Cause> {
+    let raw = <[U32]>::ref_from_bytes(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
+    let checked = raw.iter().enumerate().map(|(index, pointer)| {
+        let block = Block(pointer.get().into());
+        if block.0 == 0 {
+            return Ok(None);
+        }
+        let start = start_of(index);
+        let within = u32::try_from(start).ok().filter(|start| *start < END);
+        let start = FileBlock(within.ok_or(Cause::Range { start })?);
+        match space.contains(&block.0) {
+            true => Ok(Some(block)),
+            false => Err(Cause::Target { start, block }),
+        }
+    });
+    Ok(Pointers(checked.collect::<Result<_, _>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(bytes: u32) -> BlockSize {
+        BlockSize::new(bytes).expect("a block size")
+    }
+
+    #[test]
+    fn the_pointers_of_an_inode_follow_each_other() {
+        let places: Vec<_> = (10..15).map(|index| root_place(size(1024), index)).collect();
+        assert_eq!(places, [(0, 10), (0, 11), (1, 12), (2, 12 + 256), (3, 12 + 256 + 65536)]);
+        assert_eq!(mappable(size(1024)), 12 + 256 + 65536 + (1 << 24));
+        assert_eq!(mappable(size(65536)), u64::from(END));
+    }
+
+    #[test]
+    fn the_largest_sizes_are_those_of_the_kernel() {
+        let counted =
+            |bytes: u32, sectors: u64| max_file_size(size(bytes), sectors * 512 / u64::from(bytes));
+        let narrow = u32::MAX.into();
+        assert_eq!(counted(1024, narrow), 17_247_252_480);
+        assert_eq!(counted(2048, narrow), 275_415_851_008);
+        assert_eq!(counted(4096, narrow), 2_196_873_666_560);
+        let wide = (1 << 48) - 1;
+        assert_eq!(counted(1024, wide), 17_247_252_480);
+        assert_eq!(counted(4096, wide), 4_402_345_721_856);
+    }
+
+    fn root_with(index: usize, pointer: u32) -> [u8; ROOT_BYTES] {
+        let mut bytes = [0; ROOT_BYTES];
+        bytes[index * 4..][..4].copy_from_slice(&pointer.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn every_check_has_its_cause() {
+        let space = 1..100;
+        let root = |index, pointer| {
+            Pointers::decode_root(&root_with(index, pointer), size(1024), &space).unwrap_err()
+        };
+        let target = |start, block| Cause::Target { start: FileBlock(start), block: Block(block) };
+        assert_eq!(root(3, 100), target(3, 100));
+        assert_eq!(root(13, u32::MAX), target(268, u32::MAX.into()));
+        let expected = Expected { start: 268, depth: 1, space: space.clone() };
+        let mut bytes = vec![0; 1024];
+        let decode = |bytes: &[u8], expected: &Expected| {
+            Pointers::decode(bytes, size(1024), expected).unwrap_err()
+        };
+        assert_eq!(decode(&bytes[1..], &expected), Cause::Length { len: 1023 });
+        bytes[8] = 100;
+        assert_eq!(decode(&bytes, &expected), target(268 + 512, 100));
+        bytes[8] = 99;
+        let beyond = Expected { start: u64::from(END) - 512, ..expected };
+        assert_eq!(decode(&bytes, &beyond), Cause::Range { start: END.into() });
+    }
+
+    #[test]
+    fn pointers_are_decoded_as_they_were_encoded() {
+        let mut pointers = Pointers(vec![None; ROOT_POINTERS]);
+        pointers.0[2] = Some(Block(7));
+        pointers.0[14] = Some(Block(u32::MAX.into()));
+        let mut bytes = [1; ROOT_BYTES];
+        pointers.encode_into(&mut bytes);
+        let again = Pointers::decode_root(&bytes, size(4096), &(1..BLOCKS_END));
+        assert_eq!(again, Ok(pointers));
+    }
+}
