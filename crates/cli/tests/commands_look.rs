@@ -256,9 +256,9 @@ fn info_says_what_a_mount_would() {
         ("-t ext4", "read-write", ""),
         ("-t ext4 -O quota", "read-only", "quota"),
         ("-t ext4 -b 8192", "none", "blocks of 8192 bytes"),
-        ("-t ext3", "none", "files mapped by indirect blocks"),
-        ("-t ext2", "none", "files mapped by indirect blocks"),
-        ("-t ext4 -O ^extent,^64bit", "none", "files mapped by indirect blocks"),
+        ("-t ext3", "read-write", ""),
+        ("-t ext2", "read-write", ""),
+        ("-t ext4 -O ^extent,^64bit", "read-write", ""),
     ] {
         let _ = std::fs::remove_file(&disk);
         let words: Vec<&str> = options.split(' ').collect();
@@ -282,16 +282,20 @@ fn info_says_what_a_mount_would() {
 }
 
 #[test]
-fn an_ext3_that_became_an_ext4_is_read_only_or_refused_by_name() {
+fn an_ext3_that_became_an_ext4_keeps_its_block_maps_and_gets_extents() {
     let dir = scratch();
     let disk = dir.path().join("disk.img");
     let lines = format!("mke2fs -qF -t ext3 {0} 32M; tune2fs -O extent {0} >/dev/null", "disk.img");
     shell(dir.path(), &lines);
-    let info = run(Command::new(LANEFS).arg("info").arg(&disk));
-    assert!(info.contains("a journal mapped by indirect blocks"), "{info}");
-    let (status, said) = try_run(Command::new(LANEFS).arg("ls").arg(&disk));
-    assert_eq!(status.code(), Some(1));
-    assert!(said.contains("a root directory mapped by indirect blocks"), "{said}");
+    std::fs::write(dir.path().join("file"), vec![7; 3 << 20]).unwrap();
+    let new = format!("{}:/new", disk.display());
+    run(Command::new(LANEFS).arg("cp").arg(dir.path().join("file")).arg(new));
+    let flags = |path: &str| {
+        let said = run(Command::new("debugfs").args(["-R", &format!("stat {path}")]).arg(&disk));
+        said.contains("Flags: 0x80000")
+    };
+    assert_eq!(["/", "/lost+found", "<8>", "/new"].map(flags), [false, false, false, true]);
+    run(Command::new("e2fsck").arg("-fn").arg(&disk));
 }
 
 #[test]

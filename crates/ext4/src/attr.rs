@@ -135,7 +135,6 @@ impl Attr {
     /// Indexes of the words, of [`lanefs_lanes::Words`], that are also read separately.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
-    pub(crate) const SECTORS: usize = 5;
 
     /// Returns type and permissions in one word, as in stat(2).
     pub fn mode(&self) -> u16 {
@@ -367,7 +366,6 @@ mod tests {
         assert_eq!(Rights::from_words(attr.rights().to_words()), attr.rights());
         assert_eq!(attr.to_words()[Attr::LINKS] >> 32, 65000);
         assert_eq!(attr.to_words()[Attr::SIZE], u64::MAX);
-        assert_eq!(attr.to_words()[Attr::SECTORS], 1 << 50);
         let with = Attr { crtime: Some(time(5)), ..attr };
         assert_eq!(Attr::from_words(with.to_words()), with);
     }

@@ -47,7 +47,7 @@ pub use object::name_cache::{Names, NoNames, OneLockCache};
 pub use object::pressure::names_within;
 pub use ops::link::Acted;
 pub use ops::rename::Ends;
-pub use plan::{dir, extent, xattr};
+pub use plan::{block_map, dir, extent, mapping, xattr};
 pub use policy::{
     Access, Atime, BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, OnError, Overwrite,
     Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,

@@ -14,6 +14,7 @@ pub use crate::cause::superblock::Cause;
 pub use geometry::{Geometry, InodePlace};
 pub use raw::{RawSuperblock, SUPERBLOCK_SIZE};
 
+use crate::block_map::BLOCKS_END;
 use crate::checksum::{Checksums, Seed};
 use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
@@ -26,11 +27,6 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
-/// The value that marks the copy in `s_jnl_blocks` as the block field and the size of the journal's
-/// inode (`EXT3_JNL_BACKUP_BLOCKS`).
-const JOURNAL_BACKUP_BLOCKS: u8 = 1;
-/// `eh_magic` of the root of an extent tree.
-const EXTENT_MAGIC: u16 = 0xf30a;
 /// The largest supported block size: Linux's page size on most machines.
 const MAX_BLOCK_SIZE: usize = 4096;
 
@@ -229,8 +225,8 @@ impl Superblock {
                 Support::Refused(names)
             }
             _ if !more.is_empty() => Support::Refused(more),
-            Support::ReadWrite if self.has_old_journal() => {
-                Support::ReadOnly(vec!["a journal mapped by indirect blocks".into()])
+            Support::ReadWrite if self.exceeds_block_maps() => {
+                Support::ReadOnly(vec!["more than 2^32 blocks without extent".into()])
             }
             support => support,
         }
@@ -244,9 +240,6 @@ impl Superblock {
         if block_size > MAX_BLOCK_SIZE {
             names.push(format!("blocks of {block_size} bytes"));
         }
-        if !self.features().incompat.contains(Incompat::EXTENTS) {
-            names.push("files mapped by indirect blocks".into());
-        }
         if HashVersion::from_byte(self.hash_version()).is_none() {
             names.push(format!("directory hash {}", self.hash_version()));
         }
@@ -256,14 +249,10 @@ impl Superblock {
         names
     }
 
-    /// Returns whether the journal is mapped by indirect blocks, as in an ext3 that was converted
-    /// to ext4: the copy of its block field is not the root of an extent tree. A read-only mount
-    /// does not need the journal if it is empty.
-    fn has_old_journal(&self) -> bool {
-        let [first, ..] = self.raw.s_jnl_blocks;
-        matches!(self.journal(), Some(JournalPlace::Inode(_)))
-            && self.raw.s_jnl_backup_type == JOURNAL_BACKUP_BLOCKS
-            && first.get() & 0xffff != u32::from(EXTENT_MAGIC)
+    /// Returns whether new files would get block maps, whose pointers do not reach all blocks.
+    fn exceeds_block_maps(&self) -> bool {
+        !self.features().incompat.contains(Incompat::EXTENTS)
+            && self.geometry.block_count() > BLOCKS_END
     }
 
     /// Returns the checksums, and their start values.

@@ -1,19 +1,21 @@
 //! Keeps the mappings of an inode: published for readers, and changed together with the extent tree
-//! by one handle at a time.
+//! or block map by one handle at a time.
 
 use crate::alloc::{Claim, GroupHold, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::object::dirty::Handle;
-use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent;
 use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
+use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
+use lanefs_ondisk::block_map::BLOCKS_END;
+use lanefs_ondisk::inode::BlockField;
+use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -27,6 +29,7 @@ const REVOKES_A_CREDIT: u32 = 64;
 
 /// A change of mappings that is ready for Apply: everything is read, claimed and pinned.
 pub(crate) struct MapChange<'f> {
+    form: Form,
     placed: Placed,
     node_claims: Vec<Claim>,
     /// The nodes that the plan read, so that Apply finds them in memory.
@@ -44,14 +47,14 @@ pub(crate) struct MapChange<'f> {
     pub(crate) credits: u32,
 }
 
-/// Reads the nodes of one inode's tree and keeps them pinned.
-struct TreeReader<'f> {
+/// Reads the nodes of one inode's mappings and keeps them pinned.
+struct NodeReader<'f> {
     objects: &'f Objects,
     kind: MetaKind,
     pinned: RefCell<Vec<MetaRef>>,
 }
 
-impl Nodes for TreeReader<'_> {
+impl Nodes for NodeReader<'_> {
     fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
         let node = self.objects.meta.get(self.objects, block, self.kind)?;
         let data = node.data();
@@ -135,42 +138,32 @@ impl<'m> FileData<'m> {
 
     fn load_map(&self) -> Result<Map, Error> {
         let (volume, ino) = (&self.objects.volume, self.inode.ino);
-        let root = self.tree_root()?;
-        let map = extent::load(&root, &self.tree_reader(), &volume.limits_of(ino))?;
+        let (form, root) = self.root()?;
+        let map = form.load(&root, &self.node_reader(form), &volume.limits_of(ino))?;
         for extent in map.iter() {
             volume.check_place(ino, extent.block, extent.len)?;
         }
         Ok(map)
     }
 
-    fn tree_reader(&self) -> TreeReader<'m> {
+    fn node_reader(&self, form: Form) -> NodeReader<'m> {
         let FileData { objects, inode } = *self;
-        let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
-        TreeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
+        let kind = MetaKind::node(form, inode.ino, inode.generation);
+        NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
-    /// Fails if the inode maps blocks in another way than by extents: such an inode must not be
-    /// deleted, because its blocks would leak.
-    pub(crate) fn check_mapped_by_extents(&self) -> Result<(), Error> {
-        let FileData { objects, inode } = *self;
-        let geometry = &objects.volume.geometry;
-        let maps = || match inode.file_type {
-            FileType::Regular | FileType::Directory => inode.sectors() > 0,
-            FileType::Symlink => inode.state.lock().disk.fast_symlink(geometry).is_none(),
-            _ => false,
-        };
-        if !inode.has_extents() && maps() {
-            return Err(block_mapped(inode));
-        }
-        Ok(())
-    }
-
-    fn tree_root(&self) -> Result<[u8; ROOT_BYTES], Error> {
+    /// Returns the form of the mappings, and their root in the inode.
+    fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
         let state = self.inode.state.lock();
-        if !state.disk.flags.contains(InodeFlags::EXTENTS) {
-            return Err(block_mapped(self.inode));
-        }
-        Ok(state.disk.block)
+        let form = match state.disk.block_field(&self.objects.volume.geometry) {
+            BlockField::ExtentTree => Form::Extents,
+            BlockField::BlockMap => Form::BlockMap,
+            BlockField::InlineData | BlockField::NoMapping => {
+                let what = format!("{}: a file without a mapping of blocks", self.inode.ino);
+                return Err(Unsupported { what }.into());
+            }
+        };
+        Ok((form, state.disk.block))
     }
 
     /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
@@ -186,10 +179,11 @@ impl<'m> FileData<'m> {
     ) -> Result<MapChange<'m>, Error> {
         let FileData { objects, inode } = *self;
         let map = self.map()?;
-        let root = self.tree_root()?;
-        let reader = self.tree_reader();
+        let (form, root) = self.root()?;
+        check_reach(form, with)?;
+        let reader = self.node_reader(form);
         let limits = objects.volume.limits_of(inode.ino);
-        let plan = extent::plan_replace(&root, &reader, &limits, range, with)?;
+        let plan = form.plan_replace(&root, &reader, &limits, range, with)?;
         let covered = plan.covered();
         let with: Vec<Extent> = with.iter().filter_map(|e| e.clip(&covered)).collect();
         let before = extent::overlapping(&map, covered.clone());
@@ -211,7 +205,9 @@ impl<'m> FileData<'m> {
                 stream: None,
                 owner: None,
             };
-            node_claims.push(objects.claim_blocks(&request)?.into_claim());
+            let claim = objects.claim_blocks(&request)?.into_claim();
+            check_block_reach(form, claim.start())?;
+            node_claims.push(claim);
         }
         let mut holds = Vec::new();
         for extent in &released {
@@ -234,6 +230,7 @@ impl<'m> FileData<'m> {
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         Ok(MapChange {
+            form,
             placed: plan.place(&places),
             node_claims,
             pinned: reader.pinned.into_inner(),
@@ -255,8 +252,9 @@ impl<'m> FileData<'m> {
         also: impl FnOnce(&mut InodeState),
     ) {
         let FileData { objects, inode } = *self;
-        let MapChange { placed, node_claims, pinned, map, released, added, holds, .. } = change;
-        let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
+        let MapChange { form, placed, node_claims, pinned, map, released, added, holds, .. } =
+            change;
+        let kind = MetaKind::node(form, inode.ino, inode.generation);
         let new: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         for claim in node_claims {
             objects.groups.allocate(handle, claim);
@@ -320,8 +318,19 @@ impl<'m> FileData<'m> {
     }
 }
 
-fn block_mapped(inode: &Inode) -> Error {
-    Unsupported { what: format!("{}: a file mapped by indirect blocks", inode.ino) }.into()
+/// Fails if mappings of this form cannot refer to the blocks of `extents`.
+pub(crate) fn check_reach(form: Form, extents: &[Extent]) -> Result<(), Error> {
+    let last = |extent: &Extent| Block(extent.block.0 + u64::from(extent.len) - 1);
+    extents.iter().try_for_each(|extent| check_block_reach(form, last(extent)))
+}
+
+/// Fails if mappings of this form cannot refer to `block`: a block map reaches 2^32 blocks. The
+/// kernel's ext4 looks for a lower block first; here the caller gets the same error at once.
+fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
+    match form {
+        Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the physical pieces of `these` that no extent of `those` has at the same place.

@@ -3,6 +3,7 @@
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::plan::extent::END;
+use crate::plan::mapping::Form;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
@@ -24,7 +25,12 @@ impl FileData<'_> {
     pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
-            let Some(end) = self.step_end(at..range.end)? else { return Ok(()) };
+            let end = match (self.step_end(at..range.end)?, self.inode.form()) {
+                (Some(end), _) => end,
+                (None, Form::Extents) => return Ok(()),
+                // A block map may have nodes without mappings.
+                (None, Form::BlockMap) => range.end,
+            };
             let change = self.plan_mapping(at..end, &[])?;
             at = change.covered.end.max(at + 1);
             let mut handle = self.objects.join(change.credits + 1)?;

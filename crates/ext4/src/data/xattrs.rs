@@ -184,7 +184,7 @@ impl<'m> FileData<'m> {
                 BlockEdit::Rewrite(old, data.into())
             }
             (BlockChange::Write(data), old) => {
-                let claim = objects.claim_first_block(inode.ino)?;
+                let claim = objects.claim_xattr_block(inode.ino)?;
                 BlockEdit::New { old, claim, data: data.into() }
             }
         };
@@ -419,7 +419,7 @@ pub(crate) fn prepare_new_xattrs(
     }
     raw.set(objects.volume.geometry.inode_size(), area, &in_inode);
     let Some((_, data)) = block else { return Ok(None) };
-    Ok(Some((objects.claim_first_block(ino)?, data)))
+    Ok(Some((objects.claim_xattr_block(ino)?, data)))
 }
 
 /// Apply: removes one user of the block, and frees the block if that user was the last. Uses at

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
 use crate::plan::extent::Nodes;
+use crate::plan::mapping::Form;
 use lanefs_device::Device;
 use lanefs_journal::recovery::{self, Input, Replay};
 use lanefs_journal::{Log, LogMap};
@@ -13,7 +14,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{
-    Block, Corruption, Ino, Unsupported,
+    Block, Corruption, Ino,
     checksum::{Checksums, Seed},
     inode as disk,
 };
@@ -42,8 +43,7 @@ impl Nodes for BareNodes<'_> {
 /// its table, since the log may contain newer versions of all other metadata.
 ///
 /// # Errors
-/// [`Error::Corruption`], [`Error::Unsupported`] for a journal mapped by indirect blocks,
-/// [`Error::Device`].
+/// [`Error::Corruption`], [`Error::Device`].
 pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
     let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
@@ -58,14 +58,16 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let record = bytes.get(place.offset..place.offset + geometry.inode_size());
     let checksums = superblock.checksums();
     let inode = disk::Inode::decode(record.ok_or(Error::Stale)?, ino, &geometry, checksums)?;
-    if !inode.flags.contains(disk::InodeFlags::EXTENTS) {
-        return Err(Unsupported { what: "a journal mapped by indirect blocks".into() }.into());
-    }
-    let seed = checksums.seed().map(|seed| seed.of_inode(ino, inode.generation));
+    let (form, seed) = match inode.flags.contains(disk::InodeFlags::EXTENTS) {
+        true => (Form::Extents, checksums.seed()),
+        // Indirect blocks have no checksum.
+        false => (Form::BlockMap, None),
+    };
+    let seed = seed.map(|seed| seed.of_inode(ino, inode.generation));
     let nodes = BareNodes { device, geometry, seed, ino };
     let space = geometry.first_data_block().0..geometry.block_count();
     let limits = extent::Limits::new(ino, geometry.block_size(), space);
-    let map = extent::load(&inode.block, &nodes, &limits)?;
+    let map = form.load(&inode.block, &nodes, &limits)?;
     let runs: Vec<_> = map.iter().map(|extent| (extent.block, extent.len)).collect();
     let map = LogMap::new(runs, geometry.block_count())?;
     let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;

@@ -30,9 +30,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::{
     Geometry, OrphanEntries, Recovery as NeedsRecovery, State, Superblock,
 };
-use lanefs_ondisk::{
-    Block, Corruption, FileType, Group, Ino, Unsupported, checksum::Checksums, inode as disk,
-};
+use lanefs_ondisk::{Block, Corruption, FileType, Group, Ino, checksum::Checksums, inode as disk};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -220,9 +218,7 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is not a directory, or is empty. Files mapped by indirect blocks,
-/// from an ext3 that was converted to ext4, are refused one by one. If the root directory is such a
-/// file, no operation would be possible.
+/// The kernel refuses a root that is not a directory, or is empty.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
@@ -230,13 +226,7 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
         let cause = disk::Cause::NotARoot { kind, size, sectors };
         return Err(Corruption::Inode { ino: Ino::ROOT, cause }.into());
     }
-    let flags = disk::InodeFlags::from_bits_retain(attr.flags);
-    match flags.contains(disk::InodeFlags::EXTENTS) {
-        true => Ok(()),
-        false => {
-            Err(Unsupported { what: "a root directory mapped by indirect blocks".into() }.into())
-        }
-    }
+    Ok(())
 }
 
 /// Checks that the log does not overlap other metadata: a commit would overwrite it.

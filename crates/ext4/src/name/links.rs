@@ -2,7 +2,6 @@
 
 use crate::alloc::GroupHold;
 use crate::clock::now;
-use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::flags;
 use crate::name::directory::Directory;
@@ -102,14 +101,13 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
 }
 
 /// Fails if the name of `victim` cannot be removed, because `victim` is a directory that is not
-/// empty, or its blocks cannot be freed. Returns the change of the parent's link count. The caller
+/// empty. Returns the change of the parent's link count. The caller
 /// holds the operation lock exclusively.
 pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameChange, Error> {
     let is_directory = victim.file_type == FileType::Directory;
     if is_directory && !Directory::of(objects, victim)?.is_empty()? {
         return Err(Error::NotEmpty);
     }
-    FileData { objects, inode: victim }.check_mapped_by_extents()?;
     Ok(match is_directory {
         true => NameChange::OneDirectoryLess,
         false => NameChange::Uncounted,
@@ -136,7 +134,7 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     let ends = victim.change(handle, Concerns::Attributes, |state| {
         state.disk.links = left as u16;
         state.disk.ctime = now;
-        left == 0 && state.owns_nothing()
+        left == 0 && state.owns_nothing(&objects.volume.geometry)
     });
     if left > 0 {
         return;

@@ -12,6 +12,7 @@ use crate::object::record::{RawRecord, Record};
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
+use crate::plan::mapping::Form;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -181,14 +182,12 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
-    /// Returns the number of 512-byte sectors that the inode uses.
-    pub(crate) fn sectors(&self) -> u64 {
-        self.attr.word(Attr::SECTORS)
-    }
-
-    /// Returns whether the inode is mapped by extents.
-    pub(crate) fn has_extents(&self) -> bool {
-        InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
+    /// Returns the form of the mappings of a file or directory.
+    pub(crate) fn form(&self) -> Form {
+        match InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS) {
+            true => Form::Extents,
+            false => Form::BlockMap,
+        }
     }
 
     /// Folds the lanes' deltas into the inode. Returns whether there were deltas.

@@ -158,6 +158,17 @@ impl Objects {
         Ok(self.claim_blocks(&request)?.into_claim())
     }
 
+    /// Claims the block of an inode's attributes.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] without the feature `ext_attr`: e2fsck then ignores such blocks.
+    pub(crate) fn claim_xattr_block(&self, ino: Ino) -> Result<Claim, Error> {
+        match self.volume.has_xattr_blocks {
+            true => self.claim_first_block(ino),
+            false => Err(Error::NotSupported),
+        }
+    }
+
     /// Gives every preallocation window back. Looks only at inodes that have one, and returns their
     /// number.
     pub(crate) fn drop_windows(&self) -> usize {

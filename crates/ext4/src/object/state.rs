@@ -1,10 +1,11 @@
 //! Holds the state under an inode's guard: the record, and state that a reloaded inode would lack.
 
 use crate::object::record::{OrphanSlot, RawRecord, Record};
-use crate::plan::extent;
+use crate::plan::mapping::Form;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::Lines;
-use lanefs_ondisk::inode::{self as disk, InodeFlags};
+use lanefs_ondisk::inode::{self as disk, BlockField};
+use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, FileType, Time};
 
 /// The largest link count of an inode (ext4's limit); a directory with more stores 1.
@@ -72,24 +73,26 @@ impl InodeState {
         }
     }
 
-    /// Returns whether the inode has a non-empty extent tree.
-    pub(crate) fn has_tree(&self) -> bool {
-        self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
+    /// Returns whether the inode has mappings, or nodes for mappings.
+    pub(crate) fn has_mappings(&self, geometry: &Geometry) -> bool {
+        let empty = match self.disk.block_field(geometry) {
+            BlockField::ExtentTree => Form::Extents.empty_root(),
+            BlockField::BlockMap => Form::BlockMap.empty_root(),
+            BlockField::InlineData | BlockField::NoMapping => return false,
+        };
+        self.disk.block != empty
     }
 
     /// Returns whether nothing but the inode's number has to be freed: it has no blocks, no
     /// attribute block and no orphan record.
-    pub(crate) fn owns_nothing(&self) -> bool {
-        let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
-        let no_blocks = match self.disk.file_type() {
-            Some(FileType::Regular) => extents && !self.has_tree(),
-            Some(FileType::Symlink) => !extents && self.disk.sectors == 0,
-            Some(FileType::Directory) | None => false,
-            Some(_) => true,
-        };
-        // Values of attributes in inodes of their own count as space.
-        let no_values = self.disk.sectors == 0;
-        no_blocks && no_values && self.disk.file_acl.is_none() && self.orphan.is_none()
+    pub(crate) fn owns_nothing(&self, geometry: &Geometry) -> bool {
+        let is_directory = matches!(self.disk.file_type(), Some(FileType::Directory) | None);
+        !is_directory
+            && !self.has_mappings(geometry)
+            // Values of attributes in inodes of their own count as space.
+            && self.disk.sectors == 0
+            && self.disk.file_acl.is_none()
+            && self.orphan.is_none()
     }
 
     /// Counts `changes` changed names of this directory, the last one at time `at`.

@@ -70,7 +70,7 @@ impl Fs {
             At::Offset(offset) => offset,
             At::End => size,
         };
-        self.objects.volume.check_size(offset.saturating_add(len))?;
+        self.objects.volume.check_size(inode.form(), offset.saturating_add(len))?;
         if offset + len > size {
             self.data(inode).prepare_growth(size, offset)?;
         }
@@ -90,7 +90,7 @@ impl Fs {
             At::End => size,
         };
         let end = offset.saturating_add(write.data.len() as u64);
-        self.objects.volume.check_size(end)?;
+        self.objects.volume.check_size(inode.form(), end)?;
         if end > size {
             self.data(inode).prepare_growth(size, offset)?;
         }

@@ -3,6 +3,7 @@
 use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
 use crate::attr::{NewInode, NewKind};
 use crate::clock::now;
+use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::error::Error;
@@ -21,8 +22,8 @@ use crate::object::state::Concerns;
 use crate::object::table::TableRef;
 use crate::ops::write::{At, Stamp, Write};
 use crate::plan::dir::{Indexing, Look};
-use crate::plan::extent;
 use crate::plan::extent::{Extent, Nodes, State};
+use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
@@ -289,8 +290,9 @@ impl Fs {
     ) -> Result<Option<FirstBlock>, Error> {
         match kind {
             NewKind::Regular => {
-                disk.flags |= InodeFlags::EXTENTS;
-                disk.block = extent::empty_root();
+                let form = self.objects.volume.new_form;
+                disk.flags.set(InodeFlags::EXTENTS, form == Form::Extents);
+                disk.block = form.empty_root();
                 Ok(None)
             }
             NewKind::Directory => {
@@ -350,15 +352,12 @@ impl Fs {
     ) -> Result<(), Error> {
         let only =
             Extent { start: FileBlock(0), len: 1, block: claim.start(), state: State::Written };
-        let root = extent::empty_root();
-        let plan = extent::plan_replace(
-            &root,
-            &NoNodes,
-            &self.objects.volume.limits_of(ino),
-            0..1,
-            &[only],
-        )?;
-        disk.flags |= InodeFlags::EXTENTS;
+        let volume = &self.objects.volume;
+        let form = volume.new_form;
+        check_reach(form, &[only])?;
+        let root = form.empty_root();
+        let plan = form.plan_replace(&root, &NoNodes, &volume.limits_of(ino), 0..1, &[only])?;
+        disk.flags.set(InodeFlags::EXTENTS, form == Form::Extents);
         disk.block = plan.place(&[]).root;
         disk.sectors += self.objects.volume.sectors(1);
         Ok(())

@@ -59,10 +59,8 @@ impl Fs {
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();
-        // An orphan left by another system may map blocks in a way that this one cannot free.
-        self.data(inode).check_mapped_by_extents()?;
-        let has_tree = inode.state.lock().has_tree();
-        if has_tree {
+        let has_mappings = inode.state.lock().has_mappings(&self.objects.volume.geometry);
+        if has_mappings {
             self.data(inode).free_from(0)?;
         }
         _values = self.data(inode).remove_values()?;

@@ -10,6 +10,7 @@ use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent::{Extent, State};
+use crate::plan::mapping::Form;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 
@@ -35,6 +36,9 @@ fn grown(size: u64) -> impl Fn(&mut InodeState) {
 impl Fs {
     /// Does fallocate(2) on `offset..offset + len`. Allocated space reads as zeros, and a write
     /// into it never fails for lack of space.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for a file with a block map, except for [`Fallocate::PunchHole`].
     pub fn fallocate(
         &self,
         inode: &InodeRef,
@@ -54,7 +58,12 @@ impl Fs {
             return Err(Error::InvalidArgument { what: "a length of zero" });
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
-        self.objects.volume.check_size(end)?;
+        if inode.form() == Form::BlockMap && how != Fallocate::PunchHole {
+            // A block map cannot record that blocks are unwritten.
+            return Err(Error::NotSupported);
+        }
+        // A hole may lie beyond the last block of a block map, as in the kernel (6.18).
+        self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
         let size = inode.attr().size;
         if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {

@@ -86,7 +86,8 @@ impl Fs {
     fn write_unsynced(&self, inode: &Arc<Inode>, write: &Write<'_>) -> Result<(u64, usize), Error> {
         self.check_writable_data(inode)?;
         if let At::Offset(offset) = write.at {
-            self.objects.volume.check_size(offset.saturating_add(write.data.len() as u64))?;
+            let end = offset.saturating_add(write.data.len() as u64);
+            self.objects.volume.check_size(inode.form(), end)?;
             if write.data.is_empty() {
                 return Ok((offset, 0));
             }

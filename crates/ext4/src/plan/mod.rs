@@ -1,6 +1,8 @@
 //! Pure planners: they read the present blocks and return the blocks that replace them. They use no
 //! lock, journal or device.
 
+pub mod block_map;
 pub mod dir;
 pub mod extent;
+pub mod mapping;
 pub mod xattr;

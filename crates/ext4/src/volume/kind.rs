@@ -3,6 +3,7 @@
 use super::Volume;
 use crate::error::Error;
 use crate::plan::dir::{self, Indexing};
+use crate::plan::mapping::Form;
 use crate::plan::xattr;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
@@ -15,6 +16,8 @@ pub(crate) enum MetaKind {
     Directory { ino: Ino, generation: u32, block: FileBlock },
     /// A node of the extent tree of `ino`.
     Extents { ino: Ino, generation: u32 },
+    /// An indirect block of the block map of `ino`. It has no checksum.
+    Indirect { ino: Ino, generation: u32 },
     /// Extended attributes; several inodes may share the block, so it has no owner.
     Xattr,
     /// Block `block` of the orphan file `ino`.
@@ -22,11 +25,20 @@ pub(crate) enum MetaKind {
 }
 
 impl MetaKind {
+    /// Returns the kind of the nodes of an inode's mappings.
+    pub(crate) fn node(form: Form, ino: Ino, generation: u32) -> MetaKind {
+        match form {
+            Form::Extents => MetaKind::Extents { ino, generation },
+            Form::BlockMap => MetaKind::Indirect { ino, generation },
+        }
+    }
+
     /// Returns the inode that owns the block; 0 if several inodes may own it.
     fn owner(self) -> Ino {
         match self {
             MetaKind::Directory { ino, .. }
             | MetaKind::Extents { ino, .. }
+            | MetaKind::Indirect { ino, .. }
             | MetaKind::Orphans { ino, .. } => ino,
             MetaKind::Xattr => Ino(0),
         }
@@ -58,6 +70,7 @@ impl MetaKind {
                     Corruption::ExtentNode { ino, block: Some(block), cause }.into()
                 })
             }
+            MetaKind::Indirect { .. } => Ok(()),
             MetaKind::Xattr => xattr::verify(volume.checksums.seed(), Ino(0), block, bytes),
             MetaKind::Orphans { ino, generation, block: n } => {
                 let seed = OrphanSeed::new(volume.checksums, ino, generation);
@@ -81,6 +94,7 @@ impl MetaKind {
             MetaKind::Extents { ino, generation } => {
                 extent::seal(bytes, volume.seed_of(ino, generation));
             }
+            MetaKind::Indirect { .. } => {}
             MetaKind::Xattr => xattr::seal(Some(seed), block, bytes),
             MetaKind::Orphans { ino, generation, .. } => {
                 orphan::seal(bytes, block, OrphanSeed::new(volume.checksums, ino, generation));

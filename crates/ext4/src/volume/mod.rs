@@ -7,8 +7,10 @@ pub(crate) mod system;
 use crate::error::Error;
 use crate::plan::dir::{DirContext, Indexing};
 use crate::plan::extent::{self, Limits};
+use crate::plan::mapping::Form;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::block_map;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -41,8 +43,14 @@ pub(crate) struct Volume {
     /// Number of blocks reserved for privileged callers and for extent nodes.
     pub(crate) reserved_blocks: u64,
     pub(crate) fsid: u64,
-    /// The largest file size in bytes.
+    /// Feature `ext_attr`: inodes may have blocks of attributes.
+    pub(crate) has_xattr_blocks: bool,
+    /// The form of the mappings of new inodes.
+    pub(crate) new_form: Form,
+    /// The largest size in bytes of a file mapped by extents.
     max_size: u64,
+    /// The largest size in bytes of a file with a block map.
+    max_mapped_size: u64,
     /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
     pub(crate) value_seed: Option<Seed>,
     /// Number of bytes after the first 128 that new inodes use for fields.
@@ -78,7 +86,13 @@ impl Volume {
                 .reserved_blocks()
                 .saturating_add(extent_reserve(superblock)),
             fsid: fold_uuid(&superblock.uuid()),
-            max_size: max_file_size(superblock),
+            has_xattr_blocks: features.compat.contains(Compat::EXT_ATTR),
+            new_form: match features.incompat.contains(Incompat::EXTENTS) {
+                true => Form::Extents,
+                false => Form::BlockMap,
+            },
+            max_size: max_file_size(superblock, Form::Extents),
+            max_mapped_size: max_file_size(superblock, Form::BlockMap),
             value_seed: features
                 .incompat
                 .contains(Incompat::EA_INODE)
@@ -151,9 +165,13 @@ impl Volume {
         ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
     }
 
-    /// Fails if a file of this size exceeds the limits of its format.
-    pub(crate) fn check_size(&self, size: u64) -> Result<(), Error> {
-        if size > self.max_size { Err(Error::FileTooLarge) } else { Ok(()) }
+    /// Fails if a file of this size exceeds the limits of its mappings' form.
+    pub(crate) fn check_size(&self, form: Form, size: u64) -> Result<(), Error> {
+        let most = match form {
+            Form::Extents => self.max_size,
+            Form::BlockMap => self.max_mapped_size,
+        };
+        if size > most { Err(Error::FileTooLarge) } else { Ok(()) }
     }
 
     /// Fails if blocks of an inode must not be at this place.
@@ -168,7 +186,7 @@ impl Volume {
         }
     }
 
-    /// Returns the limits of an inode's extent tree.
+    /// Returns the limits of an inode's mappings.
     pub(crate) fn limits_of(&self, ino: Ino) -> Limits {
         let space = self.geometry.first_data_block().0..self.geometry.block_count();
         Limits::new(ino, self.geometry.block_size(), space)
@@ -215,6 +233,10 @@ fn own_files(superblock: &Superblock) -> Vec<Ino> {
 /// allocated space never fails for lack of a node: the same number as in the kernel's ext4, whose
 /// statfs shows it.
 fn extent_reserve(superblock: &Superblock) -> u64 {
+    // A block map needs no node to punch a hole or to write into allocated space.
+    if !superblock.features().incompat.contains(Incompat::EXTENTS) {
+        return 0;
+    }
     (superblock.geometry().block_count() / 50).min(4096)
 }
 
@@ -242,15 +264,23 @@ fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
 }
 
 /// Returns the largest file size that this file system's features can record.
-fn max_file_size(superblock: &Superblock) -> u64 {
-    let geometry = superblock.geometry();
-    let mapped = u64::from(extent::END) << geometry.block_size().bits();
+fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
+    let size = superblock.geometry().block_size();
     let features = superblock.features().ro_compat;
     let most = if features.contains(RoCompat::LARGE_FILE) { u64::MAX } else { (1 << 31) - 1 };
     // Without `huge_file` the number of allocated sectors has 32 bits.
-    let counted =
-        if features.contains(RoCompat::HUGE_FILE) { u64::MAX } else { (1 << 41) - (1 << 20) };
-    mapped.min(most).min(counted)
+    let counts_blocks = features.contains(RoCompat::HUGE_FILE);
+    let mapped = match form {
+        Form::Extents => {
+            let counted = if counts_blocks { u64::MAX } else { (1 << 41) - (1 << 20) };
+            (u64::from(extent::END) << size.bits()).min(counted)
+        }
+        Form::BlockMap => {
+            let sectors = u64::from(u32::MAX) >> (size.bits() - 9);
+            block_map::max_file_size(size, if counts_blocks { 1 << 48 } else { sectors })
+        }
+    };
+    mapped.min(most)
 }
 
 fn fold_uuid(uuid: &[u8; 16]) -> u64 {

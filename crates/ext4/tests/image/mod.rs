@@ -17,8 +17,10 @@ impl Image {
         let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
         let dir = tempfile::Builder::new().prefix("lanefs-ext4-").tempdir_in(base).unwrap();
         let image = Image { dir };
+        let default_type = if arguments.contains(&"-t") { &[][..] } else { &["-t", "ext4"] };
         let made = Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0"])
+            .args(["-q", "-F", "-E", "root_owner=0:0"])
+            .args(default_type)
             .args(arguments)
             .arg(image.path())
             .arg(size)

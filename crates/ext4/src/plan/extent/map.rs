@@ -344,14 +344,14 @@ impl Iterator for Iter<'_> {
 
 /// Builds a map from extents in ascending order without overlap, which it does not merge.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(in crate::plan) struct Builder {
     leaves: Vec<Child>,
     leaf: Vec<Extent>,
 }
 
 impl Builder {
     /// Adds an extent after all previous ones.
-    pub(super) fn push(&mut self, extent: Extent) {
+    pub(in crate::plan) fn push(&mut self, extent: Extent) {
         self.leaf.push(extent);
         if self.leaf.len() == LEAF {
             self.close_leaf();
@@ -359,7 +359,7 @@ impl Builder {
     }
 
     /// Returns the map of all extents.
-    pub(super) fn finish(mut self) -> Map {
+    pub(in crate::plan) fn finish(mut self) -> Map {
         if !self.leaf.is_empty() {
             self.close_leaf();
         }

@@ -1,0 +1,230 @@
+//! Plans the effect of a change of mappings on the indirect blocks.
+
+use super::load::{node_pointers, root_pointers};
+use crate::error::Error;
+use crate::plan::extent::{Limits, Nodes, Placed, assert_within};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::block_map::{Pointers, fanout, mappable, reach, root_place};
+use lanefs_ondisk::extent::{Extent, ROOT_BYTES, State};
+use lanefs_ondisk::{Block, BlockSize};
+use std::ops::{ControlFlow, Range};
+
+/// The largest number of nodes that one plan reads or adds. It bounds the credits of a handle, and
+/// is more than the three nodes on the path to one block.
+pub(super) const MOST_NODES: u16 = 8;
+
+/// The block that a pointer of a planned node refers to: a block, or an index into the plan's new
+/// nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spot {
+    At(Block),
+    New(usize),
+}
+
+/// The pointers of a planned node.
+type Draft = Vec<Option<Spot>>;
+
+/// The effect of a change of mappings on the nodes of a block map. Applied as a whole it leaves a
+/// consistent map.
+#[derive(Debug)]
+pub struct Plan {
+    block_size: BlockSize,
+    root: Draft,
+    updates: Vec<(Block, Draft)>,
+    new: Vec<Draft>,
+    freed: Vec<Block>,
+    covered: Range<u32>,
+}
+
+/// Plans the replacement of the mappings in `range` by `with`: ascending written extents in
+/// `range`, of any length. [`Plan::covered`] returns the part of `range` that the plan replaces,
+/// which is never empty. Nodes without pointers are freed, also those that were empty before. The
+/// caller frees the blocks of the replaced extents.
+///
+/// # Errors
+/// [`Error::FileTooLarge`] if the map cannot reach an extent; [`Error::Corruption`] with the inode
+/// and the block; the errors of `nodes`.
+///
+/// # Panics
+/// If `with` is not in order, not in `range` or not written, or `range` is empty.
+pub fn plan_replace(
+    root: &[u8; ROOT_BYTES],
+    nodes: &dyn Nodes,
+    limits: &Limits,
+    range: Range<u32>,
+    with: &[Extent],
+) -> Result<Plan, Error> {
+    assert!(!range.is_empty() && with.iter().all(|extent| extent.state == State::Written));
+    assert_within(&range, with);
+    let reachable = mappable(limits.block_size);
+    if with.last().is_some_and(|last| u64::from(last.end()) > reachable) {
+        return Err(Error::FileTooLarge);
+    }
+    let mut planner = Planner {
+        nodes,
+        limits,
+        range: u64::from(range.start)..u64::from(range.end),
+        with,
+        nodes_left: MOST_NODES,
+        updates: Vec::new(),
+        new: Vec::new(),
+        freed: Vec::new(),
+    };
+    let mut slots = draft_of(root_pointers(limits, root)?);
+    let mut stop = None;
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let (depth, start) = root_place(limits.block_size, index);
+        if let ControlFlow::Break(at) = planner.replace(slot, depth, start)? {
+            stop = Some(at);
+            break;
+        }
+    }
+    // Without a stop, the rest of the range lies beyond the last pointer.
+    let end = stop.map_or(range.end, |at| at.min(range.end.into()) as u32);
+    let Planner { updates, new, freed, .. } = planner;
+    let block_size = limits.block_size;
+    Ok(Plan { block_size, root: slots, updates, new, freed, covered: range.start..end })
+}
+
+struct Planner<'a> {
+    nodes: &'a dyn Nodes,
+    limits: &'a Limits,
+    range: Range<u64>,
+    with: &'a [Extent],
+    /// The number of nodes that the plan may still read or add.
+    nodes_left: u16,
+    updates: Vec<(Block, Draft)>,
+    new: Vec<Draft>,
+    freed: Vec<Block>,
+}
+
+impl Planner<'_> {
+    /// Applies the change to the file blocks that `slot` maps: those from `start`, with `depth`
+    /// levels of nodes below. Breaks with the first file block that this plan does not cover.
+    fn replace(
+        &mut self,
+        slot: &mut Option<Spot>,
+        depth: u16,
+        start: u64,
+    ) -> Result<ControlFlow<u64>, Error> {
+        let end = start + reach(self.limits.block_size, depth);
+        let changed = start.max(self.range.start)..end.min(self.range.end);
+        if start >= self.range.end {
+            return Ok(ControlFlow::Break(self.range.end));
+        }
+        if changed.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let Some(below) = depth.checked_sub(1) else {
+            *slot = self.block_for(start).map(Spot::At);
+            return Ok(ControlFlow::Continue(()));
+        };
+        if slot.is_none() && !self.maps_any(&changed) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if self.nodes_left < depth {
+            return Ok(ControlFlow::Break(changed.start));
+        }
+        self.nodes_left -= 1;
+        let old = match *slot {
+            Some(Spot::At(block)) => {
+                draft_of(node_pointers(self.nodes, self.limits, block, below, start)?)
+            }
+            _ => vec![None; fanout(self.limits.block_size)],
+        };
+        let each = reach(self.limits.block_size, below);
+        let first = ((changed.start - start) / each) as usize;
+        let mut new = old.clone();
+        let mut flow = ControlFlow::Continue(());
+        for (index, child) in new.iter_mut().enumerate().skip(first) {
+            flow = self.replace(child, below, start + index as u64 * each)?;
+            if flow.is_break() {
+                break;
+            }
+        }
+        self.store(slot, &old, new);
+        Ok(flow)
+    }
+
+    /// Stores the new pointers of the node of `slot`: writes, adds, frees or keeps the node.
+    fn store(&mut self, slot: &mut Option<Spot>, old: &Draft, new: Draft) {
+        let is_empty = new.iter().all(Option::is_none);
+        match *slot {
+            Some(Spot::At(block)) if is_empty => {
+                self.freed.push(block);
+                *slot = None;
+            }
+            Some(Spot::At(block)) if new != *old => self.updates.push((block, new)),
+            None if !is_empty => {
+                *slot = Some(Spot::New(self.new.len()));
+                self.new.push(new);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the physical block of a file block after the change.
+    fn block_for(&self, at: u64) -> Option<Block> {
+        let index = self.with.partition_point(|extent| u64::from(extent.end()) <= at);
+        let extent = self.with.get(index).filter(|extent| u64::from(extent.start.0) <= at)?;
+        Some(Block(extent.block.0 + (at - u64::from(extent.start.0))))
+    }
+
+    /// Returns whether the change maps any block of `range`.
+    fn maps_any(&self, range: &Range<u64>) -> bool {
+        let index = self.with.partition_point(|extent| u64::from(extent.end()) <= range.start);
+        self.with.get(index).is_some_and(|extent| u64::from(extent.start.0) < range.end)
+    }
+}
+
+impl Plan {
+    /// Returns the number of blocks that [`Plan::place`] needs.
+    pub fn nodes_needed(&self) -> usize {
+        self.new.len()
+    }
+
+    /// Returns the number of blocks written: changed nodes and new ones.
+    pub fn nodes_written(&self) -> usize {
+        self.updates.len() + self.new.len()
+    }
+
+    /// Returns the nodes that will no longer be part of the map.
+    pub fn freed(&self) -> &[Block] {
+        &self.freed
+    }
+
+    /// Returns the part of the requested range that the plan replaces, from its start. The rest
+    /// needs further plans, each for the map that the previous one produced.
+    pub fn covered(&self) -> Range<u32> {
+        self.covered.clone()
+    }
+
+    /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
+    ///
+    /// # Panics
+    /// If the number of blocks is another one, or a block has more than 32 bits.
+    pub fn place(self, blocks: &[Block]) -> Placed {
+        assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
+        let mut root = [0; ROOT_BYTES];
+        pointers_of(&self.root, blocks).encode_into(&mut root);
+        let new = blocks.iter().copied().zip(self.new);
+        let writes = self.updates.into_iter().chain(new).map(|(block, draft)| {
+            let mut bytes = vec![0; self.block_size.bytes()];
+            pointers_of(&draft, blocks).encode_into(&mut bytes);
+            (block, Arc::from(bytes))
+        });
+        Placed { root, writes: writes.collect(), freed: self.freed }
+    }
+}
+
+fn draft_of(pointers: Pointers) -> Draft {
+    pointers.0.into_iter().map(|pointer| pointer.map(Spot::At)).collect()
+}
+
+fn pointers_of(draft: &Draft, new: &[Block]) -> Pointers {
+    let block = |spot: &Spot| match *spot {
+        Spot::At(block) => block,
+        Spot::New(index) => new[index],
+    };
+    Pointers(draft.iter().map(|spot| spot.as_ref().map(block)).collect())
+}
