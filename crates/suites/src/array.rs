@@ -3,6 +3,7 @@
 
 use crate::fsx::Fsx;
 use crate::image::Image;
+use crate::image::Mappings;
 use crate::together::{Bases, Runner};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +52,7 @@ pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Resul
     let Some(overlay) = bases.fresh("-b 1024", "32M") else { return Ok(()) };
     let overlay = Arc::new(overlay);
     let device = Arc::new(OnArray::new(overlay.clone(), health, seed));
-    let run = Fsx::new(seed, device).and_then(|fsx| fsx.run(count));
+    let run = Fsx::new(seed, Mappings::Extents, device).and_then(|fsx| fsx.run(count));
     run.map_err(|why| format!("{health:?}, seed {seed}: {why}"))?;
     let image = Image::empty();
     overlay.to_file(image.path()).expect("the image is written");

@@ -1,7 +1,7 @@
 //! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
 //! that cannot be written stops all writes, and all earlier promises hold afterwards.
 
-use crate::image::Image;
+use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::listing;
 use crate::model::Model;
@@ -18,8 +18,10 @@ use std::time::Duration;
 /// Returns the operations of a run with a fault: random ones, with more promises than usual.
 pub fn ops(seed: u64, len: usize) -> Vec<Op> {
     let mut ops = stage(1);
-    for (n, op) in
-        Generator::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate()
+    for (n, op) in Generator::new(seed, 0, 1, Mix::ManySmall, Mappings::Extents)
+        .operations(len)
+        .into_iter()
+        .enumerate()
     {
         let written = match &op {
             Op::Write { file: File::At(path), .. } | Op::Append { file: File::At(path), .. } => {

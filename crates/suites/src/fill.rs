@@ -1,6 +1,7 @@
 //! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel writes
 //! them and the library reads them back, or the reverse.
 
+use crate::image::Mappings;
 use crate::op::{File, Kind, Op, Path, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
@@ -17,6 +18,8 @@ pub struct Scale {
     pub pieces: u64,
     /// Whether inodes store nanoseconds and years beyond 2038; inodes of 128 bytes do not.
     pub wide_times: WideTimes,
+    /// The way in which files map their blocks.
+    pub mappings: Mappings,
     /// The largest file offset that is used.
     pub far: u64,
     /// The block size, for contents that must fit into a block.
@@ -42,10 +45,24 @@ impl Scale {
             large: (megabytes as usize * 40_000).min(3 << 20),
             pieces: (megabytes * 12).clamp(8, 900),
             wide_times: WideTimes::Yes,
+            mappings: Mappings::Extents,
             far: (block as u64) << 31,
             block,
             depth: if megabytes < 8 { 8 } else { 40 },
         }
+    }
+}
+
+impl Scale {
+    /// Returns the scale for files that map their blocks in this way.
+    pub fn with(self, mappings: Mappings) -> Scale {
+        let block = self.block as u64;
+        let far = match mappings {
+            Mappings::Extents => self.far,
+            // A part of the reach of the triple indirect block.
+            Mappings::BlockMaps => (block / 4).pow(2) * 3 * block,
+        };
+        Scale { mappings, far, ..self }
     }
 }
 
@@ -174,6 +191,20 @@ fn mappings(script: &mut Script, scale: Scale) {
         script.write("data/pieces", n * 3 * block, scale.block);
         script.write("data/other pieces", n * 2 * block, 200);
     }
+    if scale.mappings == Mappings::Extents {
+        unwritten(script, scale);
+    }
+    script.file("data/punched", scale.large / 2);
+    for n in 1..10 {
+        let (how, offset) = (Fallocate::PunchHole, n * scale.large as u64 / 20);
+        script.0.push(Op::Fallocate { file: at("data/punched"), how, offset, len: 10_000 });
+    }
+    script.file("data/cut", scale.large / 2);
+    script.0.push(Op::Truncate { file: at("data/cut"), size: 1234 });
+}
+
+/// Adds files with unwritten blocks.
+fn unwritten(script: &mut Script, scale: Scale) {
     script.file("data/unwritten", 0);
     let how = Fallocate::Allocate;
     let (offset, len) = (0, scale.large.min(200_000) as u64);
@@ -182,16 +213,9 @@ fn mappings(script: &mut Script, scale: Scale) {
     script.file("data/beyond", 5000);
     let how = Fallocate::AllocateKeepSize;
     script.0.push(Op::Fallocate { file: at("data/beyond"), how, offset, len });
-    script.file("data/punched", scale.large / 2);
-    for n in 1..10 {
-        let (how, offset) = (Fallocate::PunchHole, n * scale.large as u64 / 20);
-        script.0.push(Op::Fallocate { file: at("data/punched"), how, offset, len: 10_000 });
-    }
     script.file("data/zeroed", scale.large.min(100_000));
     let how = Fallocate::ZeroRange;
     script.0.push(Op::Fallocate { file: at("data/zeroed"), how, offset: 3000, len: 30_000 });
-    script.file("data/cut", scale.large / 2);
-    script.0.push(Op::Truncate { file: at("data/cut"), size: 1234 });
 }
 
 fn attributes(script: &mut Script, scale: Scale) {
@@ -282,7 +306,9 @@ pub fn change(scale: Scale) -> Vec<Op> {
         Op::Fsync { file: at("data/pieces"), mode: SyncMode::Full },
     ]);
     script.xattr("attributes/same 1", "user.same", b"no more");
-    script.write("data/unwritten", 10, scale.large.min(150_000));
+    if scale.mappings == Mappings::Extents {
+        script.write("data/unwritten", 10, scale.large.min(150_000));
+    }
     script.write("data/punched", 0, scale.large / 3);
     for n in (1..scale.files).step_by(4) {
         let long = if n % 3 == 0 { "long name ".repeat(23) } else { String::new() };

@@ -2,7 +2,7 @@
 //! modes of fallocate, SEEK_DATA and SEEK_HOLE, and remounts.
 
 use crate::conditions::{self, Conditions, Handles, Paced};
-use crate::image::Image;
+use crate::image::{Image, Mappings};
 use crate::model::Data;
 use crate::op::pattern;
 use crate::together::Bases;
@@ -27,6 +27,7 @@ fn other(n: u32) -> Vec<u8> {
 /// A run of fsx.
 pub struct Fsx {
     rng: Rng,
+    mappings: Mappings,
     device: Paced,
     conditions: Conditions,
     mount: Option<Mount>,
@@ -42,12 +43,14 @@ pub type Failure = String;
 
 /// Runs `count` operations with this seed on a fresh image, and e2fsck afterwards.
 pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
-    const OPTIONS: [&str; 3] = ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg"];
-    let options = OPTIONS[(seed % 3) as usize];
+    const OPTIONS: [&str; 4] =
+        ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg", "-t ext3 -b 1024"];
+    let options = OPTIONS[(seed % OPTIONS.len() as u64) as usize];
     let Some(overlay) = bases.fresh(options, "32M") else { return Ok(()) };
     let overlay = Arc::new(overlay);
     let told = |why| format!("seed {seed} ({options}): {why}");
-    Fsx::new(seed, overlay.clone()).and_then(|fsx| fsx.run(count)).map_err(told)?;
+    let mappings = Mappings::of(options);
+    Fsx::new(seed, mappings, overlay.clone()).and_then(|fsx| fsx.run(count)).map_err(told)?;
     let image = Image::empty();
     overlay.to_file(image.path()).map_err(|e| e.to_string())?;
     let verdict = image.check();
@@ -56,10 +59,11 @@ pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
 
 impl Fsx {
     /// Starts on a fresh file system.
-    pub fn new(seed: u64, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
+    pub fn new(seed: u64, mappings: Mappings, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
         let conditions = conditions::of_seed(seed, None);
         let mut fsx = Fsx {
             rng: Rng::with_seed(seed),
+            mappings,
             device: Paced::new(device, conditions.pace),
             conditions,
             mount: None,
@@ -246,6 +250,12 @@ impl Fsx {
         let how = modes[self.rng.usize(..modes.len())];
         self.log.push(format!("{how:?} {at}+{len}"));
         let done = self.fs().fallocate(&self.file(), how, at, len, Privilege::Root);
+        if !self.mappings.support(how) {
+            return match done {
+                Err(Error::NotSupported) => Ok(()),
+                other => Err(format!("{how:?} with a block map gave {other:?}")),
+            };
+        }
         done.map_err(|e| e.to_string())?;
         if !matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize) {
             self.data.zero(at, len);

@@ -107,12 +107,16 @@ fn peak_memory() -> Option<u64> {
 /// Options for mke2fs without checksums, so that no checksum detects the damage.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
+/// Options for mke2fs for files with block maps, also without checksums.
+pub const BLOCK_MAPS: &str = "-t ext3 -b 1024 -J size=1";
+
 /// Checks `count` images with a few bytes of metadata changed at random.
 pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {
-    let (options, left) = match seed % 4 {
+    let (options, left) = match seed % 5 {
         0 => (PLAIN, Left::Crashed),
         1 => ("-b 1024 -J size=1", Left::Crashed),
         2 => ("-b 4096 -J size=4 -O ^metadata_csum,^metadata_csum_seed", Left::Clean),
+        3 => (BLOCK_MAPS, Left::Crashed),
         _ => (PLAIN, Left::Clean),
     };
     let mut totals = Totals::default();

@@ -1,6 +1,7 @@
 //! Creates images with mke2fs, checks them with e2fsck, and mounts them with the kernel.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, OverlayDevice};
+use lanefs_ext4::Fallocate;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,6 +9,31 @@ use std::sync::Arc;
 
 /// The features of mke2fs 1.47's own configuration; the distribution's may differ.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
+
+/// The way in which the files of an image map their blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mappings {
+    /// By extents.
+    #[default]
+    Extents,
+    /// By indirect block maps, which have no unwritten blocks: fallocate(2) can only punch holes.
+    BlockMaps,
+}
+
+impl Mappings {
+    /// Returns the mappings of the new files in an image that mke2fs makes with `options`.
+    pub fn of(options: &str) -> Mappings {
+        match ["ext2", "ext3", "^extent"].iter().any(|word| options.contains(word)) {
+            true => Mappings::BlockMaps,
+            false => Mappings::Extents,
+        }
+    }
+
+    /// Returns whether files support this mode of fallocate(2).
+    pub fn support(self, how: Fallocate) -> bool {
+        self == Mappings::Extents || how == Fallocate::PunchHole
+    }
+}
 
 /// An image file in memory; removed with its folder when dropped.
 pub struct Image {
@@ -23,15 +49,17 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// Runs mke2fs with `options` and `size`; returns `None` and prints the reason if mke2fs is
+    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns `None` and prints the reason if mke2fs is
     /// missing.
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
         std::fs::write(&config, CONFIG).expect("the configuration");
+        let names_type = options.split_whitespace().any(|word| word == "-t");
         let made = Command::new("mke2fs")
             .env("MKE2FS_CONFIG", &config)
-            .args(["-q", "-F", "-t", "ext4"])
+            .args(["-q", "-F"])
+            .args(if names_type { &[][..] } else { &["-t", "ext4"] })
             .args(options.split_whitespace())
             .arg(&image.path)
             .arg(size)

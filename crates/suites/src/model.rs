@@ -1,6 +1,7 @@
 //! A tree in plain memory with the specified behaviour of a file system: the oracle of the random
 //! suites.
 
+use crate::image::Mappings;
 use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
@@ -118,6 +119,7 @@ struct Node {
 /// The tree.
 #[derive(Clone, Debug)]
 pub struct Model {
+    mappings: Mappings,
     nodes: BTreeMap<u64, Node>,
     next: u64,
     open: BTreeMap<u8, u64>,
@@ -131,16 +133,18 @@ type Done<T> = Result<T, Errno>;
 
 impl Default for Model {
     fn default() -> Model {
-        let mut model = Model { nodes: BTreeMap::new(), next: ROOT, open: BTreeMap::new() };
+        let mappings = Mappings::Extents;
+        let (nodes, open) = (BTreeMap::new(), BTreeMap::new());
+        let mut model = Model { mappings, nodes, next: ROOT, open };
         model.add(Kind::Directory, 0o755, 0, 0);
         model
     }
 }
 
 impl Model {
-    /// Creates an empty tree.
-    pub fn new() -> Model {
-        Model::default()
+    /// Creates an empty tree whose files map their blocks in this way.
+    pub fn new(mappings: Mappings) -> Model {
+        Model { mappings, ..Model::default() }
     }
 
     fn add(&mut self, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
@@ -359,6 +363,9 @@ impl Model {
             }
             Op::Fallocate { file, how, offset, len } => {
                 let id = self.regular(file)?;
+                if !self.mappings.support(*how) {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 let node = self.edit(id);
                 let end = offset + len;
                 match how {

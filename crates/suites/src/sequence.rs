@@ -2,6 +2,7 @@
 //! part that all threads share.
 
 use crate::conditions::Handles;
+use crate::image::Mappings;
 use crate::model::{LARGEST_INSIDE, Model, Openness};
 use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
@@ -63,6 +64,8 @@ pub struct Generator {
     /// The prefix of this thread's names in shared directories.
     prefix: String,
     model: Model,
+    /// The end of the offsets that are used.
+    far: u64,
     names: u32,
     /// Whether it returns to files that may have left memory.
     comes_back: bool,
@@ -75,10 +78,11 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Creates the generator for thread `n` of a run with this seed.
-    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Generator {
+    /// Creates the generator for thread `n` of a run with this seed, on files that map their blocks
+    /// in this way.
+    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix, mappings: Mappings) -> Generator {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
-        let mut model = Model::new();
+        let mut model = Model::new(mappings);
         for op in stage(threads) {
             model.apply(&op).expect("the stage is set in an empty tree");
         }
@@ -89,6 +93,8 @@ impl Generator {
             home,
             prefix,
             model,
+            // A block map of the smallest blocks reaches a little further than 2^34.
+            far: if mappings == Mappings::Extents { 1 << 40 } else { 1 << 34 },
             names: 0,
             comes_back: false,
             opens: true,
@@ -235,7 +241,7 @@ impl Generator {
         match self.rng.u32(..10) {
             0 => self.rng.u64(..=size.saturating_add(100_000)),
             1 => size,
-            2 if self.mix == Mix::FewLarge => self.rng.u64(..1 << 40),
+            2 if self.mix == Mix::FewLarge => self.rng.u64(..self.far),
             3 => self.rng.u64(..64) * 4096,
             _ => self.rng.u64(..=size),
         }

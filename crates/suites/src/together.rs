@@ -3,7 +3,7 @@
 //! tree.
 
 use crate::conditions::{self, Paced};
-use crate::image::Image;
+use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
@@ -33,19 +33,22 @@ pub struct Scenario {
 
 /// Returns the scenario of a seed, with `len` operations for each thread.
 pub fn scenario(seed: u64, len: usize) -> Scenario {
-    const OPTIONS: [&str; 5] = [
+    const OPTIONS: [&str; 6] = [
         "-b 1024",
         "-b 4096",
         "-b 4096 -O ^orphan_file,^metadata_csum_seed",
         "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
         "-b 1024 -O ea_inode,large_dir",
+        "-t ext3 -b 1024",
     ];
-    let options = OPTIONS[(seed % OPTIONS.len() as u64) as usize];
-    let mix = if (seed / 4).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
+    let sets = OPTIONS.len() as u64;
+    let options = OPTIONS[(seed % sets) as usize];
+    let mappings = Mappings::of(options);
+    let mix = if (seed / sets).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
     let generator = |n| {
-        let generator = Generator::new(seed, n, THREADS, mix);
+        let generator = Generator::new(seed, n, THREADS, mix, mappings);
         let generator = match options.contains("ea_inode") {
             true => generator.with_large_values(),
             false => generator,
@@ -114,7 +117,8 @@ impl Runner<'_> {
                         ops.fetch_add(1, Ordering::Relaxed);
                         paced.op();
                     };
-                    scope.spawn(move || run_thread(library, n, sequence, &done))
+                    let model = Model::new(Mappings::of(scenario.options));
+                    scope.spawn(move || run_thread(library, model, n, sequence, &done))
                 })
                 .collect();
             let broken = |_| Err("a thread panicked".to_string());
@@ -243,15 +247,15 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one thread's operations and compares each outcome with the model's; calls `done` after
-/// each.
+/// Runs one thread's operations and compares each outcome with that of `model`, which is empty;
+/// calls `done` after each.
 fn run_thread(
     mut library: Library,
+    mut model: Model,
     n: usize,
     sequence: &[Op],
     done: &dyn Fn(),
 ) -> Result<Model, String> {
-    let mut model = Model::new();
     for op in stage(THREADS) {
         model.apply(&op).map_err(|e| format!("model: {op:?}: error {e}"))?;
     }

@@ -1,6 +1,7 @@
 //! Random operations on one file, compared byte for byte.
 
 use lanefs_suites::fsx::check;
+use lanefs_suites::image::Mappings;
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::Bases;
 
@@ -29,8 +30,9 @@ fn a_bit_flipped_in_the_file_is_found() {
     use lanefs_suites::planted::{Bug, Planted};
     use std::sync::Arc;
     let Some(overlay) = Bases::default().fresh("-b 1024", "32M") else { return };
-    let run = Fsx::new(1, Arc::new(Planted::new(Bug::FlippedBit, Arc::new(overlay))))
-        .and_then(|fsx| fsx.run(3000));
+    let run =
+        Fsx::new(1, Mappings::Extents, Arc::new(Planted::new(Bug::FlippedBit, Arc::new(overlay))))
+            .and_then(|fsx| fsx.run(3000));
     let why = run.expect_err("the flipped bit is seen");
     assert!(why.contains("should be"), "{why}");
 }

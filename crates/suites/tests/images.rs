@@ -3,7 +3,7 @@
 use lanefs_device::{Access as DeviceAccess, FileDevice, OpenOptions};
 use lanefs_ext4::{Access, Atime, Mount, MountOptions};
 use lanefs_suites::fill::{Scale, WideTimes, change, fill};
-use lanefs_suites::image::Image;
+use lanefs_suites::image::{Image, Mappings};
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
 use lanefs_suites::listing::{self, Listing};
@@ -11,7 +11,10 @@ use lanefs_suites::op::{Op, Tree, show};
 use std::sync::Arc;
 
 /// Options for mke2fs, the size in MiB and the resulting block size.
-const SETS: [(&str, u64, usize); 18] = [
+type Set = (&'static str, u64, usize);
+
+/// Images whose files are mapped by extents.
+const SETS: [Set; 18] = [
     ("", 64, 1024),
     ("-b 2048", 64, 2048),
     ("-b 4096", 128, 4096),
@@ -32,8 +35,18 @@ const SETS: [(&str, u64, usize); 18] = [
     ("-O large_dir", 64, 1024),
 ];
 
+/// Images whose files have block maps.
+const BLOCK_MAPS: [Set; 6] = [
+    ("-t ext3 -b 1024", 64, 1024),
+    ("-t ext3 -b 2048", 64, 2048),
+    ("-t ext3 -b 4096", 128, 4096),
+    ("-t ext3 -b 1024 -I 128 -O ^resize_inode,^dir_index", 32, 1024),
+    ("-t ext2 -b 1024 -I 128", 32, 1024),
+    ("-b 4096 -O ^extent,^64bit,^flex_bg", 64, 4096),
+];
+
 fn scale(options: &str, megabytes: u64, block: usize) -> Scale {
-    let mut scale = Scale::of_image(megabytes.min(128), block);
+    let mut scale = Scale::of_image(megabytes.min(128), block).with(Mappings::of(options));
     if options.contains("-I 128") {
         scale.wide_times = WideTimes::No;
     }
@@ -130,7 +143,7 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
 
 #[test]
 fn the_kernel_and_lanefs_read_each_others_small_images() {
-    for (options, megabytes, block) in [SETS[0], SETS[15]] {
+    for (options, megabytes, block) in [SETS[0], SETS[15], BLOCK_MAPS[0]] {
         both_ways(options, &format!("{megabytes}M"), scale(options, megabytes, block));
     }
 }
@@ -138,9 +151,19 @@ fn the_kernel_and_lanefs_read_each_others_small_images() {
 #[test]
 #[ignore = "long: every form of image"]
 fn the_kernel_and_lanefs_read_each_others_images() {
-    for (options, megabytes, block) in SETS {
+    all_ways(&SETS);
+}
+
+#[test]
+#[ignore = "long: every form of ext2 and ext3"]
+fn the_kernel_and_lanefs_read_each_others_ext2_and_ext3() {
+    all_ways(&BLOCK_MAPS);
+}
+
+fn all_ways(sets: &[Set]) {
+    for (options, megabytes, block) in sets {
         println!("mke2fs {options} {megabytes}M");
-        both_ways(options, &format!("{megabytes}M"), scale(options, megabytes, block));
+        both_ways(options, &format!("{megabytes}M"), scale(options, *megabytes, *block));
     }
 }
 

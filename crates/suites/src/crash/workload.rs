@@ -2,6 +2,7 @@
 
 use super::words;
 use crate::conditions::{self, Handles, Paced};
+use crate::image::Mappings;
 use crate::library::Library;
 use crate::listing::Listing;
 use crate::model::Model;
@@ -14,12 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The options for mke2fs: small logs, so that they wrap and are checkpointed.
-pub const OPTIONS: [(&str, &str); 5] = [
+pub const OPTIONS: [(&str, &str); 6] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
     ("-b 1024 -J size=1 -N 600 -O ^orphan_file,^metadata_csum_seed", "14M"),
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
     ("-b 1024 -J size=1 -N 900 -O ea_inode,large_dir", "14M"),
+    ("-t ext3 -b 1024 -J size=1 -N 600", "14M"),
 ];
 
 /// Returns the options and the size of the image for a seed.
@@ -85,6 +87,7 @@ pub struct History {
 
 struct Workload<'a> {
     rng: Rng,
+    mappings: Mappings,
     device: Arc<RecordingDevice>,
     fs: Arc<lanefs_ext4::Fs>,
     library: Library,
@@ -121,9 +124,11 @@ pub fn record(
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
     let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
-    let model = Model::new();
+    let options = options_of(seed).0;
+    let mappings = Mappings::of(options);
+    let model = Model::new(mappings);
     let history = History {
-        image: options_of(seed).0.into(),
+        image: options.into(),
         forgetful: conditions.pace.is_some(),
         recording: device.recording(),
         ops: vec!["mount".into()],
@@ -135,6 +140,7 @@ pub fn record(
     };
     let mut workload = Workload {
         rng: Rng::with_seed(seed),
+        mappings,
         device: device.clone(),
         fs: mount.fs().clone(),
         library: Library::new(mount.fs()),
@@ -351,6 +357,15 @@ impl Workload<'_> {
         self.rng.u64(..=most / ALIGN) * ALIGN
     }
 
+    /// Returns a distance from the end of a file at which a write begins. With block maps it is
+    /// sometimes so large that the write needs a double indirect block.
+    fn leap(&mut self) -> u64 {
+        match self.mappings {
+            Mappings::BlockMaps if self.rng.u32(..12) == 0 => 300 << 10,
+            _ => 0,
+        }
+    }
+
     fn len(&mut self) -> usize {
         let most = if self.rng.u32(..6) == 0 { 60_000 } else { 6_000 };
         (self.aligned(most) + ALIGN) as usize
@@ -376,7 +391,7 @@ impl Workload<'_> {
             28..38 => {
                 let path = self.some_file()?;
                 let size = self.model.size_of(&File::At(path.clone()));
-                let (offset, len) = (self.aligned(size), self.len());
+                let (offset, len) = (self.aligned(size) + self.leap(), self.len());
                 self.write(&path, offset, len)
             }
             38..48 => {
@@ -393,7 +408,10 @@ impl Workload<'_> {
             72..78 => {
                 let path = self.some_file()?;
                 let modes = [Fallocate::Allocate, Fallocate::PunchHole, Fallocate::ZeroRange];
-                let how = modes[self.rng.usize(..modes.len())];
+                let how = match modes[self.rng.usize(..modes.len())] {
+                    how if self.mappings.support(how) => how,
+                    _ => Fallocate::PunchHole,
+                };
                 let (offset, len) = (self.aligned(30_000), self.aligned(30_000) + ALIGN);
                 let file = File::At(path.clone());
                 self.zeros(&path, Op::Fallocate { file, how, offset, len })

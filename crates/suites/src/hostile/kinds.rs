@@ -195,6 +195,63 @@ pub const CRASHED: &[Kind] = &[
     kind("an orphan with names", "", |v| orphan(v, v.ino("data/large").0)),
 ];
 
+/// Damage to files with block maps.
+pub const MAPS: &[Kind] = &[
+    kind("a pointer out of range", "block map", |v| {
+        v.put32(v.inode_of("data/large") + I_BLOCK + 8, u32::MAX);
+    }),
+    kind("an indirect block out of range", "block map", |v| {
+        v.put32(v.inode_of("data/large") + I_BLOCK + 48, u32::MAX);
+    }),
+    kind("a pointer in a node out of range", "block map", |v| v.put32(map_node(v, 0), u32::MAX)),
+    kind("a pointer over metadata", "metadata", |v| v.put32(map_node(v, 0), 3)),
+    kind("a pointer to the journal", "metadata", |v| {
+        v.put32(map_node(v, 0), (v.log()[9] / v.block_size()) as u32);
+    }),
+    kind("an indirect block over metadata", "metadata", |v| {
+        v.put32(v.inode_of("data/large") + I_BLOCK + 48, v.get32(v.descriptor(0)));
+    }),
+    kind("a pointer over another file", "", |v| {
+        let other = v.blocks(v.inode_of("data/punched"))[0] / v.block_size();
+        v.put32(map_node(v, 0), other as u32);
+    }),
+    kind("a node that refers to itself", "twice", |v| {
+        let node = map_node(v, 0);
+        v.put32(node, (node / v.block_size()) as u32);
+    }),
+    kind("all pointers of each level to one node", "twice", |v| {
+        let top = v.get32(v.inode_of("data/sparse") + I_BLOCK + 56);
+        let nodes: Vec<u64> = (1..3).map(|n| map_node(v, n)).collect();
+        let mut node = u64::from(top) * v.block_size();
+        for next in nodes {
+            let pointer = (next / v.block_size()) as u32;
+            v.put(node, &pointer.to_le_bytes().repeat(256));
+            node = next;
+        }
+        v.put32(v.inode_of("data/sparse") + I_BLOCK + 52, 0);
+    }),
+    kind("one node in two maps", "", |v| {
+        let node = (map_node(v, 0) / v.block_size()) as u32;
+        v.put32(v.inode_of("data/large") + I_BLOCK + 48, node);
+    }),
+    kind("a node that is a block of data", "", |v| {
+        let file = v.inode_of("data/large");
+        v.put32(file + I_BLOCK + 48, v.get32(file + I_BLOCK));
+    }),
+    kind("a journal whose map is out of range", "block map", |v| {
+        v.put32(v.inode(Ino::JOURNAL) + I_BLOCK + 48, u32::MAX);
+    }),
+    kind("a journal without a map", "", |v| v.put(v.inode(Ino::JOURNAL) + I_BLOCK, &[0; 60])),
+    kind("a directory with a hole", "directory", |v| {
+        v.put32(v.inode_of("big") + I_BLOCK + 4, 0);
+    }),
+];
+
+/// Returns an indirect block of the file with many holes.
+fn map_node(v: &Target, n: usize) -> u64 {
+    v.block_map(v.inode_of("data/sparse")).0[n]
+}
+
 /// Returns the first block of a directory.
 fn leaf(v: &Target, path: &str) -> u64 {
     v.blocks(v.inode_of(path))[0]

@@ -4,7 +4,7 @@
 
 use super::guard::{FILL, GUARD};
 use crate::fill::{Scale, fill};
-use crate::image::Image;
+use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::op::{Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
@@ -49,7 +49,9 @@ impl Target {
         let device = OverlayDevice::new(Arc::new(ram), u64::MAX);
 
         let block = if options.contains("-b 4096") { 4096 } else { 1024 };
-        let scale = Scale { files: 120, large: 150_000, depth: 5, ..Scale::of_image(10, block) };
+        let large = 150_000;
+        let scale = Scale { files: 120, large, depth: 5, ..Scale::of_image(10, block) };
+        let scale = scale.with(Mappings::of(options));
         let options =
             MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
         let shared = Arc::new(device);
@@ -175,8 +177,41 @@ impl Target {
         nodes
     }
 
+    /// Returns whether an inode has extents.
+    fn has_extents(&self, inode: u64) -> bool {
+        self.get32(inode + 0x20) & 0x8_0000 != 0
+    }
+
+    /// Returns the byte offsets of the indirect blocks of an inode without extents, and of its
+    /// blocks of data, in order.
+    pub fn block_map(&self, inode: u64) -> (Vec<u64>, Vec<u64>) {
+        let (mut nodes, mut data) = (Vec::new(), Vec::new());
+        for slot in 0..15u64 {
+            let place = inode + I_BLOCK + slot * 4;
+            self.follow(place, slot.saturating_sub(11), &mut nodes, &mut data);
+        }
+        (nodes, data)
+    }
+
+    fn follow(&self, place: u64, depth: u64, nodes: &mut Vec<u64>, data: &mut Vec<u64>) {
+        let at = u64::from(self.get32(place)) * self.block_size();
+        match depth {
+            _ if at == 0 => {}
+            0 => data.push(at),
+            _ => {
+                nodes.push(at);
+                for slot in 0..self.block_size() / 4 {
+                    self.follow(at + slot * 4, depth - 1, nodes, data);
+                }
+            }
+        }
+    }
+
     /// Returns the byte offsets of an inode's first blocks of data, in order.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
+        if !self.has_extents(inode) {
+            return self.block_map(inode).1;
+        }
         let mut blocks = Vec::new();
         for node in self.nodes(inode).into_iter().filter(|node| self.get16(node + 6) == 0) {
             if self.get16(node) != 0xf30a {
@@ -216,13 +251,20 @@ impl Target {
             ranges.extend([(blocks, 256), (inos, 32)]);
         }
         for inode in inodes {
-            let mode = self.get16(inode);
             ranges.push((inode, 256));
-            let extents = self.get32(inode + 0x20) & 0x8_0000 != 0;
+            let (is_file, is_dir) = match self.get16(inode) & 0xf000 {
+                0x4000 => (false, true),
+                0x8000 => (true, false),
+                _ => (false, false),
+            };
+            // The map of the resize inode refers to the places of all descriptors.
+            let extents = self.has_extents(inode);
             if extents {
                 ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));
+            } else if (is_file || is_dir) && inode != self.inode(Ino::RESIZE) {
+                ranges.extend(self.block_map(inode).0.into_iter().map(|node| (node, 200)));
             }
-            if extents && mode & 0xf000 == 0x4000 {
+            if is_dir {
                 ranges.extend(self.blocks(inode).into_iter().map(|at| (at, block)));
             }
             match u64::from(self.get32(inode + I_FILE_ACL)) {
