@@ -3,12 +3,13 @@
 
 use crate::error::Error;
 use lanefs_device::Device;
-use lanefs_ext4::extent::{self, Limits, Map, Nodes};
+use lanefs_ext4::extent::{Limits, Map, Nodes};
+use lanefs_ext4::mapping::Form;
 use lanefs_ext4::{Primary, read_descriptors};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
-use lanefs_ondisk::inode::{Inode, InodeFlags};
+use lanefs_ondisk::inode::{BlockField, Inode};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, Superblock};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino};
@@ -145,19 +146,36 @@ impl Image {
         Ok(())
     }
 
-    /// Returns the mappings of an inode that has extents, and the blocks of its extent tree.
+    /// Returns the mappings of a file or directory, and the blocks of their nodes.
     pub(crate) fn map(&self, ino: Ino, inode: &Inode) -> Result<(Map, Vec<Block>), Error> {
-        if !inode.flags.contains(InodeFlags::EXTENTS) {
-            let what = format!("{ino} is mapped by indirect blocks");
-            return Err(lanefs_ext4::Error::from(lanefs_ondisk::Unsupported { what }).into());
+        let form = self.form_of(inode).ok_or_else(|| {
+            let what = format!("{ino}: a file without a mapping of blocks");
+            lanefs_ext4::Error::from(lanefs_ondisk::Unsupported { what })
+        })?;
+        let nodes = self.nodes(ino, self.node_seed(ino, inode, form));
+        let map = form.load(&inode.block, &nodes, &self.limits_of(ino))?;
+        Ok((map, nodes.met.into_inner()))
+    }
+
+    /// Returns the form of an inode's mappings, if it can have any.
+    pub(crate) fn form_of(&self, inode: &Inode) -> Option<Form> {
+        match inode.block_field(&self.geometry()) {
+            BlockField::ExtentTree => Some(Form::Extents),
+            BlockField::BlockMap => Some(Form::BlockMap),
+            BlockField::InlineData | BlockField::NoMapping => None,
         }
+    }
+
+    /// Returns the seed of the checksums of an inode's nodes, if they have checksums.
+    pub(crate) fn node_seed(&self, ino: Ino, inode: &Inode, form: Form) -> Option<Seed> {
+        let seed = self.checksums().seed().filter(|_| form == Form::Extents)?;
+        Some(seed.of_inode(ino, inode.generation))
+    }
+
+    pub(crate) fn limits_of(&self, ino: Ino) -> Limits {
         let geometry = self.geometry();
         let space = geometry.first_data_block().0..geometry.block_count();
-        let limits = Limits::new(ino, geometry.block_size(), space);
-        let seed = self.checksums().seed().map(|seed| seed.of_inode(ino, inode.generation));
-        let nodes = ImageNodes { image: self, ino, seed, met: Default::default() };
-        let map = extent::load(&inode.block, &nodes, &limits)?;
-        Ok((map, nodes.met.into_inner()))
+        Limits::new(ino, geometry.block_size(), space)
     }
 
     /// Returns the inodes that the orphan file `file` records.
@@ -206,7 +224,7 @@ impl Image {
     }
 }
 
-/// Reads the nodes of extent trees, and records their blocks.
+/// Reads the nodes of extent trees and block maps, and records their blocks.
 pub(crate) struct ImageNodes<'i> {
     pub(crate) image: &'i Image,
     pub(crate) ino: Ino,

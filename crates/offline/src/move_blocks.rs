@@ -7,9 +7,9 @@
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ondisk::extent::{Extent, State};
-use lanefs_ondisk::inode::{Inode, InodeFlags};
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
-use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, xattr};
+use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, xattr};
 use std::collections::BTreeMap;
 
 /// Blocks copied together.
@@ -61,8 +61,8 @@ impl Image {
 
     fn move_blocks_of(&mut self, ino: Ino, end: u64) -> Result<(), Error> {
         let mut inode = self.inode(ino)?;
-        if !inode.flags.contains(InodeFlags::EXTENTS) {
-            return self.check_has_no_blocks(ino, &inode);
+        if self.form_of(&inode).is_none() {
+            return Ok(());
         }
         let (map, nodes) = self.map(ino, &inode)?;
         let beyond = |extent: &Extent| extent.block.0 + u64::from(extent.len) > end;
@@ -82,21 +82,9 @@ impl Image {
         }
         let sectors = self.block_bytes() as u64 / 512;
         let without = inode.sectors.saturating_sub(nodes.len() as u64 * sectors);
-        let nodes = self.build_tree(ino, &mut inode, &extents)?;
+        let nodes = self.build_mappings(ino, &mut inode, &extents)?;
         inode.sectors = without + nodes * sectors;
         self.put_inode(ino, &inode)
-    }
-
-    /// Checks that an inode without extents (fast symbolic link, device, pipe) maps no blocks.
-    fn check_has_no_blocks(&self, ino: Ino, inode: &Inode) -> Result<(), Error> {
-        let kinds = [Some(FileType::Regular), Some(FileType::Directory)];
-        let maps = kinds.contains(&inode.file_type()) && inode.sectors > 0
-            || inode.file_type() == Some(FileType::Symlink)
-                && inode.fast_symlink(&self.geometry()).is_none();
-        match maps && inode.block != [0; 60] {
-            true => Err(Error::refused(format!("{ino} is mapped by indirect blocks"))),
-            false => Ok(()),
-        }
     }
 
     /// Copies the blocks of an extent at or beyond `end`, frees the old ones, and pushes the new

@@ -141,17 +141,16 @@ impl Image {
     /// number.
     fn move_inode(&mut self, old: Ino, new: Ino) -> Result<(), Error> {
         let inode = self.inode(old)?;
-        let seed = self.checksums().seed().map(|seed| seed.of_inode(new, inode.generation));
         let is_dir = inode.file_type() == Some(FileType::Directory);
-        if inode.flags.contains(InodeFlags::EXTENTS) {
+        if let Some(form) = self.form_of(&inode) {
             let (_, nodes) = self.map(old, &inode)?;
             let dir_blocks = if is_dir { self.dir_blocks(old, &inode)? } else { Vec::new() };
-            for node in nodes {
-                let mut bytes = self.block(node)?;
-                if let Some(seed) = seed {
+            if let Some(seed) = self.node_seed(new, &inode, form) {
+                for node in nodes {
+                    let mut bytes = self.block(node)?;
                     lanefs_ondisk::extent::seal(&mut bytes, seed);
+                    self.blocks.insert(node, bytes);
                 }
-                self.blocks.insert(node, bytes);
             }
             for block in dir_blocks {
                 let bytes = self.block(block.place)?;

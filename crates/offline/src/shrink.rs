@@ -13,8 +13,8 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// A move adds nodes to extent trees. This many blocks are left free for them, and in addition one
-/// for each [`SPARE_SHARE`] moved blocks.
+/// A move adds nodes to extent trees and block maps. This many blocks are left free for them, and
+/// in addition one for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
 /// The number of moved blocks for which one block is left free.
 const SPARE_SHARE: u64 = 64;

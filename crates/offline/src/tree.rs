@@ -1,10 +1,10 @@
-//! Builds the extent trees of files.
+//! Builds the extent trees and block maps of files.
 
 use crate::commit::seconds;
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_ext4::extent::{self, Limits, plan_replace};
 use lanefs_ondisk::extent::{Extent, State};
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, Ino, Time};
 
@@ -35,56 +35,63 @@ impl Image {
             mode: 0o100_600,
             links: 1,
             size: u64::from(blocks) << geometry.block_size().bits(),
-            flags: InodeFlags::EXTENTS,
+            flags: match geometry.features().incompat.contains(Incompat::EXTENTS) {
+                true => InodeFlags::EXTENTS,
+                false => InodeFlags::empty(),
+            },
             atime: time,
             ctime: time,
             mtime: time,
             crtime: blank.crtime.map(|_| time),
             ..blank
         };
-        let nodes = self.build_tree(ino, &mut inode, &extents)?;
+        let nodes = self.build_mappings(ino, &mut inode, &extents)?;
         let sectors = geometry.block_size().bytes() as u64 / 512;
         inode.sectors = (u64::from(blocks) + nodes) * sectors;
         Ok(inode)
     }
 
-    /// Gives an inode these extents, and returns how many blocks its tree takes.
-    pub(crate) fn build_tree(
+    /// Gives an inode these mappings, and returns how many blocks their nodes take.
+    pub(crate) fn build_mappings(
         &mut self,
         ino: Ino,
         inode: &mut Inode,
         extents: &[Extent],
     ) -> Result<u64, Error> {
-        let geometry = self.geometry();
-        let space = geometry.first_data_block().0..geometry.block_count();
-        let limits = Limits::new(ino, geometry.block_size(), space);
-        let seed = self.checksums().seed().map(|seed| seed.of_inode(ino, inode.generation));
+        let form = self.form_of(inode).ok_or(lanefs_ext4::Error::Stale)?;
+        let (limits, seed) = (self.limits_of(ino), self.node_seed(ino, inode, form));
         let mut nodes = 0;
-        inode.block = extent::empty_root();
+        inode.block = form.empty_root();
         for extent in extents {
-            let range = extent.start.0..extent.end();
-            let reader = self.nodes(ino, seed);
-            let plan = plan_replace(&inode.block, &reader, &limits, range, &[*extent])?;
-            let places = match plan.nodes_needed() {
-                0 => Vec::new(),
-                needed => {
-                    let runs = self.claim(extent.block, needed as u32)?;
-                    runs.iter()
-                        .flat_map(|(start, len)| (0..u64::from(*len)).map(|n| Block(start.0 + n)))
-                        .collect()
+            let mut left = extent.start.0..extent.end();
+            while let Some(part) = extent.clip(&left) {
+                let reader = self.nodes(ino, seed);
+                let plan =
+                    form.plan_replace(&inode.block, &reader, &limits, left.clone(), &[part])?;
+                left.start = plan.covered().end;
+                let places = self.claim_nodes(extent.block, plan.nodes_needed())?;
+                nodes += places.len() as u64;
+                let placed = plan.place(&places);
+                inode.block = placed.root;
+                for (block, bytes) in placed.writes {
+                    let mut bytes = bytes.to_vec();
+                    if let Some(seed) = seed {
+                        lanefs_ondisk::extent::seal(&mut bytes, seed);
+                    }
+                    self.blocks.insert(block, bytes);
                 }
-            };
-            nodes += places.len() as u64;
-            let placed = plan.place(&places);
-            inode.block = placed.root;
-            for (block, bytes) in placed.writes {
-                let mut bytes = bytes.to_vec();
-                if let Some(seed) = seed {
-                    lanefs_ondisk::extent::seal(&mut bytes, seed);
-                }
-                self.blocks.insert(block, bytes);
             }
         }
         Ok(nodes)
+    }
+
+    fn claim_nodes(&mut self, near: Block, needed: usize) -> Result<Vec<Block>, Error> {
+        if needed == 0 {
+            return Ok(Vec::new());
+        }
+        let runs = self.claim(near, needed as u32)?;
+        let blocks =
+            runs.iter().flat_map(|(start, len)| (0..u64::from(*len)).map(|n| Block(start.0 + n)));
+        Ok(blocks.collect())
     }
 }

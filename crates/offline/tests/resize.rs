@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// Options for mke2fs, block size, megabytes before, megabytes after.
-const GROWN: [(&str, u64, u64, u64); 9] = [
+const GROWN: [(&str, u64, u64, u64); 10] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),
     ("-b 1024 -J size=1 -g 1024 -N 2000", 1024, 14, 77),
@@ -20,6 +20,7 @@ const GROWN: [(&str, u64, u64, u64); 9] = [
     ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,^64bit -I 128", 1024, 14, 60),
     ("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", 1024, 14, 60),
     ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,uninit_bg -N 2000", 1024, 14, 60),
+    ("-t ext3 -b 1024 -J size=1 -N 2000", 1024, 14, 60),
 ];
 
 fn lengthen(image: &Disk, megabytes: u64) {
@@ -122,7 +123,7 @@ fn shrink(device: Arc<dyn Device>, blocks: u64) -> Result<u64, Error> {
 }
 
 /// Options of mke2fs, megabytes before and after, megabytes of the tree.
-const SHRUNK: [(&str, u64, u64, u64); 7] = [
+const SHRUNK: [(&str, u64, u64, u64); 9] = [
     ("-b 1024 -J size=1 -N 2000", 60, 41, 8),
     ("-b 1024 -J size=1 -g 1024 -N 4000", 60, 30, 8),
     ("-b 4096 -J size=4", 400, 90, 8),
@@ -130,6 +131,8 @@ const SHRUNK: [(&str, u64, u64, u64); 7] = [
     ("-b 1024 -J size=1 -O ^flex_bg -N 4000", 60, 30, 8),
     ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,^64bit -I 128", 60, 30, 8),
     ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,uninit_bg -N 4000", 60, 30, 8),
+    ("-t ext3 -b 1024 -J size=1 -N 4000", 60, 30, 8),
+    ("-b 1024 -J size=1 -O ^extent,^64bit -N 4000", 60, 30, 8),
 ];
 
 #[test]

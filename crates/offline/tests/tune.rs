@@ -206,13 +206,14 @@ fn removing_a_journal_can_be_cut_at_every_write() {
 
 #[test]
 fn adding_a_journal_can_be_cut_at_every_write() {
-    let options = "-b 1024 -N 2000 -g 2048 -O ^has_journal";
-    let Some(image) = filled(options, SIZE, 1) else { return };
-    let add = journal(JournalChange::Add(Some(1200)));
-    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
-        assert_eq!(dumpe2fs(image)["Total journal blocks"], "1200");
-    });
-    println!("{checked:?}");
+    for options in ["-b 1024 -N 2000 -g 2048 -O ^has_journal", "-t ext2 -b 1024 -N 2000 -g 2048"] {
+        let Some(image) = filled(options, SIZE, 1) else { return };
+        let add = journal(JournalChange::Add(Some(1200)));
+        let checked = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
+            assert_eq!(dumpe2fs(image)["Total journal blocks"], "1200");
+        });
+        println!("{options}: {checked:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, RecordingDevi
 use lanefs_ext4::{Access, Atime, Mount, MountOptions};
 use lanefs_offline::{Error, recover};
 use lanefs_suites::fill::{Scale, WideTimes, fill};
-use lanefs_suites::image::{Image, Scratch};
+use lanefs_suites::image::{Image, Mappings, Scratch};
 use lanefs_suites::library::Library;
 use lanefs_suites::listing::{self, Listing};
 use lanefs_suites::op::{Tree, show};
@@ -25,7 +25,7 @@ pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
     let image = Image::make(options, size)?;
     let block = if options.contains("-b 4096") { 4096 } else { 1024 };
-    let mut scale = Scale::of_image(megabytes, block);
+    let mut scale = Scale::of_image(megabytes, block).with(Mappings::of(options));
     scale.depth = 6;
     if options.contains("-I 128") {
         scale.wide_times = WideTimes::No;
