@@ -1,12 +1,12 @@
 //! Code that several subcommands share, in the conventions of other Unix tools.
 
 mod acl_text;
+mod arguments;
 mod contents;
 mod dump;
 mod encoding;
 mod glob;
 mod help;
-mod image_arguments;
 mod images;
 mod mode;
 mod names;
@@ -19,12 +19,12 @@ mod time;
 mod whole;
 
 pub use acl_text::{AclItem, AclText, Scope, rights};
+pub use arguments::{ImageArguments, OutputArguments};
 pub use contents::no_file_system;
 pub use dump::{Block, read_blocks};
 pub use encoding::{base64, from_base64, from_hex, hex, quoted, unquoted};
 pub use glob::{Case, Glob};
 pub use help::long_help;
-pub use image_arguments::ImageArguments;
 pub use images::{Images, Intent, change_each, with_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::{UserNames, parse_id, parse_ids};

@@ -22,11 +22,6 @@ impl Images {
         Images { tid, block_size, store, blocks: BTreeMap::new() }
     }
 
-    /// Creates images that belong to no journal, for tests of a file system's captures.
-    pub fn detached(tid: Tid, block_size: BlockSize) -> Images {
-        Images::new(tid, block_size, Arc::new(Store::new()))
-    }
-
     /// Sets the content of `block` as of this transaction; the last push of a block counts.
     ///
     /// The image of a block that the transaction freed must not be pushed: a push after a revoke in

@@ -12,7 +12,7 @@ use crate::tid::Tid;
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Condvar, Lane, Membership, Mutex, Padded, Rank};
+use lanefs_lanes::{Condvar, MAX_LANES, Membership, Mutex, Padded, Rank};
 use lanefs_ondisk::{Block, BlockSize};
 use std::time::Duration;
 
@@ -286,5 +286,5 @@ pub(crate) fn parity(tid: Tid) -> usize {
 /// how many grains a lane keeps.
 fn busy_lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).min(Lane::limit())
+    (2 * processors).min(MAX_LANES)
 }

@@ -3,7 +3,9 @@
 
 mod toy;
 
-use lanefs_device::{Device, Event, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_device::{
+    Device, Event, FaultyDevice, Operation, OverlayDevice, RamDevice, RecordingDevice,
+};
 use lanefs_journal::recovery::{Input, Recovered, recover};
 use lanefs_journal::{Config, Error, Journal, Log};
 use lanefs_lanes::sync::Arc;
@@ -227,34 +229,6 @@ fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
     assert!(replayed > 100 && refused > 100, "{replayed} replayed, {refused} refused");
 }
 
-/// A device that counts reads.
-struct Counted {
-    inner: Arc<RamDevice>,
-    reads: lanefs_lanes::sync::atomic::AtomicU64,
-}
-
-impl Device for Counted {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), lanefs_device::DeviceError> {
-        self.reads.fetch_add(1, lanefs_lanes::sync::atomic::Ordering::Relaxed);
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), lanefs_device::DeviceError> {
-        self.inner.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), lanefs_device::DeviceError> {
-        Ok(())
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), lanefs_device::DeviceError> {
-        self.inner.discard(offset, len)
-    }
-}
-
 #[test]
 fn a_bad_descriptor_before_an_empty_log_does_not_make_all_of_it_be_read() {
     let device = three_transactions(v3());
@@ -262,8 +236,8 @@ fn a_bad_descriptor_before_an_empty_log_does_not_make_all_of_it_be_read() {
     let commit = *blocks_of(&*device, BlockKind::Commit).last().unwrap();
     flip(&*device, last, 20);
     device.write_at(offset(commit), &[0; BS]).unwrap();
-    let counted = Counted { inner: device, reads: 0u64.into() };
+    let counted = FaultyDevice::new(device, None);
     assert_eq!(recover_on(&counted).unwrap().transactions, 2);
-    let reads = counted.reads.into_inner();
+    let reads = counted.count(Operation::Read);
     assert!(reads < 200, "{reads} reads");
 }

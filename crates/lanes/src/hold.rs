@@ -163,11 +163,6 @@ impl Holds {
         self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
     }
 
-    /// Returns whether the value is not held, and neither nameless nor dead.
-    pub fn is_idle(&self) -> bool {
-        self.0.load(Ordering::Acquire) & IDLE == 0
-    }
-
     fn update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }

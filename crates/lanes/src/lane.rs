@@ -53,8 +53,6 @@ pub(crate) struct LaneSlot {
     pub(crate) owner: bool,
 }
 
-static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
-
 /// The highest lane that any thread ever had, plus one.
 static GIVEN: AtomicUsize = AtomicUsize::new(1);
 
@@ -67,10 +65,9 @@ struct Lease {
 impl Lease {
     fn take() -> Lease {
         let registry: std::sync::Arc<Registry> = REGISTRY.clone();
-        let limit = LIMIT.load(Ordering::Relaxed);
         let mut users = registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let used = |lane: &usize| (users[*lane].threads, users[*lane].owned);
-        let least = (0..limit).min_by_key(used).unwrap_or(0);
+        let least = (0..MAX_LANES).min_by_key(used).unwrap_or(0);
         users[least].threads += 1;
         let owner = !std::mem::replace(&mut users[least].owned, true);
         drop(users);
@@ -130,17 +127,6 @@ impl Lane {
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
-    }
-
-    /// Limits the lanes of new threads to the first `count`, at least one and at most
-    /// [`MAX_LANES`]. Applies to the whole process; threads keep their present lanes.
-    pub fn set_limit(count: usize) {
-        LIMIT.store(count.clamp(1, MAX_LANES), Ordering::Relaxed);
-    }
-
-    /// Returns the number of lanes for new threads, see [`Lane::set_limit`].
-    pub fn limit() -> usize {
-        LIMIT.load(Ordering::Relaxed)
     }
 
     /// Returns the lanes that any thread ever had: few if there are few threads.

@@ -151,15 +151,6 @@ impl SharedLock {
         SharedHold { _way: way, _held: held }
     }
 
-    /// Takes a shared hold if that needs no wait. The lock order does not apply.
-    pub fn try_shared(&self) -> Option<SharedHold<'_>> {
-        let way = match self.enter() {
-            Some(visible) => Way::Fast(visible),
-            None => Way::Inner(self.inner.try_read()?),
-        };
-        Some(SharedHold { _way: way, _held: Held::tried(self.key()) })
-    }
-
     /// Waits for the exclusive hold.
     ///
     /// # Panics
@@ -376,7 +367,6 @@ mod tests {
         let _hold = lock.exclusive();
         std::thread::scope(|s| {
             s.spawn(|| {
-                assert!(lock.try_shared().is_none());
                 assert!(lock.try_exclusive().is_none());
             });
         });

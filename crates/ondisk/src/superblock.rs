@@ -432,11 +432,6 @@ impl Superblock {
         self.raw.s_error_count.get()
     }
 
-    /// Returns the time of the last mount, in seconds since 1970.
-    pub fn mount_time(&self) -> u64 {
-        join_time(self.raw.s_mtime.get(), self.raw.s_mtime_hi)
-    }
-
     /// Returns the time of the last write, in seconds since 1970.
     pub fn write_time(&self) -> u64 {
         join_time(self.raw.s_wtime.get(), self.raw.s_wtime_hi)
@@ -479,16 +474,6 @@ impl Superblock {
         self.raw.s_mnt_count.set(count);
     }
 
-    /// Sets the mount point; cut off after 64 bytes.
-    pub fn set_last_mounted(&mut self, path: &[u8]) {
-        fill(&mut self.raw.s_last_mounted, path);
-    }
-
-    /// Sets the label; cut off after 16 bytes.
-    pub fn set_label(&mut self, label: &[u8]) {
-        fill(&mut self.raw.s_volume_name, label);
-    }
-
     /// Sets the head of the list of orphans that is chained through the inodes.
     pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
         self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
@@ -506,18 +491,6 @@ impl Superblock {
         features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
         features.ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans == OrphanEntries::Present);
         self.raw.s_feature_incompat.set(features.incompat.bits());
-        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
-    }
-
-    /// Adds `large_file`, `ext_attr` or another feature that only permits further values in fields.
-    pub fn add_value_features(&mut self, compat: Compat, ro_compat: RoCompat) {
-        let compat = compat & (Compat::EXT_ATTR | Compat::DIR_INDEX);
-        let ro_compat =
-            ro_compat & (RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::HUGE_FILE);
-        let features = &mut self.geometry.features;
-        features.compat |= compat;
-        features.ro_compat |= ro_compat;
-        self.raw.s_feature_compat.set(features.compat.bits());
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 

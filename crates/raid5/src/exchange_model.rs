@@ -146,22 +146,17 @@ impl Device for FailsWrites {
     }
 }
 
-/// Models one thread that writes two strips of a row while the member with its parity, which fails
-/// all writes, is replaced.
-fn replace_failing() {
-    const CHUNK: u64 = 16384;
-    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
-    let mut devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();
-    let slot = shape.parity_slot(0);
-    let failing = Arc::new(FailsWrites {
-        below: devices[slot].clone(),
-        from: 0,
-        fails: AtomicBool::new(false),
-    });
-    let member = |device| Member { device, data_offset: 0, log: None, recovered: u64::MAX };
-    let members = (0..3).map(|at| match at == slot {
-        true => Some(member(failing.clone() as Arc<dyn Device>)),
-        false => Some(member(devices[at].clone() as Arc<dyn Device>)),
+/// Starts an array in which the writes of the member in `slot` can be made to fail.
+fn start_failing(
+    shape: Geometry,
+    devices: &[Arc<Memory>],
+    slot: usize,
+) -> (Arc<Array>, Arc<FailsWrites>) {
+    let fails = AtomicBool::new(false);
+    let failing = Arc::new(FailsWrites { below: devices[slot].clone(), from: 0, fails });
+    let members = devices.iter().enumerate().map(|(at, device)| match at == slot {
+        true => Some(bare_member(failing.clone())),
+        false => Some(bare_member(device.clone())),
     });
     let array = Array::start(Setup {
         geometry: shape,
@@ -172,9 +167,23 @@ fn replace_failing() {
         unsynced_from: u64::MAX,
         policies: Policies { rows: 2, ..Policies::default() },
     });
-    let array = Arc::new(array.unwrap());
+    (Arc::new(array.unwrap()), failing)
+}
+
+fn bare_member(device: Arc<dyn Device>) -> Member {
+    Member { device, data_offset: 0, log: None, recovered: u64::MAX }
+}
+
+/// Models one thread that writes two strips of a row while the member with its parity, which fails
+/// all writes, is replaced.
+fn replace_failing() {
+    const CHUNK: u64 = 16384;
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
+    let mut devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();
+    let slot = shape.parity_slot(0);
+    let (array, failing) = start_failing(shape, &devices, slot);
     let new = Memory::new(CHUNK);
-    let id = array.add_shadow(slot, member(new.clone())).expect("a shadow");
+    let id = array.add_shadow(slot, bare_member(new.clone())).expect("a shadow");
     let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
     assert_eq!(copied.expect("a copy"), Ended::Done);
     failing.fails.store(true, Ordering::Relaxed);
@@ -201,29 +210,10 @@ fn replace_failing_degraded(parity: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();
     let slot = if parity { shape.parity_slot(0) } else { shape.data_slot(0, 0) };
-    let failing = Arc::new(FailsWrites {
-        below: devices[slot].clone(),
-        from: 0,
-        fails: AtomicBool::new(false),
-    });
-    let member = |device| Member { device, data_offset: 0, log: None, recovered: u64::MAX };
-    let members = (0..3).map(|at| match at == slot {
-        true => Some(member(failing.clone() as Arc<dyn Device>)),
-        false => Some(member(devices[at].clone() as Arc<dyn Device>)),
-    });
-    let array = Array::start(Setup {
-        geometry: shape,
-        members: members.collect(),
-        record: Arc::new(Unrecorded),
-        consistency: Consistency::Resync,
-        active: true,
-        unsynced_from: u64::MAX,
-        policies: Policies { rows: 2, ..Policies::default() },
-    });
-    let array = Arc::new(array.unwrap());
+    let (array, failing) = start_failing(shape, &devices, slot);
     array.write_at(0, &[1; 2 * CHUNK as usize]).expect("a full row");
     array.fail(shape.data_slot(0, 1)).expect("one may fail");
-    let id = array.add_shadow(slot, member(Memory::new(CHUNK))).expect("a shadow");
+    let id = array.add_shadow(slot, bare_member(Memory::new(CHUNK))).expect("a shadow");
     let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
     assert_eq!(copied.expect("a copy"), Ended::Done);
     failing.fails.store(true, Ordering::Relaxed);

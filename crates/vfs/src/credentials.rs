@@ -8,14 +8,6 @@ pub struct Credentials {
     uid: u32,
     /// The group, then the supplementary groups.
     gids: Vec<u32>,
-    checker: Checker,
-}
-
-/// Where permissions are checked: in this library, or elsewhere before the call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Checker {
-    Here,
-    Elsewhere,
 }
 
 impl Credentials {
@@ -23,20 +15,12 @@ impl Credentials {
     /// superuser.
     pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
         let gids = std::iter::once(gid).chain(groups.as_ref().iter().copied()).collect();
-        Credentials { uid, gids, checker: Checker::Here }
+        Credentials { uid, gids }
     }
 
     /// Creates the credentials of user 0 and group 0, to whom every possible operation is allowed.
     pub fn superuser() -> Credentials {
         Credentials::new(0, 0, [])
-    }
-
-    /// Creates the credentials of a user whose permissions another program has checked, as a kernel
-    /// does for a FUSE mount with `default_permissions`. The user owns new files, and its writes
-    /// clear set-user-ID bits, but no operation is refused because of a mode or an access control
-    /// list.
-    pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
-        Credentials { checker: Checker::Elsewhere, ..Credentials::new(uid, gid, []) }
     }
 
     /// Returns the user, who owns new files.
@@ -64,23 +48,12 @@ impl Credentials {
         self.uid == 0
     }
 
-    /// Returns whether no operation may be refused for lack of permission: the user is the
-    /// superuser, or another program checks permissions.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.is_superuser() || self.is_checked_elsewhere()
-    }
-
-    /// Returns whether another program has checked permissions already.
-    pub(crate) fn is_checked_elsewhere(&self) -> bool {
-        self.checker == Checker::Elsewhere
-    }
-
     /// Returns whether the user may use the blocks reserved for root.
     pub fn privilege(&self) -> Privilege {
         if self.uid == 0 { Privilege::Root } else { Privilege::Ordinary }
     }
 
     pub(crate) fn owns(&self, uid: u32) -> bool {
-        self.uid == uid || self.is_trusted()
+        self.uid == uid || self.is_superuser()
     }
 }

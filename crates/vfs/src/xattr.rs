@@ -70,7 +70,7 @@ impl Vfs {
     /// Returns the full names of the attributes that `who` may see.
     pub fn list_xattr(&self, who: &Credentials, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = self.fs().list_xattr(inode)?;
-        names.retain(|name| is_listed(name, who.is_trusted()));
+        names.retain(|name| is_listed(name, who.is_superuser()));
         Ok(names)
     }
 }

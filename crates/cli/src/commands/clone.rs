@@ -1,7 +1,9 @@
 //! `lanefs clone`
 
 use super::tune::parse_uuid;
-use crate::cli::{Failure, ImageArguments, Report, WholeImage, complain, human, no_file_system};
+use crate::cli::{
+    Failure, ImageArguments, OutputArguments, Report, WholeImage, complain, human, no_file_system,
+};
 use lanefs::device::{Access, FileDevice, OpenOptions};
 use lanefs_offline::{Copied, FeatureChange, Image, Settings, copy_device, copy_file};
 use lanefs_ondisk::features::{Features, RoCompat};
@@ -43,12 +45,8 @@ pub struct Arguments {
     /// Overwrite the destination
     #[arg(short = 'F', long)]
     force: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -164,7 +162,7 @@ fn print(arguments: &Arguments, done: &Cloned) -> std::io::Result<()> {
         Copied::Data { bytes } => ("data", bytes),
         Copied::Used { bytes } => ("used", bytes),
     };
-    if arguments.json {
+    if arguments.output.json {
         let facts = json!({
             "image": arguments.destination.display().to_string(),
             "uuid": uuid,
@@ -173,7 +171,7 @@ fn print(arguments: &Arguments, done: &Cloned) -> std::io::Result<()> {
         });
         return writeln!(out, "{facts:#}");
     }
-    if arguments.quiet {
+    if arguments.output.quiet {
         return Ok(());
     }
     let to = arguments.destination.display();

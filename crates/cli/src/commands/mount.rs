@@ -248,8 +248,11 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
     match wanted {
         DirectIo::Never => Ok(()),
         DirectIo::BlockDevices if !device.is_block_device() => Ok(()),
-        // The host's cache works too.
-        DirectIo::BlockDevices => Ok(device.with_direct_io(path).unwrap_or_default()),
+        DirectIo::BlockDevices => {
+            // Without direct I/O the host's cache is used.
+            let _ = device.with_direct_io(path);
+            Ok(())
+        }
         DirectIo::Always => device.with_direct_io(path).map_err(|error| {
             format!("{}: no direct I/O, so mount without -o direct: {error}", path.display()).into()
         }),

@@ -1,6 +1,6 @@
 //! `lanefs recover`
 
-use crate::cli::{Failure, ImageArguments, Report, WholeImage};
+use crate::cli::{Failure, ImageArguments, OutputArguments, Report, WholeImage};
 use lanefs::device::Access;
 use lanefs_offline::{Condition, Recovered, look, recover};
 use serde_json::{Value, json};
@@ -35,12 +35,8 @@ pub struct Arguments {
     /// Only print what a recovery would do; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -81,7 +77,7 @@ fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
 
 fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    if arguments.json {
+    if arguments.output.json {
         let facts = json!({
             "image": arguments.image.display().to_string(),
             "dry_run": arguments.dry_run,
@@ -91,7 +87,7 @@ fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
         });
         return writeln!(out, "{facts:#}");
     }
-    if arguments.quiet {
+    if arguments.output.quiet {
         return Ok(());
     }
     let what = words(&found.before);

@@ -1,6 +1,6 @@
 //! `lanefs resize`
 
-use crate::cli::{Failure, ImageArguments, Report, WholeImage, human, parse_size};
+use crate::cli::{Failure, ImageArguments, OutputArguments, Report, WholeImage, human, parse_size};
 use lanefs::device::Access;
 use lanefs_offline::Image;
 use serde_json::json;
@@ -28,12 +28,8 @@ pub struct Arguments {
     /// device if it is missing
     #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -138,11 +134,11 @@ fn print(arguments: &Arguments, done: &Resized) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let image = arguments.image.display();
     let Resized { before, after } = *done;
-    if arguments.json {
+    if arguments.output.json {
         let facts = json!({ "image": image.to_string(), "bytes_before": before, "bytes": after });
         return writeln!(out, "{facts:#}");
     }
-    if arguments.quiet {
+    if arguments.output.quiet {
         return Ok(());
     }
     match before == after {

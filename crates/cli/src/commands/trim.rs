@@ -1,6 +1,6 @@
 //! `lanefs trim`
 
-use crate::cli::{Failure, ImageArguments, Report, Size, WholeImage, human};
+use crate::cli::{Failure, ImageArguments, OutputArguments, Report, Size, WholeImage, human};
 use lanefs::device::Access;
 use lanefs_offline::{Image, Trimmed};
 use serde_json::json;
@@ -24,12 +24,8 @@ pub struct Arguments {
     /// Ignore runs of free blocks that are shorter than this, in bytes
     #[arg(long, value_name = "BYTES", default_value = "0")]
     minimum: Size,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -68,7 +64,7 @@ fn print(
     let mut out = std::io::stdout().lock();
     let Trimmed { bytes, runs, .. } = trimmed;
     let image = arguments.image.display();
-    if arguments.json {
+    if arguments.output.json {
         let facts = json!({
             "image": image.to_string(),
             "discarded_bytes": bytes,
@@ -78,7 +74,7 @@ fn print(
         });
         return writeln!(out, "{facts:#}");
     }
-    if arguments.quiet {
+    if arguments.output.quiet {
         return Ok(());
     }
     match (before, after) {

@@ -75,8 +75,7 @@ impl Bitmap {
         geometry: &Geometry,
         checksums: Checksums,
     ) {
-        assert_eq!(bytes.len(), geometry.block_size().bytes(), "length of a bitmap");
-        self.write_to(bytes);
+        self.fill_block(bytes, geometry);
         if let Ok(Some(sum)) = block_checksum(bytes, geometry, checksums) {
             desc.block_bitmap_csum = kept(sum, geometry);
         }
@@ -94,11 +93,15 @@ impl Bitmap {
         geometry: &Geometry,
         checksums: Checksums,
     ) {
-        assert_eq!(bytes.len(), geometry.block_size().bytes(), "length of a bitmap");
-        self.write_to(bytes);
+        self.fill_block(bytes, geometry);
         if let Ok(Some(sum)) = inode_checksum(bytes, geometry, checksums) {
             desc.inode_bitmap_csum = kept(sum, geometry);
         }
+    }
+
+    fn fill_block(&self, bytes: &mut [u8], geometry: &Geometry) {
+        assert_eq!(bytes.len(), geometry.block_size().bytes(), "length of a bitmap");
+        self.write_to(bytes);
     }
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the

@@ -17,8 +17,6 @@ pub const HEADER_SIZE: usize = 256;
 const MAGIC: u32 = 0x6d74_6962;
 /// The version that mdadm creates; its bits are little endian on every machine.
 const VERSION: u32 = 4;
-const VERSION_CLUSTERED: u32 = 5;
-const VERSION_LOCKLESS: u32 = 6;
 /// The bit `BITMAP_STALE` of the state word.
 const STALE: u32 = 1 << 1;
 /// The bit `BITMAP_WRITE_ERROR` of the state word.
@@ -177,15 +175,6 @@ impl Header {
     }
 }
 
-/// Returns the name of an unsupported version.
-pub fn version_name(version: u32) -> Option<&'static str> {
-    match version {
-        VERSION_CLUSTERED => Some("clustered bitmap"),
-        VERSION_LOCKLESS => Some("lockless bitmap"),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,13 +211,6 @@ mod tests {
         let found = cause(|raw| raw.chunksize.set(512));
         assert_eq!(found, Cause::BitmapSpace { bits: 45056, bytes: 4096 });
         assert!(matches!(Header::decode(&[0; 255], &expected()), Err(Cause::Length { len: 255 })));
-    }
-
-    #[test]
-    fn refused_versions_have_names() {
-        assert_eq!(version_name(5), Some("clustered bitmap"));
-        assert_eq!(version_name(6), Some("lockless bitmap"));
-        assert_eq!(version_name(4), None);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     if by_owner && !who.owns(attr.uid) {
         return Err(Error::NotPermitted);
     }
-    if !who.is_trusted() {
+    if !who.is_superuser() {
         check_unprivileged(who, attr, set)?;
     }
     if let Some(asked) = set.flags {

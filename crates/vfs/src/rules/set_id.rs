@@ -24,7 +24,7 @@ pub enum Member {
 impl Member {
     /// Returns whether `who` is in group `gid`.
     pub(crate) fn of(who: &Credentials, gid: u32) -> Member {
-        if who.is_trusted() || who.in_group(gid) { Member::Possibly } else { Member::No }
+        if who.is_superuser() || who.in_group(gid) { Member::Possibly } else { Member::No }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What differs between two files.
 
-use super::{Arguments, Aspect, Change};
+use super::arguments::{Arguments, Aspect};
 use crate::cli::{Failure, Shown, show_time};
 use crate::copy::{Attribute, Content, Identity, Meta, Source};
 use crate::walk::Entry;
@@ -8,6 +8,13 @@ use lanefs::FileType;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Display;
+
+/// A difference: its name, the text, and the values of both sides.
+pub struct Change {
+    pub what: &'static str,
+    pub text: String,
+    pub values: serde_json::Value,
+}
 
 /// Bytes compared at once.
 const CHUNK: usize = 1 << 20;

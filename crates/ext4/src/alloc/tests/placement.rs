@@ -84,24 +84,19 @@ fn files_of_clients_that_meet_get_their_next_first_blocks_elsewhere() {
     let goal = f.geometry.group_first_block(Group(100)).expect("a group");
     let claim = |client: u32| {
         work_for(Some(client));
-        let request = Request {
-            goal,
-            want: 8,
-            ahead: 0,
-            at_least: 8,
-            privilege: Privilege::Ordinary,
-            stream: None,
-            owner: Some(Ino(100 + client)),
-        };
-        f.groups.claim_blocks(&f.device, &request, None).expect("room").elsewhere
+        claim_for(&f, goal, Ino(100 + client))
     };
     let moves: Vec<Group> = (0..40).filter_map(|n| claim(n % 2)).collect();
     assert!(!moves.is_empty() && !moves.contains(&Group(100)), "{moves:?}");
     work_for(None);
-    assert!((0..40).all(|n| claim_unknown(&f, goal, n).is_none()), "an unknown client meets none");
+    assert!(
+        (0..40).all(|n| claim_for(&f, goal, Ino(500 + n)).is_none()),
+        "an unknown client meets none"
+    );
 }
 
-fn claim_unknown(f: &Fixture, goal: Block, n: u32) -> Option<Group> {
+/// Claims 8 blocks at `goal`; returns the group to which the owner moves.
+fn claim_for(f: &Fixture, goal: Block, owner: Ino) -> Option<Group> {
     let request = Request {
         goal,
         want: 8,
@@ -109,7 +104,7 @@ fn claim_unknown(f: &Fixture, goal: Block, n: u32) -> Option<Group> {
         at_least: 8,
         privilege: Privilege::Ordinary,
         stream: None,
-        owner: Some(Ino(500 + n)),
+        owner: Some(owner),
     };
     f.groups.claim_blocks(&f.device, &request, None).expect("room").elsewhere
 }

@@ -1,4 +1,4 @@
-//! The options that say where a file system lies in an image.
+//! Options that several commands have.
 
 use super::Size;
 
@@ -9,4 +9,15 @@ pub struct ImageArguments {
     /// image
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
+}
+
+/// Options for the form of a result.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct OutputArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    pub quiet: bool,
 }
