@@ -153,6 +153,22 @@ const HOUSES: &[House] = &[
             &["lib"],
         ],
     },
+    House {
+        name: "check",
+        floors: &[
+            &["bytes", "harm", "parallel", "place"],
+            &["claims", "fault", "parents", "record", "states"],
+            &["report", "volume"],
+            &["groups", "mapping"],
+            &["run"],
+            &["attributes", "bitmaps", "journal", "links", "orphans", "special", "superblock"],
+            &["blocks", "directories"],
+            &["inodes"],
+            &["table"],
+            &["checker"],
+            &["lib"],
+        ],
+    },
     House { name: "cli", floors: &[&["cli"], &["copy"], &["commands"], &["lib"]] },
     House {
         name: "build",
