@@ -45,19 +45,20 @@ struct Area<'a> {
 
 /// Checks the attributes of an inode. Returns the blocks (clusters) that they take.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
-    check_inode_area(run, ino, record, bytes);
-    match record.file_acl(&run.volume.geometry) {
-        Some(block) => check_block(run, ino, block),
-        None => 0,
-    }
+    let values = check_inode_area(run, ino, record, bytes);
+    let block = record.file_acl(&run.volume.geometry);
+    values + block.map_or(0, |block| check_block(run, ino, block))
 }
 
-fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
     let place = Place::Attributes { ino, block: None };
-    let Some(area) = inode_area(run, record, bytes) else { return };
+    let Some(area) = inode_area(run, record, bytes) else { return 0 };
     match parse(&area) {
-        Ok(attributes) => check_values(run, ino, place, &attributes),
-        Err(cause) => run.add(place, Fault::Attributes(cause)),
+        Ok(attributes) => check_values(run, place, &attributes),
+        Err(fault) => {
+            run.add(place, fault);
+            0
+        }
     }
 }
 
@@ -86,61 +87,66 @@ fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> u64 {
         let mut shared = run.shared.lock();
         if let Some(known) = shared.get_mut(&block) {
             known.found = known.found.saturating_add(1);
-            return 1;
+            return 1 + known.values;
         }
-        shared.insert(block, SharedBlock { stored: 0, found: 1, ino });
+        shared.insert(block, SharedBlock { stored: 0, found: 1, ino, values: 0 });
     }
     run.claim(place, block, 1);
     let Ok(bytes) = run.volume.read_block(block) else {
         run.add(place, Fault::Unreadable);
         return 1;
     };
+    let values = check_block_bytes(run, place, block, &bytes).unwrap_or_else(|fault| {
+        run.add(place, fault);
+        0
+    });
     if let Some(known) = run.shared.lock().get_mut(&block) {
         known.stored = le32(&bytes, 4);
+        known.values = values;
     }
-    if let Err(cause) = check_block_bytes(run, ino, place, block, &bytes) {
-        run.add(place, Fault::Attributes(cause));
-    }
-    1
+    1 + values
 }
 
 fn check_block_bytes(
     run: &Run<'_>,
-    ino: Ino,
     place: Place,
     block: Block,
     bytes: &[u8],
-) -> Result<(), Cause> {
+) -> Result<u64, Fault> {
     let (magic, blocks) = (le32(bytes, 0), le32(bytes, 8));
     if magic != MAGIC {
-        return Err(Cause::Magic { found: magic });
+        return Err(Cause::Magic { found: magic }.into());
     }
     if let Some(seed) = run.volume.checksums.seed() {
         xattr::verify(seed, block, bytes)?;
     }
     if blocks != 1 {
-        return Err(Cause::Blocks { found: blocks });
+        return Err(Cause::Blocks { found: blocks }.into());
     }
     let area = Area { bytes, entries: BLOCK_HEADER, base: 0, zero_hash: false };
-    check_values(run, ino, place, &parse(&area)?);
-    Ok(())
+    Ok(check_values(run, place, &parse(&area)?))
 }
 
-/// Checks the references to inodes that hold values.
-fn check_values(run: &Run<'_>, _ino: Ino, place: Place, attributes: &[Attribute<'_>]) {
+/// Checks the references to inodes that hold values. Returns the clusters of the values: they count
+/// as the inode's own.
+fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u64 {
+    let geometry = &run.volume.geometry;
+    let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());
+    let mut clusters = 0;
     for attribute in attributes.iter().filter(|attribute| attribute.ino != 0) {
         let target = Ino(attribute.ino);
         if !run.volume.incompat(Incompat::EA_INODE) || !run.volume.geometry.has_inode(target) {
             run.add(place, Fault::ValueInode { ino: target.0 });
             continue;
         }
-        let _ = attribute.size;
-        run.values.lock().entry(target).or_default().found += 1;
+        *run.values.lock().entry(target).or_default() += 1;
+        clusters += u64::from(attribute.size).div_ceil(cluster);
     }
+    clusters
 }
 
 /// Decodes the entries, and checks that no two parts of the area share a byte.
-fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Cause> {
+fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     let mut found = Vec::new();
     let mut taken = vec![(0, area.entries)];
     let mut at = area.entries;
@@ -155,20 +161,23 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Cause> {
             _ => &[],
         };
         if ino == 0 {
-            check_hash(area, at, le32(head, 12), name, value)?;
+            check_hash(area, at, head, name)?;
         }
         let index = head.get(1).copied().unwrap_or_default();
+        if index == 0 {
+            return Err(Fault::AttributePrefix { offset: at });
+        }
         found.push(Attribute { index, name, value, ino, size });
         taken.push((at, at + len));
         at += len;
     }
     if at + END > area.bytes.len() {
-        return Err(Cause::NoEnd);
+        return Err(Cause::NoEnd.into());
     }
     taken.push((at, at + END));
     taken.sort_unstable();
     match taken.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if start < end)) {
-        Some(pair) => Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }),
+        Some(pair) => Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into()),
         None => Ok(found),
     }
 }
@@ -194,14 +203,14 @@ fn value<'a>(
     Ok(value)
 }
 
-fn check_hash(
-    area: &Area<'_>,
-    offset: usize,
-    found: u32,
-    name: &[u8],
-    value: &[u8],
-) -> Result<(), Cause> {
-    let valid = xattr::entry_hashes(name, value);
+/// Checks the hash of an entry: over the name and whole words of the value, with whatever bytes are
+/// after the value in its last word.
+fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
+    let found = le32(head, 12);
+    let start = area.base + usize::from(le16(head, 2));
+    let len = usize::try_from(le32(head, 8)).unwrap_or(usize::MAX).checked_next_multiple_of(4);
+    let words = part(area.bytes, start, len.unwrap_or(usize::MAX)).unwrap_or_default();
+    let valid = xattr::entry_hashes(name, words);
     if valid.contains(&found) || (area.zero_hash && found == 0) {
         return Ok(());
     }
@@ -220,12 +229,15 @@ pub fn check_references(run: &Run<'_>) {
         }
     }
     let values = std::mem::take(&mut *run.values.lock());
-    for (ino, uses) in values {
-        let place = Place::Inode { ino };
-        if !run.states.get(ino).has_values() {
+    for (ino, expected) in &values {
+        let place = Place::Inode { ino: *ino };
+        let bytes = run.read_inode(*ino).filter(|_| run.states.get(*ino).has_values());
+        let Some(stored) = bytes.map(|bytes| Record::decode(&bytes).value_references()) else {
             run.add(place, Fault::ValueInode { ino: ino.0 });
-        } else if uses.stored != uses.found {
-            let (found, expected) = (uses.stored, uses.found);
+            continue;
+        };
+        if stored != u64::from(*expected) {
+            let (found, expected) = (stored as u32, *expected);
             run.add(place, Fault::References { found, expected });
         }
     }

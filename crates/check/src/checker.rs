@@ -9,8 +9,9 @@ use crate::place::Place;
 use crate::report::{Collector, Report, Totals};
 use crate::run::Run;
 use crate::states::States;
+use crate::superblock::Counts;
 use crate::volume::Volume;
-use crate::{attributes, directories, journal, links, orphans, special, superblock, table};
+use crate::{attributes, directories, journal, links, orphans, quota, special, superblock, table};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
@@ -83,25 +84,38 @@ pub fn check(
     told: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, Error> {
     let report = Collector::new(options.findings);
-    let superblock = superblock::open(&*device, &report).map_err(Error::NoSuperblock)?;
+    let (superblock, mut counts) =
+        superblock::open(&*device, &report).map_err(Error::NoSuperblock)?;
     let mut volume = Volume::new(device, superblock);
+    if superblock::is_truncated(&volume, &report) {
+        return Ok(report.into_report(Totals::default()));
+    }
     // Descriptors may be in the log too; those in place serve to find the log.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     if let Some(after) = journal::check(&volume, &groups, &report) {
-        let superblock = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
+        let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
+        let superblock;
+        (superblock, _) = opened;
+        // The kernel writes the counts at unmount only; after a crash the groups have them.
+        counts = Counts::Old;
         volume = Volume::new(after, superblock);
+    }
+    if superblock::is_truncated(&volume, &report) {
+        return Ok(report.into_report(Totals::default()));
     }
     superblock::check(&volume, &report);
     superblock::check_copies(&volume, &report);
     let groups = Groups::read(&volume, &report);
-    let checker = Checker { volume: &volume, groups: &groups, report: &report, options, told };
+    let (volume, groups, report_to) = (&volume, &groups, &report);
+    let checker = Checker { volume, counts, groups, report: report_to, options, told };
     let totals = checker.run()?;
     Ok(report.into_report(totals))
 }
 
 struct Checker<'a> {
     volume: &'a Volume,
+    counts: Counts,
     groups: &'a Groups,
     report: &'a Collector,
     options: &'a Options,
@@ -129,7 +143,9 @@ impl Checker<'_> {
                 totals = self.check_names(&run, &sums);
             }
         }
-        self.check_sums(&sums);
+        if self.counts == Counts::Right {
+            self.check_sums(&sums);
+        }
         totals.clusters = sums.clusters();
         Ok(totals)
     }
@@ -182,6 +198,7 @@ impl Checker<'_> {
         links::check_paths(run, &parents);
         links::check_counts(run, threads);
         attributes::check_references(run);
+        quota::check(run);
         special::check(run);
         orphans::check(run);
         bitmaps::check_inodes(run, threads, sums);

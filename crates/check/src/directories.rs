@@ -92,6 +92,9 @@ impl Directory<'_> {
         tree: Option<&Tree>,
         buffer: &mut Vec<u8>,
     ) {
+        if !self.run.may_read(count) {
+            return;
+        }
         let size = self.format.block_size.bytes();
         buffer.resize(count as usize * size, 0);
         if self.run.volume.read(at, buffer).is_err() {

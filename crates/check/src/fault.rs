@@ -40,7 +40,7 @@ pub enum Fault {
     Truncated { blocks: u64, device: u64 },
 
     // The superblock.
-    #[error("is marked as having errors")]
+    #[error("a mount met an error: what is left of it is told here; e2fsck -f clears the mark")]
     MarkedErrors,
     #[error("{what} is {found} where {expected} was found")]
     Count { what: &'static str, found: u64, expected: u64 },
@@ -124,10 +124,18 @@ pub enum Fault {
     IndexDepth,
 
     // Attributes.
+    #[error("the name at {offset} has no prefix")]
+    AttributePrefix { offset: usize },
     #[error("reference count is {found} where {expected} inodes refer to it")]
     References { found: u32, expected: u32 },
     #[error("the value is in inode {ino}, which is not one of attribute values")]
     ValueInode { ino: u32 },
+
+    // Quotas.
+    #[error("not a quota file")]
+    QuotaFile,
+    #[error("the usage of id {id} is not the sum of its inodes")]
+    Quota { id: u32 },
 
     // Special inodes.
     #[error("inode {ino}: {what}")]
@@ -179,6 +187,12 @@ pub enum TargetFault {
     Root,
 }
 
+impl From<xattr::Cause> for Fault {
+    fn from(cause: xattr::Cause) -> Fault {
+        Fault::Attributes(cause)
+    }
+}
+
 impl Fault {
     /// Returns what the fault does to the users of the file system.
     pub fn harm(&self) -> Harm {
@@ -203,17 +217,16 @@ impl Fault {
             NoName | Unconnected | NoLostAndFound => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,
             DotBytes { .. } | TimeRange | Padding { .. } | Field { .. } => Harm::Harmless,
-            Attributes(_) | ValueInode { .. } => Harm::AttributesLost,
+            Attributes(_) | AttributePrefix { .. } | ValueInode { .. } => Harm::AttributesLost,
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,
             FreeButUsed { len, by: Unit::Block, .. } => Harm::SpaceLeaked { clusters: *len },
             FreeButUsed { .. } | NoDeletionTime | DeletedInUse { .. } => Harm::WrongCounts,
-            Count { .. } | Sectors { .. } => Harm::WrongCounts,
+            Count { .. } | Sectors { .. } | QuotaFile | Quota { .. } => Harm::WrongCounts,
             Links { found, expected } if found < expected => Harm::Overwritten,
             Links { .. } => Harm::NeverFreed,
             Orphans(_) | Orphan { .. } | OrphansPending { .. } => Harm::NeverFreed,
-            MarkedErrors => Harm::Unknown,
             NotZero { .. } | Feature { .. } => Harm::WrongAnswers,
-            Differs { .. } | Replayed { .. } => Harm::Note,
+            MarkedErrors | Differs { .. } | Replayed { .. } => Harm::Note,
         }
     }
 }

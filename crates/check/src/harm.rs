@@ -38,8 +38,6 @@ pub enum Harm {
     WrongCounts,
     /// A system call gives a wrong answer.
     WrongAnswers,
-    /// An error was met by a mount earlier; a check finds what is left of it.
-    Unknown,
     /// The fault changes nothing that is read.
     Harmless,
     /// Not a fault: the image is clean with it.
@@ -63,7 +61,6 @@ impl Harm {
             Harm::SpaceLeaked { .. } => "space_leaked",
             Harm::WrongCounts => "wrong_counts",
             Harm::WrongAnswers => "wrong_answers",
-            Harm::Unknown => "unknown",
             Harm::Harmless => "harmless",
             Harm::Note => "note",
         }
@@ -87,7 +84,6 @@ impl fmt::Display for Harm {
             Harm::SpaceLeaked { clusters } => write!(f, "space leaked: {clusters} blocks"),
             Harm::WrongCounts => f.write_str("wrong counts"),
             Harm::WrongAnswers => f.write_str("wrong answers to programs"),
-            Harm::Unknown => f.write_str("harm unknown"),
             Harm::Harmless => f.write_str("harmless"),
             Harm::Note => f.write_str("no fault"),
         }

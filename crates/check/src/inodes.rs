@@ -7,6 +7,7 @@ use crate::blocks::{self, Claimed};
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::place::Place;
+use crate::quota;
 use crate::record::Record;
 use crate::run::Run;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -79,9 +80,13 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if !is_named && !is_own && is_in_use && matches!(ino, Ino::JOURNAL | Ino(3) | Ino(4)) {
         run.add(place, Fault::Special { ino: ino.0, what: "in use, though nothing refers to it" });
     }
-    // The journal is a regular file, and has no other type in an early ext3.
-    let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
-    check_blocks(run, ino, &maps, bytes);
+    check_flags(run, ino, record);
+    if ino == BAD_BLOCKS {
+        // It has no type, and its blocks are those that cannot be used.
+        let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
+        return check_blocks(run, ino, &maps, bytes);
+    }
+    check_blocks(run, ino, record, bytes);
 }
 
 /// Checks an inode that has links.
@@ -94,6 +99,7 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if ino == Ino::ROOT && !record.is_directory() {
         run.add(place, Fault::WrongType { mode: record.mode, expected: "a directory" });
     }
+    quota::add(run, ino, record);
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
@@ -151,7 +157,7 @@ fn check_flags(run: &Run<'_>, ino: Ino, record: &Record) {
         volume.incompat(Incompat::COMPRESSION),
     );
     let indexed = volume.compat(Compat::DIR_INDEX) && record.is_directory();
-    without(InodeFlags::INDEX, indexed || !record.maps_blocks());
+    without(InodeFlags::INDEX, indexed);
     let folds = volume.incompat(Incompat::CASEFOLD) && record.is_directory();
     without(InodeFlags::CASEFOLD, folds);
     if flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {

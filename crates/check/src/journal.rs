@@ -23,6 +23,8 @@ use std::sync::Arc;
 /// Most bytes of a replay that are held in memory.
 const MOST_REPLAYED: u64 = 1 << 30;
 
+/// The longest log that mke2fs makes, in blocks.
+const LONGEST: u32 = 10_240_000;
 /// The offset of `s_nr_users` in the journal's superblock.
 const USERS: usize = 0x40;
 
@@ -162,7 +164,7 @@ impl<'a> Log<'a> {
     fn scan(&self, start: u32) -> Result<Scanned, String> {
         let format = self.superblock.format();
         let area = self.superblock.log_area();
-        let mut left = u64::from(area.end.saturating_sub(area.start));
+        let mut left = area.end.saturating_sub(area.start).min(LONGEST);
         let mut found = Scanned::new(self.superblock.sequence());
         let mut open = Open::default();
         let mut at = start;
@@ -173,7 +175,7 @@ impl<'a> Log<'a> {
                 break;
             }
             let Some(used) = open.add(self, at, header, &block, &format, &mut found) else { break };
-            left = left.saturating_sub(used.into());
+            left = left.saturating_sub(used);
             at = self.after(at, used);
         }
         Ok(found)

@@ -36,6 +36,7 @@ mod orphans;
 mod parallel;
 mod parents;
 mod place;
+mod quota;
 mod record;
 mod report;
 mod run;

@@ -104,7 +104,14 @@ pub fn check_counts(run: &Run<'_>, threads: usize) {
 
 fn check_links(run: &Run<'_>, ino: Ino) {
     let state = run.states.get(ino);
-    if !state.is_used() || run.volume.is_hidden(ino) || state.has_values() {
+    if !state.is_used() || run.volume.is_hidden(ino) {
+        return;
+    }
+    if state.has_values() && state.names() == 0 {
+        // Attributes refer to it, not names.
+        if !run.values.lock().contains_key(&ino) {
+            run.add(Place::Inode { ino }, Fault::NoName);
+        }
         return;
     }
     let place = Place::Inode { ino };

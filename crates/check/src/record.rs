@@ -27,6 +27,11 @@ pub struct Record {
     pub acl_hi: u16,
     pub fragment: u32,
     pub extra_isize: u16,
+    pub ctime: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub projid: u32,
+    pub version: u32,
     pub block: [u8; 60],
 }
 
@@ -50,6 +55,11 @@ impl Record {
             acl_lo: le32(bytes, 0x68),
             acl_hi: le16(bytes, 0x76),
             fragment: le32(bytes, 0x70),
+            ctime: le32(bytes, 0x0c),
+            uid: u32::from(le16(bytes, 0x78)) << 16 | u32::from(le16(bytes, 2)),
+            gid: u32::from(le16(bytes, 0x7a)) << 16 | u32::from(le16(bytes, 0x18)),
+            projid: projid(bytes),
+            version: le32(bytes, 0x24),
             extra_isize: if bytes.len() > GOOD_OLD_SIZE { le16(bytes, 0x80) } else { 0 },
             block,
         }
@@ -65,6 +75,12 @@ impl Record {
 
     pub fn size(&self) -> u64 {
         u64::from(self.size_hi) << 32 | u64::from(self.size_lo)
+    }
+
+    /// Returns the reference count of an inode that holds the value of an attribute: it is in
+    /// fields that have no meaning in such an inode.
+    pub fn value_references(&self) -> u64 {
+        u64::from(self.ctime) << 32 | u64::from(self.version)
     }
 
     /// Returns the block of extended attributes.
@@ -109,4 +125,11 @@ impl Record {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         (self.extra_isize != 0 && start + 4 <= geometry.inode_size()).then_some(start)
     }
+}
+
+/// Returns the project, if the inode has the field.
+fn projid(bytes: &[u8]) -> u32 {
+    const PROJID: usize = 0x9c;
+    let fields = GOOD_OLD_SIZE + usize::from(le16(bytes, 0x80));
+    if bytes.len() > GOOD_OLD_SIZE && fields >= PROJID + 4 { le32(bytes, PROJID) } else { 0 }
 }

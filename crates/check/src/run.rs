@@ -7,7 +7,7 @@ use crate::place::Place;
 use crate::report::Collector;
 use crate::states::States;
 use crate::volume::Volume;
-use lanefs_lanes::sync::atomic::AtomicU64;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
@@ -20,18 +20,21 @@ pub struct SharedBlock {
     pub stored: u32,
     /// The inodes that refer to it.
     pub found: u32,
+    /// The clusters of values in inodes of their own.
+    pub values: u64,
     /// One of them, for messages.
     pub ino: Ino,
 }
 
-/// The references to an inode that holds the value of an attribute.
+/// What the inodes of one user, group or project use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ValueUse {
-    /// The reference count that the inode stores.
-    pub stored: u32,
-    /// The entries that refer to it.
-    pub found: u32,
+pub struct Usage {
+    pub inodes: u64,
+    pub bytes: u64,
 }
+
+/// Usages by kind (user, group, project) and id.
+pub type Usages = HashMap<(usize, u32), Usage>;
 
 /// The state of a check.
 pub struct Run<'a> {
@@ -44,10 +47,15 @@ pub struct Run<'a> {
     pub own: Claims,
     pub states: &'a States,
     pub shared: Mutex<HashMap<Block, SharedBlock>>,
-    pub values: Mutex<HashMap<Ino, ValueUse>>,
+    /// The entries that refer to each inode with the value of an attribute.
+    pub values: Mutex<HashMap<Ino, u32>>,
+    /// Counted only if there are quota files.
+    pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.
     pub entries: AtomicU64,
+    /// Blocks of directories that were read. A hostile image could have one block in very many.
+    pub directory_blocks: AtomicU64,
     /// Whether this is the first pass over the inodes: later passes only claim blocks.
     pub first: bool,
 }
@@ -70,8 +78,10 @@ impl<'a> Run<'a> {
             states,
             shared: Mutex::new(Rank::LaneList, HashMap::new()),
             values: Mutex::new(Rank::LaneList, HashMap::new()),
+            usages: Mutex::new(Rank::LaneList, HashMap::new()),
             directories: Mutex::new(Rank::LaneList, Vec::new()),
             entries: AtomicU64::new(0),
+            directory_blocks: AtomicU64::new(0),
             first,
         }
     }
@@ -79,6 +89,13 @@ impl<'a> Run<'a> {
     /// Reads the bytes of one inode.
     pub fn read_inode(&self, ino: Ino) -> Option<Vec<u8>> {
         self.groups.read_inode(self.volume, ino)
+    }
+
+    /// Counts blocks of a directory that are to be read. Returns whether all directories together
+    /// still have no more blocks than the file system; if they have, some are claimed twice.
+    pub fn may_read(&self, blocks: u32) -> bool {
+        let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
+        before <= self.volume.geometry.block_count()
     }
 
     /// Adds a finding, except in a pass that only claims blocks.

@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::run::Run;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{Block, Ino};
+use lanefs_ondisk::{Block, Group, Ino};
 
 /// The pointer to the tree of two levels.
 const DOUBLE: usize = 13;
@@ -54,23 +54,24 @@ fn check_resize(run: &Run<'_>) -> Result<(), &'static str> {
     let top = run.volume.read_block(root).map_err(|_| "cannot be read")?;
     let words = geometry.block_size().bytes() as u64 / 4;
     let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
+    let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
     for n in 0..u64::from(reserved) {
         let block = first + n;
         let index = (u64::from(geometry.desc_blocks()) + n) % words;
         if u64::from(le32(&top, index as usize * 4)) != block {
             return Err("does not have a reserved block");
         }
-        check_copies(run, block)?;
+        check_copies(run, block, &backups)?;
     }
     Ok(())
 }
 
-fn check_copies(run: &Run<'_>, block: u64) -> Result<(), &'static str> {
+fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'static str> {
     let geometry = &run.volume.geometry;
     let copies = run.volume.read_block(Block(block)).map_err(|_| "cannot be read")?;
-    for (n, group) in geometry.backups().enumerate() {
+    for (n, group) in backups.iter().enumerate() {
         let expected = block + u64::from(group.0) * u64::from(geometry.blocks_per_group());
-        if n * 4 < copies.len() && u64::from(le32(&copies, n * 4)) != expected {
+        if u64::from(le32(&copies, n * 4)) != expected {
             return Err("does not have a copy of a reserved block");
         }
     }

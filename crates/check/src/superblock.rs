@@ -10,9 +10,16 @@ use lanefs_ondisk::superblock::{
     Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
 use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use zerocopy::FromBytes;
 
 /// Bytes that every inode has.
 const GOOD_OLD_SIZE: usize = 128;
+/// The inodes of user and group quotas that are reserved.
+const QUOTA_INODES: [u32; 2] = [3, 4];
+/// The one encoding of names that ignore case.
+const UTF8_12_1: u16 = 1;
+/// The smallest extra size of an inode that is not 0.
+const LEAST_EXTRA: usize = 4;
 
 /// Features whose structures the checker knows, or that have none.
 const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
@@ -53,14 +60,39 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::ORPHAN_FILE);
 
 /// Reads the superblock, or if it is damaged its first copy that is not.
-pub fn open(device: &dyn Device, report: &Collector) -> Result<Superblock, Cause> {
+pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read(device, SUPERBLOCK_OFFSET) {
-        Ok(superblock) => Ok(superblock),
+        Ok(superblock) => Ok((superblock, Counts::Right)),
         Err(cause) => {
             report.add(Place::Superblock, Fault::Superblock(cause.clone()));
-            copy(device).ok_or(cause)
+            if let Some(repaired) = without(device, &cause) {
+                return Ok((repaired, Counts::Right));
+            }
+            copy(device).map(|copy| (copy, Counts::Old)).ok_or(cause)
         }
     }
+}
+
+/// Whether the counts of a superblock are those of the last unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    /// They have to be right.
+    Right,
+    /// They are old: of a copy, which mounts do not write, or from before a crash.
+    Old,
+}
+
+/// Returns the superblock without a field that nothing else depends on.
+fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    match cause {
+        Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
+        Cause::JournalPlace { ino, .. } if *ino != 0 => raw.s_journal_dev.set(0),
+        _ => return None,
+    }
+    Superblock::from_raw(raw).ok()
 }
 
 fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
@@ -106,11 +138,17 @@ pub fn check(volume: &Volume, report: &Collector) {
     for (what, found) in wrong_fields(volume) {
         report.add(Place::Superblock, Fault::Field { what, found });
     }
-    let size = volume.device().len() >> geometry.block_size().bits();
-    if size < geometry.block_count() {
-        let fault = Fault::Truncated { blocks: geometry.block_count(), device: size };
-        report.add(Place::Superblock, fault);
+}
+
+/// Returns whether the device is shorter than the file system. Nothing else is checked then: a
+/// superblock of a few bytes could ask for years of work.
+pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
+    let device = volume.device().len() >> volume.geometry.block_size().bits();
+    let blocks = volume.geometry.block_count();
+    if device < blocks {
+        report.add(Place::Superblock, Fault::Truncated { blocks, device });
     }
+    device < blocks
 }
 
 /// Returns fields that no mount reads, and that e2fsck refuses.
@@ -127,20 +165,28 @@ fn wrong_fields(volume: &Volume) -> Vec<(&'static str, u64)> {
         ("the least extra size of inodes", raw.s_min_extra_isize.get()),
         ("the wanted extra size of inodes", raw.s_want_extra_isize.get()),
     ] {
-        check(what, size.into(), room == 0 || usize::from(size) <= room);
+        let is_valid = (LEAST_EXTRA..=room).contains(&size.into()) && size.is_multiple_of(4);
+        check(what, size.into(), room == 0 || size == 0 || is_valid);
     }
-    let has_quota = volume.ro_compat(RoCompat::QUOTA);
     for (what, ino) in [
         ("the inode of user quotas", raw.s_usr_quota_inum.get()),
         ("the inode of group quotas", raw.s_grp_quota_inum.get()),
         ("the inode of project quotas", raw.s_prj_quota_inum.get()),
     ] {
-        let exists = has_quota && geometry.has_inode(Ino(ino)) && ino > 2;
-        check(what, ino.into(), ino == 0 || exists);
+        let is_own = ino >= geometry.first_ino().0 || QUOTA_INODES.contains(&ino);
+        check(what, ino.into(), ino == 0 || (is_own && geometry.has_inode(Ino(ino))));
     }
-    let has_journal = volume.compat(Compat::HAS_JOURNAL) && raw.s_journal_inum.get() != 0;
+    let encoding = raw.s_encoding.get();
+    let folds = volume.incompat(Incompat::CASEFOLD);
+    check("the encoding of names", encoding.into(), !folds || encoding == UTF8_12_1);
+    let has_journal = volume.compat(Compat::HAS_JOURNAL);
+    let is_inside = !has_journal || raw.s_journal_inum.get() != 0;
     let names_device = raw.s_journal_uuid != [0; 16];
-    check("the UUID of a journal device", 1, !(has_journal && names_device));
+    check("the UUID of a journal device", 1, !(is_inside && names_device));
+    let ino = raw.s_journal_inum.get();
+    check("the inode of the journal", ino.into(), ino == 0 || has_journal);
+    let device = raw.s_journal_dev.get();
+    check("the journal device", device.into(), device == 0 || has_journal);
     wrong
 }
 

@@ -31,7 +31,8 @@ impl Image {
         std::fs::write(&config, CONFIG).expect("the configuration");
         let made = Command::new("mke2fs")
             .env("MKE2FS_CONFIG", &config)
-            .args(["-q", "-F", "-t", "ext4"])
+            .args(["-q", "-F"])
+            .args(if options.contains("-t ext") { &[][..] } else { &["-t", "ext4"] })
             .args(options.split_whitespace())
             .arg(&image.path)
             .arg(size)

@@ -38,6 +38,14 @@ impl Directory<'_> {
         }
     }
 
+    /// Compares the type in "." or ".." with that of the inode. These entries may have no type: the
+    /// kernel knows it anyway.
+    pub(super) fn check_dot_type(&self, place: Place, bytes: &[u8], entry: &Entry<'_>, ino: Ino) {
+        if bytes.get(entry.offset + TYPE) != Some(&0) {
+            self.check_type(place, bytes, entry, ino);
+        }
+    }
+
     /// Counts a name of an inode.
     pub(super) fn count_target(&self, ino: Ino) {
         self.run.states.count_name(ino);
