@@ -2,6 +2,7 @@
 
 mod bench;
 mod cat;
+mod check;
 mod chmod;
 mod chown;
 mod clone;
@@ -79,6 +80,7 @@ enum Command {
     Diff(diff::Arguments),
     Find(find::Arguments),
     Raid(raid::Arguments),
+    Check(check::Arguments),
     Recover(recover::Arguments),
     Tune(tune::Arguments),
     Trim(trim::Arguments),
@@ -120,6 +122,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
         Command::Raid(arguments) => raid::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Trim(arguments) => trim::run(&arguments),

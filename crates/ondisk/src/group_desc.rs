@@ -112,6 +112,27 @@ impl GroupDesc {
             .map_err(|cause| Corruption::GroupDescriptor { group, cause })
     }
 
+    /// Decodes the fields without any check, for a program that reports each fault by itself.
+    ///
+    /// # Errors
+    /// [`Cause::Length`].
+    pub fn decode_unchecked(bytes: &[u8], geometry: &Geometry) -> Result<GroupDesc, Cause> {
+        decode_fields(bytes, geometry)
+    }
+
+    /// Verifies the checksum of an encoded descriptor.
+    ///
+    /// # Errors
+    /// [`Cause::Length`] or [`Cause::Checksum`].
+    pub fn verify(
+        bytes: &[u8],
+        group: Group,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<(), Cause> {
+        check_checksum(bytes, group, geometry, checksums)
+    }
+
     /// Writes the fields over `bytes`, keeps bytes of unknown fields, and sets the checksum.
     ///
     /// # Panics

@@ -397,6 +397,36 @@ impl Inode {
     }
 }
 
+/// Verifies the checksum of an encoded inode, without any other check.
+///
+/// # Errors
+/// [`Cause::Length`] or [`Cause::Checksum`].
+pub fn verify(bytes: &[u8], ino: Ino, checksums: Checksums) -> Result<(), Cause> {
+    let (generation, extra_isize) = owner_fields(bytes)?;
+    raw::check_checksum(bytes, ino, generation, extra_isize, checksums)
+}
+
+/// Sets the checksum of an encoded inode whose fields were changed in place.
+///
+/// # Errors
+/// [`Cause::Length`].
+pub fn seal(bytes: &mut [u8], ino: Ino, checksums: Checksums) -> Result<(), Cause> {
+    let (generation, extra_isize) = owner_fields(bytes)?;
+    raw::set_checksum(bytes, ino, generation, extra_isize, checksums);
+    Ok(())
+}
+
+/// Returns the fields on which the checksum depends: generation and extra size.
+fn owner_fields(bytes: &[u8]) -> Result<(u32, u16), Cause> {
+    let length = Cause::Length { len: bytes.len() };
+    let (base, rest) = RawInode::ref_from_prefix(bytes).map_err(|_| length.clone())?;
+    if !rest.is_empty() && rest.len() < GOOD_OLD_SIZE {
+        return Err(length);
+    }
+    let extra = if rest.is_empty() { 0 } else { RawExtra::from_front(rest).i_extra_isize.get() };
+    Ok((base.i_generation.get(), extra))
+}
+
 /// The contents of `i_blocks`.
 struct Space {
     count: u64,

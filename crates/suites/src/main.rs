@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use lanefs_suites::array::{Health, check_file, check_model};
+use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Runner, scenario};
 use lanefs_suites::{faults, fsx, hostile};
@@ -25,6 +26,9 @@ struct Arguments {
     /// Check only crash states, this many distinct ones, on all processors.
     #[arg(long)]
     states: Option<u64>,
+    /// Make only changes of metadata, this many, for the checker and e2fsck, on all processors.
+    #[arg(long)]
+    changes: Option<u64>,
     /// Report failed random operations of threads as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
@@ -47,10 +51,19 @@ enum Suite {
     Hostile,
     /// Random operations and one file, on arrays: whole, degraded, rebuilding.
     Arrays,
+    /// Changes of metadata: the checker against e2fsck.
+    Changes,
 }
 
-const ALL: [Suite; 6] =
-    [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile, Suite::Arrays];
+const ALL: [Suite; 7] = [
+    Suite::Model,
+    Suite::Fsx,
+    Suite::Crash,
+    Suite::Faults,
+    Suite::Hostile,
+    Suite::Arrays,
+    Suite::Changes,
+];
 
 /// Runs one round of a suite. Returns a summary, or the failure.
 fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String, String> {
@@ -80,6 +93,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
         }
         Suite::Crash => crash::check(seed, 500, Cuts::About(300))?.to_string(),
         Suite::Faults => format!("{} faults", faults::check(seed, 120, u64::MAX)?),
+        Suite::Changes => changes::check(&Corpus::make(Extent::Sample), seed, 400)?.to_string(),
         Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
     })
 }
@@ -94,6 +108,9 @@ fn main() -> ExitCode {
     println!("first seed {first}");
     if let Some(states) = arguments.states {
         return crash_states(first, states);
+    }
+    if let Some(changes) = arguments.changes {
+        return many_changes(first, changes);
     }
     for n in 0..arguments.rounds {
         for suite in &suites {
@@ -131,6 +148,23 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
         }
         Err(why) => {
             println!("FAIL: crash states, first seed {seed}, {seconds} s, {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes changes of metadata at volume.
+fn many_changes(seed: u64, changes: u64) -> ExitCode {
+    let begun = Instant::now();
+    let ended = changes::check(&Corpus::make(Extent::Whole), seed, changes);
+    let seconds = begun.elapsed().as_secs();
+    match ended {
+        Ok(tally) => {
+            println!("PASS: {tally}; seed {seed}, {seconds} s");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAIL: changes, seed {seed}, {seconds} s, {why}");
             ExitCode::FAILURE
         }
     }

@@ -129,6 +129,34 @@ impl Bitmap {
         Ok(bitmap)
     }
 
+    /// Verifies the checksum of an encoded block bitmap, without any other check.
+    ///
+    /// # Errors
+    /// [`Cause::Length`] or [`Cause::Checksum`].
+    pub fn verify_blocks(
+        bytes: &[u8],
+        desc: &GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<(), Cause> {
+        let expected = block_checksum(bytes, geometry, checksums)?;
+        check_checksum(desc.block_bitmap_csum, expected, geometry)
+    }
+
+    /// Verifies the checksum of an encoded inode bitmap, without any other check.
+    ///
+    /// # Errors
+    /// [`Cause::Length`] or [`Cause::Checksum`].
+    pub fn verify_inodes(
+        bytes: &[u8],
+        desc: &GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<(), Cause> {
+        let expected = inode_checksum(bytes, geometry, checksums)?;
+        check_checksum(desc.inode_bitmap_csum, expected, geometry)
+    }
+
     fn check_count(&self, free: u32) -> Result<(), Cause> {
         let clear = self.count_clear();
         (clear == free).then_some(()).ok_or(Cause::FreeCount { clear, free })

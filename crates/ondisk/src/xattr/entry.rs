@@ -102,6 +102,12 @@ pub fn is_hash_with_value(name: AttributeName<'_>, value: u32, found: u32) -> bo
         || found == entry_hash(name.rest, &value, signed)
 }
 
+/// Returns the two hashes that an entry may store: kernels before 6.2 on machines with signed
+/// `char` hashed names with signed bytes.
+pub fn entry_hashes(name: &[u8], value: &[u8]) -> [u32; 2] {
+    [entry_hash(name, value, unsigned), entry_hash(name, value, signed)]
+}
+
 pub(super) fn unsigned(byte: u8) -> u32 {
     u32::from(byte)
 }

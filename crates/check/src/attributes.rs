@@ -1,0 +1,244 @@
+//! Extended attributes, in the inode and in a block.
+//!
+//! The entries of an area are at its front and the values at its back; no two parts may share a
+//! byte. Source: kernel documentation, *ext4: Extended Attributes*.
+
+use crate::bytes::{le16, le32, part};
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::record::Record;
+use crate::run::{Run, SharedBlock};
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::xattr::{self, Cause};
+use lanefs_ondisk::{Block, Ino};
+
+const MAGIC: u32 = 0xea02_0000;
+const BLOCK_HEADER: usize = 32;
+const ENTRY: usize = 16;
+/// Zeros after the last entry.
+const END: usize = 4;
+/// `system.`, whose `data` is the rest of an inline file.
+const SYSTEM: u8 = 7;
+
+/// An entry with its value.
+#[derive(Debug, Clone, Copy)]
+pub struct Attribute<'a> {
+    /// The number of the name's prefix.
+    index: u8,
+    name: &'a [u8],
+    value: &'a [u8],
+    /// The inode that holds the value, or 0.
+    ino: u32,
+    size: u32,
+}
+
+/// The area of attributes in bytes.
+struct Area<'a> {
+    bytes: &'a [u8],
+    /// The offset of the first entry.
+    entries: usize,
+    /// The position from which the offsets of values count.
+    base: usize,
+    /// Whether a hash of 0 means that there is none.
+    zero_hash: bool,
+}
+
+/// Checks the attributes of an inode. Returns the blocks (clusters) that they take.
+pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
+    let values = check_inode_area(run, ino, record, bytes);
+    let block = record.file_acl(&run.volume.geometry);
+    values + block.map_or(0, |block| check_block(run, ino, block))
+}
+
+fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
+    let place = Place::Attributes { ino, block: None };
+    let Some(area) = inode_area(run, record, bytes) else { return 0 };
+    match parse(&area) {
+        Ok(attributes) => check_values(run, place, &attributes),
+        Err(fault) => {
+            run.add(place, fault);
+            0
+        }
+    }
+}
+
+fn inode_area<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<Area<'a>> {
+    let bytes = bytes.get(record.attributes_at(&run.volume.geometry)?..)?;
+    let has_some = le32(bytes, 0) == MAGIC;
+    has_some.then_some(Area { bytes, entries: 4, base: 4, zero_hash: true })
+}
+
+/// Returns the value of `system.data`: the part of an inline file that does not fit into the block
+/// field. `None` if there is no such attribute.
+pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let area = inode_area(run, record, bytes)?;
+    let found = parse(&area).ok()?;
+    let data = found.into_iter().find(|a| (a.index, a.name) == (SYSTEM, b"data"));
+    data.map(|attribute| attribute.value)
+}
+
+fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> u64 {
+    let place = Place::Attributes { ino, block: Some(block) };
+    if !run.volume.compat(Compat::EXT_ATTR) || !run.volume.is_for_files(block) {
+        run.add(place, Fault::WildBlock { block });
+        return 0;
+    }
+    {
+        let mut shared = run.shared.lock();
+        if let Some(known) = shared.get_mut(&block) {
+            known.found = known.found.saturating_add(1);
+            return 1 + known.values;
+        }
+        shared.insert(block, SharedBlock { stored: 0, found: 1, ino, values: 0 });
+    }
+    run.claim(place, block, 1);
+    let Ok(bytes) = run.volume.read_block(block) else {
+        run.add(place, Fault::Unreadable);
+        return 1;
+    };
+    let values = check_block_bytes(run, place, block, &bytes).unwrap_or_else(|fault| {
+        run.add(place, fault);
+        0
+    });
+    if let Some(known) = run.shared.lock().get_mut(&block) {
+        known.stored = le32(&bytes, 4);
+        known.values = values;
+    }
+    1 + values
+}
+
+fn check_block_bytes(
+    run: &Run<'_>,
+    place: Place,
+    block: Block,
+    bytes: &[u8],
+) -> Result<u64, Fault> {
+    let (magic, blocks) = (le32(bytes, 0), le32(bytes, 8));
+    if magic != MAGIC {
+        return Err(Cause::Magic { found: magic }.into());
+    }
+    if let Some(seed) = run.volume.checksums.seed() {
+        xattr::verify(seed, block, bytes)?;
+    }
+    if blocks != 1 {
+        return Err(Cause::Blocks { found: blocks }.into());
+    }
+    let area = Area { bytes, entries: BLOCK_HEADER, base: 0, zero_hash: false };
+    Ok(check_values(run, place, &parse(&area)?))
+}
+
+/// Checks the references to inodes that hold values. Returns the clusters of the values: they count
+/// as the inode's own.
+fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u64 {
+    let geometry = &run.volume.geometry;
+    let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());
+    let mut clusters = 0;
+    for attribute in attributes.iter().filter(|attribute| attribute.ino != 0) {
+        let target = Ino(attribute.ino);
+        if !run.volume.incompat(Incompat::EA_INODE) || !run.volume.geometry.has_inode(target) {
+            run.add(place, Fault::ValueInode { ino: target.0 });
+            continue;
+        }
+        *run.values.lock().entry(target).or_default() += 1;
+        clusters += u64::from(attribute.size).div_ceil(cluster);
+    }
+    clusters
+}
+
+/// Decodes the entries, and checks that no two parts of the area share a byte.
+fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
+    let mut found = Vec::new();
+    let mut taken = vec![(0, area.entries)];
+    let mut at = area.entries;
+    while le32(area.bytes, at) != 0 {
+        let head = part(area.bytes, at, ENTRY).ok_or(Cause::NoEnd)?;
+        let name_len = usize::from(head.first().copied().unwrap_or_default());
+        let name = part(area.bytes, at + ENTRY, name_len).ok_or(Cause::NoEnd)?;
+        let len = (ENTRY + name_len).next_multiple_of(4);
+        let (ino, size) = (le32(head, 4), le32(head, 8));
+        let value = match ino {
+            0 => value(area, at, head, &mut taken)?,
+            _ => &[],
+        };
+        if ino == 0 {
+            check_hash(area, at, head, name)?;
+        }
+        let index = head.get(1).copied().unwrap_or_default();
+        if index == 0 {
+            return Err(Fault::AttributePrefix { offset: at });
+        }
+        found.push(Attribute { index, name, value, ino, size });
+        taken.push((at, at + len));
+        at += len;
+    }
+    if at + END > area.bytes.len() {
+        return Err(Cause::NoEnd.into());
+    }
+    taken.push((at, at + END));
+    taken.sort_unstable();
+    match taken.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if start < end)) {
+        Some(pair) => Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into()),
+        None => Ok(found),
+    }
+}
+
+fn value<'a>(
+    area: &Area<'a>,
+    offset: usize,
+    head: &[u8],
+    taken: &mut Vec<(usize, usize)>,
+) -> Result<&'a [u8], Cause> {
+    let size = usize::try_from(le32(head, 8)).unwrap_or(usize::MAX);
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let start = area.base + usize::from(le16(head, 2));
+    let wrong = Cause::ValueRange { offset, value: start, size };
+    let value = part(area.bytes, start, size).ok_or(wrong.clone())?;
+    let end = start + size.next_multiple_of(4);
+    if end > area.bytes.len() {
+        return Err(wrong);
+    }
+    taken.push((start, end));
+    Ok(value)
+}
+
+/// Checks the hash of an entry: over the name and whole words of the value, with whatever bytes are
+/// after the value in its last word.
+fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
+    let found = le32(head, 12);
+    let start = area.base + usize::from(le16(head, 2));
+    let len = usize::try_from(le32(head, 8)).unwrap_or(usize::MAX).checked_next_multiple_of(4);
+    let words = part(area.bytes, start, len.unwrap_or(usize::MAX)).unwrap_or_default();
+    let valid = xattr::entry_hashes(name, words);
+    if valid.contains(&found) || (area.zero_hash && found == 0) {
+        return Ok(());
+    }
+    let [computed, _] = valid;
+    Err(Cause::Hash { offset, found, computed })
+}
+
+/// Compares the reference counts of blocks with the inodes that refer to them.
+pub fn check_references(run: &Run<'_>) {
+    let shared = std::mem::take(&mut *run.shared.lock());
+    for (block, shared) in shared {
+        if shared.stored != shared.found {
+            let place = Place::Attributes { ino: shared.ino, block: Some(block) };
+            let (found, expected) = (shared.stored, shared.found);
+            run.add(place, Fault::References { found, expected });
+        }
+    }
+    let values = std::mem::take(&mut *run.values.lock());
+    for (ino, expected) in &values {
+        let place = Place::Inode { ino: *ino };
+        let bytes = run.read_inode(*ino).filter(|_| run.states.get(*ino).has_values());
+        let Some(stored) = bytes.map(|bytes| Record::decode(&bytes).value_references()) else {
+            run.add(place, Fault::ValueInode { ino: ino.0 });
+            continue;
+        };
+        if stored != u64::from(*expected) {
+            let (found, expected) = (stored as u32, *expected);
+            run.add(place, Fault::References { found, expected });
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The blocks that one inode claims, and their number.
+
+use crate::fault::Fault;
+use crate::mapping::{self, Sink};
+use crate::place::Place;
+use crate::record::Record;
+use crate::run::Run;
+use lanefs_ondisk::extent::{Extent, State};
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::{Block, FileBlock, Ino};
+use std::ops::Range;
+
+/// Directories end before this many bytes without `large_dir`.
+const MAX_DIRECTORY: u64 = 2 << 30;
+
+/// The result of claiming the blocks of one inode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Blocks of data and of the mapping; clusters with `bigalloc`.
+    pub clusters: u64,
+    /// The last mapped block of the file.
+    pub last: Option<u32>,
+    /// The last mapped block that holds data.
+    pub last_written: Option<u32>,
+    /// Whether there was a fault, so that the numbers are not those of the whole file.
+    pub is_partial: bool,
+    /// The first data block of the file.
+    pub first_block: Option<Block>,
+    /// The number of runs.
+    pub runs: u64,
+}
+
+struct FileBlocks<'a> {
+    run: &'a Run<'a>,
+    ino: Ino,
+    is_directory: bool,
+    claimed: Claimed,
+    /// The cluster of the block before, which the next block of the file may share.
+    last_cluster: Option<u64>,
+}
+
+/// Claims the blocks of an inode that maps blocks.
+pub fn claim(run: &Run<'_>, ino: Ino, record: &Record) -> Claimed {
+    let mut blocks = FileBlocks {
+        run,
+        ino,
+        is_directory: record.is_directory(),
+        claimed: Claimed::default(),
+        last_cluster: None,
+    };
+    mapping::walk(run.volume, ino, record, &mut blocks);
+    blocks.claimed
+}
+
+impl FileBlocks<'_> {
+    /// Claims clusters. Of the inode of reserved descriptors, only the first block is its own:
+    /// `special` checks that all others are blocks that the groups reserve.
+    fn claim(&self, place: Place, clusters: Range<u64>) {
+        if self.ino != Ino::RESIZE || self.claimed.clusters == 1 {
+            self.run.claim_clusters(place, clusters);
+        }
+    }
+
+    fn check_directory(&mut self, extent: &Extent) {
+        let place = Place::Inode { ino: self.ino };
+        if extent.state == State::Unwritten {
+            self.run.add(place, Fault::UnwrittenDirectory { block: extent.start });
+        }
+        let bits = self.run.volume.geometry.block_size().bits();
+        let most = MAX_DIRECTORY >> bits;
+        if !self.run.volume.incompat(Incompat::LARGE_DIR) && u64::from(extent.end()) > most {
+            self.run.add(place, Fault::TooFar { block: extent.start });
+        }
+    }
+}
+
+impl Sink for FileBlocks<'_> {
+    fn data(&mut self, extent: Extent) {
+        let claimed = &mut self.claimed;
+        claimed.last = claimed.last.max(Some(extent.end().saturating_sub(1)));
+        if extent.state == State::Written {
+            claimed.last_written = claimed.last_written.max(Some(extent.end().saturating_sub(1)));
+        }
+        claimed.first_block = claimed.first_block.or(Some(extent.block));
+        claimed.runs += 1;
+        if self.is_directory {
+            self.check_directory(&extent);
+        }
+        let place = Place::Inode { ino: self.ino };
+        let mut clusters = self.run.clusters(extent.block, extent.len.into());
+        let bits = self.run.volume.geometry.cluster_bits();
+        let mask = (1u64 << bits) - 1;
+        if bits > 0 && extent.block.0 & mask != u64::from(extent.start.0) & mask {
+            self.run.add(place, Fault::ClusterOffset { block: extent.start });
+        }
+        let last = clusters.end - 1;
+        if self.last_cluster == Some(clusters.start) && bits > 0 {
+            clusters.start += 1;
+        }
+        self.last_cluster = Some(last);
+        self.claimed.clusters += clusters.end.saturating_sub(clusters.start);
+        self.claim(place, clusters);
+    }
+
+    fn meta(&mut self, block: Block) {
+        self.claimed.clusters += 1;
+        let place = Place::Node { ino: self.ino, block: Some(block) };
+        self.claim(place, self.run.clusters(block, 1));
+    }
+
+    fn fault(&mut self, place: Place, fault: Fault) {
+        self.claimed.is_partial = true;
+        self.run.add(place, fault);
+    }
+}
+
+/// Checks `i_blocks` and the size of an inode with these blocks; `attributes` is 1 if the inode has
+/// a block of attributes.
+pub fn check_counts(run: &Run<'_>, ino: Ino, record: &Record, claimed: &Claimed, attributes: u64) {
+    let place = Place::Inode { ino };
+    let geometry = &run.volume.geometry;
+    let blocks = (claimed.clusters + attributes) << geometry.cluster_bits();
+    let huge = run.volume.ro_compat(lanefs_ondisk::features::RoCompat::HUGE_FILE)
+        && record.flags.contains(lanefs_ondisk::inode::InodeFlags::HUGE_FILE);
+    let expected =
+        if huge { blocks } else { blocks * (geometry.block_size().bytes() as u64 / 512) };
+    let found = record.blocks(geometry);
+    if found != expected && !claimed.is_partial {
+        run.add(place, Fault::Sectors { found, expected });
+    }
+    if !claimed.is_partial && !size_fits(run, record, claimed) {
+        let last = claimed.last.map(FileBlock);
+        run.add(place, Fault::Size { size: record.size(), last });
+    }
+}
+
+fn size_fits(run: &Run<'_>, record: &Record, claimed: &Claimed) -> bool {
+    use lanefs_ondisk::FileType::{Directory, Symlink};
+    use lanefs_ondisk::inode::InodeFlags;
+    let geometry = &run.volume.geometry;
+    let bits = geometry.block_size().bits();
+    let size = record.size();
+    let next = claimed.last.map_or(0, |last| u64::from(last) + 1);
+    if record.flags.contains(InodeFlags::INLINE_DATA) {
+        return true;
+    }
+    match record.file_type() {
+        Some(Directory) => {
+            let slack = u64::from(run.volume.raw().s_prealloc_dir_blocks);
+            let blocks = size >> bits;
+            size.is_multiple_of(1 << bits) && blocks <= next && next - blocks <= slack
+        }
+        Some(Symlink) => true,
+        _ => {
+            let data = claimed.last_written.map_or(0, |last| u64::from(last) << bits);
+            let most = match record.flags.contains(InodeFlags::EXTENTS) {
+                true => geometry.max_file_size(),
+                false => max_pointed(geometry),
+            };
+            (size >= data || record.flags.contains(InodeFlags::VERITY)) && size <= most
+        }
+    }
+}
+
+/// Returns the largest size of a file that is mapped by block pointers.
+fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
+    let bits = geometry.block_size().bits();
+    let per_block = 1u64 << (bits - 2);
+    let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
+    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in 512 bytes too.
+    blocks << bits
+}

@@ -1,0 +1,31 @@
+//! Little-endian fields at offsets. Bytes beyond the end count as zeros, so no input can panic.
+
+/// Returns the 16-bit word at `at`.
+pub fn le16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+/// Returns the 32-bit word at `at`.
+pub fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+/// Returns `len` bytes from `at`; `None` if they are not all there.
+pub fn part(bytes: &[u8], at: usize, len: usize) -> Option<&[u8]> {
+    bytes.get(at..at.checked_add(len)?)
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    part(bytes, at, N).and_then(|part| part.try_into().ok()).unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_beyond_the_end_are_zeros() {
+        assert_eq!((le16(&[1, 2, 3], 1), le16(&[1, 2, 3], 2)), (0x0302, 0));
+        assert_eq!(le32(&[1], usize::MAX), 0);
+    }
+}

@@ -1,0 +1,224 @@
+//! The passes of a check, in order.
+
+use crate::bitmaps::{self, Sums};
+use crate::claims::Claims;
+use crate::fault::Fault;
+use crate::groups::Groups;
+use crate::parents::Parents;
+use crate::place::Place;
+use crate::report::{Collector, Report, Totals};
+use crate::run::Run;
+use crate::states::States;
+use crate::superblock::Counts;
+use crate::volume::Volume;
+use crate::{attributes, directories, journal, links, orphans, quota, special, superblock, table};
+use lanefs_device::Device;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::thread;
+use std::ops::Range;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// How a check is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Threads; 0 for as many as there are processors.
+    pub threads: usize,
+    /// The most bytes for the bits of blocks. If they need more, the inode tables are read several
+    /// times, once for each part of the file system.
+    pub memory: u64,
+    /// The most findings that are kept; the others are counted.
+    pub findings: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { threads: 0, memory: 256 << 20, findings: 10_000 }
+    }
+}
+
+/// A check that could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Neither the superblock nor a copy of it is valid.
+    #[error("no valid superblock: {0}")]
+    NoSuperblock(lanefs_ondisk::superblock::Cause),
+    /// The file system has more inodes than the host's memory can hold a word for.
+    #[error("not enough memory for {inodes} inodes")]
+    TooManyInodes {
+        /// The number of inodes.
+        inodes: u32,
+    },
+}
+
+/// The part of a check that is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Inode tables, with the blocks of all files. Counts groups.
+    Inodes,
+    /// Directories. Counts directories.
+    Directories,
+}
+
+/// The progress of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The part that is running.
+    pub phase: Phase,
+    /// What is done of it.
+    pub done: u64,
+    /// All of it.
+    pub of: u64,
+}
+
+type Told<'a> = &'a (dyn Fn(Progress) + Sync);
+
+/// Checks the file system on `device`; calls `told` from several threads as it proceeds.
+///
+/// # Errors
+/// [`Error`] if there is nothing to check. Everything else is a finding of the report.
+pub fn check(
+    device: Arc<dyn Device>,
+    options: &Options,
+    told: &(dyn Fn(Progress) + Sync),
+) -> Result<Report, Error> {
+    let report = Collector::new(options.findings);
+    let (superblock, mut counts) =
+        superblock::open(&*device, &report).map_err(Error::NoSuperblock)?;
+    let mut volume = Volume::new(device, superblock);
+    if superblock::is_truncated(&volume, &report) {
+        return Ok(report.into_report(Totals::default()));
+    }
+    // Descriptors may be in the log too; those in place serve to find the log.
+    let scratch = Collector::new(0);
+    let groups = Groups::read(&volume, &scratch);
+    if let Some(after) = journal::check(&volume, &groups, &report) {
+        let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
+        let superblock;
+        (superblock, _) = opened;
+        // The kernel writes the counts at unmount only; after a crash the groups have them.
+        counts = Counts::Old;
+        volume = Volume::new(after, superblock);
+    }
+    if superblock::is_truncated(&volume, &report) {
+        return Ok(report.into_report(Totals::default()));
+    }
+    superblock::check(&volume, &report);
+    superblock::check_copies(&volume, &report);
+    let groups = Groups::read(&volume, &report);
+    let (volume, groups, report_to) = (&volume, &groups, &report);
+    let checker = Checker { volume, counts, groups, report: report_to, options, told };
+    let totals = checker.run()?;
+    Ok(report.into_report(totals))
+}
+
+struct Checker<'a> {
+    volume: &'a Volume,
+    counts: Counts,
+    groups: &'a Groups,
+    report: &'a Collector,
+    options: &'a Options,
+    told: Told<'a>,
+}
+
+impl Checker<'_> {
+    fn threads(&self) -> usize {
+        match self.options.threads {
+            0 => thread::available_parallelism().map_or(1, |n| n.get()),
+            threads => threads,
+        }
+    }
+
+    fn run(&self) -> Result<Totals, Error> {
+        let inodes = self.volume.geometry.inode_count();
+        let states = States::new(inodes).ok_or(Error::TooManyInodes { inodes })?;
+        let sums = Sums::default();
+        let mut totals = Totals::default();
+        for (n, groups) in self.windows().into_iter().enumerate() {
+            let run = self.pass(&states, groups.clone(), n == 0)?;
+            self.scan(&run);
+            bitmaps::check_blocks(&run, self.threads(), groups, &sums);
+            if n == 0 {
+                totals = self.check_names(&run, &sums);
+            }
+        }
+        if self.counts == Counts::Right {
+            self.check_sums(&sums);
+        }
+        totals.clusters = sums.clusters();
+        Ok(totals)
+    }
+
+    /// Returns the groups of each pass over the inode tables: all in one if memory allows.
+    fn windows(&self) -> Vec<Range<u32>> {
+        let geometry = &self.volume.geometry;
+        let bytes = (u64::from(geometry.clusters_per_group()) / 8).max(1);
+        // Two bits for each cluster.
+        let groups = (self.options.memory / 2 / bytes).clamp(1, u32::MAX.into()) as u32;
+        let all = geometry.group_count();
+        let end = |start: u32| start.saturating_add(groups).min(all);
+        (0..all).step_by(groups as usize).map(|start| start..end(start)).collect()
+    }
+
+    fn pass<'b>(
+        &'b self,
+        states: &'b States,
+        groups: Range<u32>,
+        first: bool,
+    ) -> Result<Run<'b>, Error> {
+        let per_group = u64::from(self.volume.geometry.clusters_per_group());
+        let window = u64::from(groups.start) * per_group..u64::from(groups.end) * per_group;
+        let inodes = self.volume.geometry.inode_count();
+        let claims = || Claims::new(window.clone()).ok_or(Error::TooManyInodes { inodes });
+        let both = [claims()?, claims()?];
+        let [claims, own] = &both;
+        self.groups.claim(self.volume, self.report, claims, first);
+        self.groups.claim(self.volume, self.report, own, false);
+        Ok(Run::new(self.volume, self.groups, self.report, states, both, first))
+    }
+
+    fn scan(&self, run: &Run<'_>) {
+        let (of, done) = (self.volume.geometry.group_count().into(), AtomicU64::new(0));
+        table::check(run, self.threads(), &|n| {
+            let done = done.fetch_add(n, Ordering::Relaxed) + n;
+            (self.told)(Progress { phase: Phase::Inodes, done, of });
+        });
+    }
+
+    /// Checks everything that needs the states of all inodes.
+    fn check_names(&self, run: &Run<'_>, sums: &Sums) -> Totals {
+        let threads = self.threads();
+        let parents = Parents::new(std::mem::take(&mut *run.directories.lock()));
+        let (of, done) = (parents.inos().len() as u64, AtomicU64::new(0));
+        directories::check(run, &parents, threads, &|n| {
+            let done = done.fetch_add(n, Ordering::Relaxed) + n;
+            (self.told)(Progress { phase: Phase::Directories, done, of });
+        });
+        links::check_paths(run, &parents);
+        links::check_counts(run, threads);
+        attributes::check_references(run);
+        quota::check(run);
+        special::check(run);
+        orphans::check(run);
+        bitmaps::check_inodes(run, threads, sums);
+        Totals {
+            inodes: sums.used_inodes(),
+            directories: sums.directories(),
+            clusters: 0,
+            entries: run.entries.load(Ordering::Relaxed),
+        }
+    }
+
+    fn check_sums(&self, sums: &Sums) {
+        let superblock = self.volume.superblock();
+        let free = sums.free_clusters() << self.volume.geometry.cluster_bits();
+        let count = |what, found: u64, expected: u64| {
+            if found != expected {
+                self.report.add(Place::Superblock, Fault::Count { what, found, expected });
+            }
+        };
+        count("the number of free blocks", superblock.free_blocks(), free);
+        count("the number of free inodes", superblock.free_inodes().into(), sums.free_inodes());
+    }
+}

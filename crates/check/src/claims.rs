@@ -1,0 +1,92 @@
+//! Which clusters are in use: one bit each, set by several threads.
+
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use zerocopy::FromZeros;
+
+const WORD: u64 = 64;
+
+/// The clusters that files and metadata claim, within one window of the file system. Claims outside
+/// of the window are ignored: a check of a larger file system makes one pass for each window.
+pub struct Claims {
+    words: Box<[AtomicU64]>,
+    window: Range<u64>,
+}
+
+impl Claims {
+    /// Creates claims without any cluster. The memory is zeroed by the host when it is first used,
+    /// so a sparse file system costs little.
+    pub fn new(window: Range<u64>) -> Option<Claims> {
+        let words = (window.end - window.start).div_ceil(WORD);
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(usize::try_from(words).ok()?).ok()?;
+        Some(Claims { words, window })
+    }
+
+    /// Claims a run of clusters. Returns the first cluster that was claimed before.
+    pub fn claim(&self, run: Range<u64>) -> Option<u64> {
+        let mut doubled = None;
+        self.for_words(run, |word, mask, first| {
+            let before = word.fetch_or(mask, Ordering::Relaxed) & mask;
+            if before != 0 && doubled.is_none() {
+                doubled = Some(first + u64::from(before.trailing_zeros()));
+            }
+        });
+        doubled
+    }
+
+    /// Returns the bits of 64 clusters from `cluster` on.
+    pub fn word_at(&self, cluster: u64) -> u64 {
+        let Some(at) = cluster.checked_sub(self.window.start) else { return 0 };
+        let load = |n: u64| {
+            let word = usize::try_from(n).ok().and_then(|n| self.words.get(n));
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        match at % WORD {
+            0 => load(at / WORD),
+            shift => load(at / WORD) >> shift | load(at / WORD + 1) << (WORD - shift),
+        }
+    }
+
+    /// Calls `f` with each word of the run, the mask of the run's bits in it, and the cluster of
+    /// the word's first bit.
+    fn for_words(&self, run: Range<u64>, mut f: impl FnMut(&AtomicU64, u64, u64)) {
+        let start = run.start.max(self.window.start) - self.window.start;
+        let end = run.end.min(self.window.end).saturating_sub(self.window.start);
+        let mut at = start;
+        while at < end {
+            let next = (at / WORD * WORD + WORD).min(end);
+            let mask = (u64::MAX >> (WORD - (next - at))) << (at % WORD);
+            let word = usize::try_from(at / WORD).ok().and_then(|n| self.words.get(n));
+            if let Some(word) = word {
+                f(word, mask, at / WORD * WORD + self.window.start);
+            }
+            at = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_claim_is_seen_at_its_first_cluster() {
+        let claims = Claims::new(0..1000).unwrap();
+        assert_eq!(claims.claim(10..200), None);
+        assert_eq!(claims.claim(200..300), None);
+        assert_eq!(claims.claim(299..400), Some(299));
+        assert_eq!(claims.claim(0..11), Some(10));
+        assert_eq!(claims.word_at(0), u64::MAX);
+        assert_eq!(claims.word_at(395) & 0xff, 0b11111);
+    }
+
+    #[test]
+    fn claims_outside_of_the_window_are_ignored() {
+        let claims = Claims::new(128..256).unwrap();
+        assert_eq!(claims.claim(0..130), None);
+        assert_eq!(claims.claim(0..129), Some(128));
+        assert_eq!(claims.claim(255..1 << 40), None);
+        assert_eq!((claims.word_at(128), claims.word_at(250)), (3, 1 << 5));
+        assert_eq!(claims.claim(1 << 40..1 << 41), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Directories whose entries are in the inode.
+//!
+//! The block field begins with the number of the parent. Entries follow in the rest of the field,
+//! and in the attribute `system.data`. Source: kernel documentation, *ext4: Inline Data*.
+
+use super::directory::Directory;
+use super::dots;
+use super::entries::check_entry;
+use crate::attributes;
+use crate::bytes::{le16, le32, part};
+use crate::fault::Fault;
+use crate::place::Place;
+use lanefs_ondisk::dirent::{Cause, Entry, HEADER, MIN_RECORD, space};
+use lanefs_ondisk::{FileBlock, FileType, Ino};
+
+/// Bytes of the parent's number.
+const PARENT: usize = 4;
+
+/// Checks an inline directory whose inode has these bytes.
+pub(super) fn check(directory: &mut Directory<'_>, bytes: &[u8]) {
+    let field = directory.record.block;
+    let parent = Ino(le32(&field, 0));
+    directory.run.states.count_name(directory.ino); // "." is implied
+    dots::parent(directory, parent);
+    check_part(directory, field.get(PARENT..).unwrap_or_default());
+    let rest = attributes::inline_data(directory.run, &directory.record, bytes);
+    match rest {
+        Some(rest) => {
+            let size = (field.len() + rest.len()) as u64;
+            if size != directory.record.size() {
+                let place = Place::Inode { ino: directory.ino };
+                directory.run.add(place, Fault::Size { size: directory.record.size(), last: None });
+            }
+            check_part(directory, rest);
+        }
+        None => {
+            let what = Fault::Attributes(lanefs_ondisk::xattr::Cause::NoEnd);
+            directory.run.add(Place::Attributes { ino: directory.ino, block: None }, what);
+        }
+    }
+}
+
+fn check_part(directory: &mut Directory<'_>, bytes: &[u8]) {
+    let place = Place::Directory { ino: directory.ino, block: FileBlock(0) };
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some(entry) = entry(bytes, at) else {
+            let rec_len = le16(bytes, at + 4).into();
+            let cause = Cause::RecordTooShort { offset: at, rec_len };
+            return directory.run.add(place, Fault::Dirent(cause));
+        };
+        if let Some(ino) = entry.ino {
+            let place =
+                Place::Entry { ino: directory.ino, block: FileBlock(0), offset: entry.offset };
+            let is_valid = !entry.name.is_empty() && !entry.name.iter().any(|b| b"/\0".contains(b));
+            if !is_valid {
+                let cause = Cause::NameByte { offset: at };
+                return directory.run.add(place, Fault::Dirent(cause));
+            }
+            check_entry(directory, place, bytes, &entry, ino);
+        }
+        at += entry.rec_len;
+    }
+}
+
+fn entry(bytes: &[u8], at: usize) -> Option<Entry<'_>> {
+    let head = part(bytes, at, HEADER)?;
+    let rec_len = usize::from(le16(head, 4));
+    let name_len = usize::from(*head.get(6)?);
+    let name = part(bytes, at + HEADER, name_len)?;
+    let left = bytes.len() - at;
+    let is_valid = rec_len >= MIN_RECORD
+        && rec_len.is_multiple_of(4)
+        && rec_len >= space(name_len)
+        && rec_len <= left;
+    let ino = le32(head, 0);
+    is_valid.then(|| Entry {
+        offset: at,
+        rec_len,
+        ino: (ino != 0).then_some(Ino(ino)),
+        file_type: FileType::from_dirent(*head.get(7).unwrap_or(&0)),
+        name,
+    })
+}

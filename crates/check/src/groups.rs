@@ -1,0 +1,172 @@
+//! Group descriptors: their checksums, the places of bitmaps and tables, and the blocks that the
+//! file system itself uses.
+
+use crate::bytes::le16;
+use crate::claims::Claims;
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::report::Collector;
+use crate::volume::Volume;
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::group_desc::{Cause, GroupDesc, GroupFlags};
+use lanefs_ondisk::{Block, Group, Ino};
+
+/// The offset of `bg_flags` in a descriptor.
+const FLAGS: usize = 0x12;
+const ITABLE_UNUSED: usize = 0x1c;
+
+/// All descriptors. One whose places are not valid is `None`: its inodes cannot be read.
+pub struct Groups {
+    groups: Vec<Option<GroupDesc>>,
+}
+
+impl Groups {
+    /// Reads and checks all descriptors.
+    pub fn read(volume: &Volume, report: &Collector) -> Groups {
+        let geometry = &volume.geometry;
+        let mut groups = Vec::new();
+        for index in 0..geometry.desc_blocks() {
+            let bytes = geometry.desc_block(index).and_then(|at| volume.read_block(at).ok());
+            for group in (0..geometry.group_count()).map(Group).skip(groups.len()) {
+                let Some((block, range)) = geometry.desc_place(group) else { break };
+                if block != index {
+                    break;
+                }
+                let raw = bytes.as_deref().and_then(|bytes| bytes.get(range));
+                groups.push(raw.and_then(|raw| check(volume, report, group, raw)));
+                if raw.is_none() {
+                    report.add(Place::Descriptor { group }, Fault::Unreadable);
+                }
+            }
+        }
+        Groups { groups }
+    }
+
+    /// Returns a descriptor whose places are valid.
+    pub fn get(&self, group: Group) -> Option<&GroupDesc> {
+        self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
+    }
+
+    /// Reads the bytes of one inode.
+    pub fn read_inode(&self, volume: &Volume, ino: Ino) -> Option<Vec<u8>> {
+        let geometry = &volume.geometry;
+        let place = geometry.inode_place(ino)?;
+        let table = self.get(place.group)?.inode_table;
+        let at = (table.0 + u64::from(place.table_block)) << geometry.block_size().bits();
+        let mut bytes = vec![0; geometry.inode_size()];
+        volume.device().read_at(at + place.offset as u64, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Claims the blocks that the file system itself uses.
+    pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
+        let geometry = &volume.geometry;
+        // Clusters may hold several of these blocks.
+        let is_exact = geometry.cluster_bits() == 0;
+        let take = |place: Place, start: Block, len: u64| {
+            if let Some(found) = claims.claim(volume.clusters(start, len))
+                && is_exact
+                && first
+            {
+                let start = Block(found + geometry.first_data_block().0);
+                report.add(place, Fault::DoublyClaimed { start, len: 1 });
+            }
+        };
+        if geometry.first_data_block().0 == 0 && geometry.super_block().0 == 1 {
+            take(Place::Superblock, Block(0), 1);
+        }
+        for group in (0..geometry.group_count()).map(Group) {
+            let Some(start) = geometry.group_first_block(group) else { continue };
+            let overhead = u64::from(geometry.group_overhead(group));
+            let place = Place::Descriptor { group };
+            if overhead > 0 {
+                let left = geometry.block_count() - start.0;
+                let start = if group.0 == 0 { geometry.super_block() } else { start };
+                take(place, start, overhead.min(left));
+            }
+            for (start, len) in self.get(group).into_iter().flat_map(|g| g.metadata(geometry)) {
+                take(place, start, len);
+            }
+        }
+        let mmp = Block(volume.raw().s_mmp_block.get());
+        if volume.incompat(Incompat::MMP) && geometry.contains(mmp) {
+            take(Place::Superblock, mmp, 1);
+        }
+    }
+}
+
+/// Checks a descriptor. Returns it if its places are valid.
+fn check(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) -> Option<GroupDesc> {
+    let geometry = &volume.geometry;
+    let place = Place::Descriptor { group };
+    if let Err(cause) = GroupDesc::verify(raw, group, geometry, volume.checksums) {
+        report.add(place, Fault::Descriptor(cause));
+    }
+    let desc = GroupDesc::decode_unchecked(raw, geometry).ok()?;
+    check_flags(volume, report, group, raw);
+    let free = geometry.clusters_in_group(group).unwrap_or_default();
+    if desc.free_blocks > free {
+        report.add(place, Fault::Descriptor(Cause::FreeBlocks { blocks: desc.free_blocks }));
+    }
+    if desc.itable_unused > geometry.inodes_per_group() {
+        report.add(place, Fault::Descriptor(Cause::ItableUnused { inodes: desc.itable_unused }));
+    }
+    match check_places(volume, group, &desc) {
+        Ok(()) => Some(desc),
+        Err(cause) => {
+            report.add(place, Fault::Descriptor(cause));
+            None
+        }
+    }
+}
+
+fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
+    let place = Place::Descriptor { group };
+    let flags = GroupFlags::from_bits_retain(le16(raw, FLAGS));
+    if !volume.geometry.features().has_descriptor_checksums() {
+        let unused = le16(raw, ITABLE_UNUSED);
+        if flags.intersects(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT) || unused != 0 {
+            report.add(place, Fault::Feature { feature: "uninit_bg" });
+        }
+        return;
+    }
+    let is_last = group.0 + 1 == volume.geometry.group_count();
+    if is_last && flags.contains(GroupFlags::BLOCK_UNINIT) {
+        report.add(place, Fault::Flags { flags: flags.bits().into() });
+    }
+}
+
+/// Checks the places of bitmaps and table: inside the file system, and without `flex_bg` inside the
+/// group.
+fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
+    let geometry = &volume.geometry;
+    let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
+    let last = geometry.group_last_block(group).ok_or(Cause::NoSuchGroup)?;
+    let anywhere = volume.incompat(Incompat::FLEX_BG);
+    let valid = |start: Block, len: u64| {
+        geometry.contains_run(start, len)
+            && (anywhere || (start >= first && start.0 + len - 1 <= last.0))
+    };
+    if !valid(desc.block_bitmap, 1) {
+        return Err(Cause::BlockBitmapPlace { block: desc.block_bitmap });
+    }
+    if !valid(desc.inode_bitmap, 1) {
+        return Err(Cause::InodeBitmapPlace { block: desc.inode_bitmap });
+    }
+    if !valid(desc.inode_table, geometry.itable_blocks().into()) {
+        return Err(Cause::InodeTablePlace { block: desc.inode_table });
+    }
+    Ok(())
+}
+
+/// Returns the inodes at the start of a group's table that are or were in use.
+pub fn used_inodes(volume: &Volume, desc: &GroupDesc) -> u32 {
+    let all = volume.geometry.inodes_per_group();
+    if !volume.geometry.features().has_descriptor_checksums() {
+        return all;
+    }
+    if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        return 0;
+    }
+    all.saturating_sub(desc.itable_unused)
+}

@@ -1,0 +1,91 @@
+//! What a fault does to the users of a file system.
+
+use lanefs_ondisk::FileBlock;
+use std::fmt;
+
+/// The harm of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Harm {
+    /// The file system cannot be mounted, or is mounted without its journal.
+    Unmountable,
+    /// No file can be created or written in the group.
+    NoAllocation,
+    /// The whole file or directory cannot be used.
+    FileLost,
+    /// Data is lost, from this block of the file on if it is known.
+    DataLost {
+        /// The first lost block of the file.
+        from: Option<FileBlock>,
+    },
+    /// Names are lost, or lead to the wrong file.
+    NamesLost,
+    /// Names exist and a look-up does not find them.
+    NamesNotFound,
+    /// Files exist and no name leads to them.
+    NoPath,
+    /// Attributes are lost.
+    AttributesLost,
+    /// Data in use is going to be overwritten.
+    Overwritten,
+    /// Space is never freed.
+    NeverFreed,
+    /// Space in no file cannot be used.
+    SpaceLeaked {
+        /// The number of blocks, or of clusters with `bigalloc`.
+        clusters: u64,
+    },
+    /// Numbers such as free space are wrong.
+    WrongCounts,
+    /// A system call gives a wrong answer.
+    WrongAnswers,
+    /// The fault changes nothing that is read.
+    Harmless,
+    /// Not a fault: the image is clean with it.
+    Note,
+}
+
+impl Harm {
+    /// Returns a short name for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Harm::Unmountable => "unmountable",
+            Harm::NoAllocation => "no_allocation",
+            Harm::FileLost => "file_lost",
+            Harm::DataLost { .. } => "data_lost",
+            Harm::NamesLost => "names_lost",
+            Harm::NamesNotFound => "names_not_found",
+            Harm::NoPath => "no_path",
+            Harm::AttributesLost => "attributes_lost",
+            Harm::Overwritten => "overwritten",
+            Harm::NeverFreed => "never_freed",
+            Harm::SpaceLeaked { .. } => "space_leaked",
+            Harm::WrongCounts => "wrong_counts",
+            Harm::WrongAnswers => "wrong_answers",
+            Harm::Harmless => "harmless",
+            Harm::Note => "note",
+        }
+    }
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Harm::Unmountable => f.write_str("the file system may not mount"),
+            Harm::NoAllocation => f.write_str("nothing can be allocated in the group"),
+            Harm::FileLost => f.write_str("the file cannot be used"),
+            Harm::DataLost { from: None } => f.write_str("file data lost"),
+            Harm::DataLost { from: Some(from) } => write!(f, "file data lost from {from} on"),
+            Harm::NamesLost => f.write_str("names lost"),
+            Harm::NamesNotFound => f.write_str("names are not found"),
+            Harm::NoPath => f.write_str("files without a path"),
+            Harm::AttributesLost => f.write_str("attributes lost"),
+            Harm::Overwritten => f.write_str("data may be overwritten"),
+            Harm::NeverFreed => f.write_str("space is never freed"),
+            Harm::SpaceLeaked { clusters } => write!(f, "space leaked: {clusters} blocks"),
+            Harm::WrongCounts => f.write_str("wrong counts"),
+            Harm::WrongAnswers => f.write_str("wrong answers to programs"),
+            Harm::Harmless => f.write_str("harmless"),
+            Harm::Note => f.write_str("no fault"),
+        }
+    }
+}

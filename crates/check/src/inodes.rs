@@ -1,0 +1,227 @@
+//! One inode: its fields, its blocks, its attributes.
+
+mod symlink;
+
+use crate::attributes;
+use crate::blocks::{self, Claimed};
+use crate::bytes::le32;
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::quota;
+use crate::record::Record;
+use crate::run::Run;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::inode::{self, Cause, InodeFlags};
+use lanefs_ondisk::{FileType, Ino};
+
+/// The inode of bad blocks.
+pub const BAD_BLOCKS: Ino = Ino(1);
+/// The inode of a boot loader: any file but a directory.
+const BOOT_LOADER: Ino = Ino(5);
+/// `EXT2_COMPRBLK_FL`.
+const COMPRESSED_BLOCKS: u32 = 0x200;
+const GOOD_OLD_SIZE: usize = 128;
+/// The smallest extra size that is not 0: the field itself and half of the checksum.
+const LEAST_EXTRA: u16 = 4;
+
+/// Checks an inode and claims its blocks. Returns whether it is a directory in use.
+pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
+    run.states.set_scanned(ino);
+    let record = Record::decode(bytes);
+    let is_hidden = run.volume.is_hidden(ino);
+    if record.links == 0 && !is_hidden {
+        check_free(run, ino, &record, bytes);
+        return false;
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return false;
+    }
+    if let Err(cause) = inode::verify(bytes, ino, run.volume.checksums) {
+        run.add(Place::Inode { ino }, Fault::Inode(cause));
+    }
+    if is_hidden {
+        check_hidden(run, ino, &record, bytes);
+        return false;
+    }
+    check_used(run, ino, &record, bytes);
+    run.first && record.is_directory()
+}
+
+/// Checks a free inode: a deleted one has the time of its deletion.
+fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    if record.mode != 0 && record.dtime == 0 {
+        run.add(Place::Inode { ino }, Fault::NoDeletionTime);
+    }
+    let _ = bytes;
+}
+
+/// Checks an inode that no name leads to: a reserved one, or one that the superblock names.
+fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    let place = Place::Inode { ino };
+    let volume = run.volume;
+    run.states.set_used(ino, record.file_type(), record.links);
+    let is_journal =
+        volume.compat(Compat::HAS_JOURNAL) && volume.raw().s_journal_inum.get() == ino.0;
+    let is_orphans = volume.superblock().orphan_file() == Some(ino);
+    let is_named = is_journal || is_orphans || volume.is_quota_file(ino);
+    let kind = record.file_type();
+    let is_right = match ino {
+        _ if is_named => kind == Some(FileType::Regular),
+        BAD_BLOCKS => true,
+        BOOT_LOADER => kind != Some(FileType::Directory),
+        Ino::RESIZE => record.mode == 0 || kind == Some(FileType::Regular),
+        _ => record.mode == 0,
+    };
+    if !is_right {
+        run.add(place, Fault::WrongType { mode: record.mode, expected: "a hidden file" });
+    }
+    let is_in_use = record.links != 0 || record.blocks_lo != 0 || record.pointer(0) != 0;
+    let is_own = matches!(ino, BAD_BLOCKS | BOOT_LOADER | Ino::RESIZE);
+    if !is_named && !is_own && is_in_use && matches!(ino, Ino::JOURNAL | Ino(3) | Ino(4)) {
+        run.add(place, Fault::Special { ino: ino.0, what: "in use, though nothing refers to it" });
+    }
+    check_flags(run, ino, record);
+    if ino == BAD_BLOCKS {
+        // It has no type, and its blocks are those that cannot be used.
+        let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
+        return check_blocks(run, ino, &maps, bytes);
+    }
+    check_blocks(run, ino, record, bytes);
+}
+
+/// Checks an inode that has links.
+fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    let place = Place::Inode { ino };
+    run.states.set_used(ino, record.file_type(), record.links);
+    if record.dtime != 0 {
+        run.add(place, Fault::DeletedInUse { dtime: record.dtime });
+    }
+    if ino == Ino::ROOT && !record.is_directory() {
+        run.add(place, Fault::WrongType { mode: record.mode, expected: "a directory" });
+    }
+    quota::add(run, ino, record);
+    check_fields(run, ino, record);
+    check_flags(run, ino, record);
+    check_extra(run, ino, record, bytes);
+    let Some(kind) = record.file_type() else {
+        run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));
+        return;
+    };
+    match kind {
+        FileType::Regular | FileType::Directory => {}
+        FileType::Symlink => {
+            if let Err(fault) = symlink::check(run, ino, record, bytes) {
+                run.add(place, fault);
+            }
+        }
+        FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket => {
+            check_device(run, ino, record);
+        }
+    }
+    check_blocks(run, ino, record, bytes);
+}
+
+/// Checks fields that must be zero without the feature that gives them a meaning.
+fn check_fields(run: &Run<'_>, ino: Ino, record: &Record) {
+    let place = Place::Inode { ino };
+    let volume = run.volume;
+    let zero = |what, found: u64, due: bool| {
+        if due && found != 0 {
+            run.add(place, Fault::NotZero { what, found });
+        }
+    };
+    zero("the address of a fragment", record.fragment.into(), true);
+    let narrow = !volume.incompat(Incompat::BIT64);
+    zero("the upper half of the attribute block", record.acl_hi.into(), narrow);
+    let small = !volume.ro_compat(RoCompat::HUGE_FILE);
+    zero("the upper half of i_blocks", record.blocks_hi.into(), small);
+    let short = record.is_directory() && !volume.incompat(Incompat::LARGE_DIR);
+    zero("the upper half of the size", record.size_hi.into(), short);
+}
+
+fn check_flags(run: &Run<'_>, ino: Ino, record: &Record) {
+    let place = Place::Inode { ino };
+    let volume = run.volume;
+    let flags = record.flags;
+    let mut wrong = InodeFlags::empty();
+    let mut without = |flag: InodeFlags, has: bool| {
+        if !has {
+            wrong |= flags & flag;
+        }
+    };
+    without(InodeFlags::EXTENTS, volume.incompat(Incompat::EXTENTS));
+    without(InodeFlags::INLINE_DATA, volume.incompat(Incompat::INLINE_DATA));
+    without(InodeFlags::IMAGIC, volume.compat(Compat::IMAGIC_INODES));
+    without(
+        InodeFlags::from_bits_retain(COMPRESSED_BLOCKS),
+        volume.incompat(Incompat::COMPRESSION),
+    );
+    let indexed = volume.compat(Compat::DIR_INDEX) && record.is_directory();
+    without(InodeFlags::INDEX, indexed);
+    let folds = volume.incompat(Incompat::CASEFOLD) && record.is_directory();
+    without(InodeFlags::CASEFOLD, folds);
+    if flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        wrong |= InodeFlags::INLINE_DATA;
+    }
+    if !wrong.is_empty() {
+        run.add(place, Fault::Flags { flags: wrong.bits() });
+    }
+    if flags.contains(InodeFlags::EA_INODE) {
+        run.states.set_values(ino);
+        if volume.incompat(Incompat::EA_INODE) {
+            return;
+        }
+        run.add(place, Fault::Flags { flags: InodeFlags::EA_INODE.bits() });
+    }
+}
+
+/// Checks the fields after the first 128 bytes.
+fn check_extra(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    let place = Place::Inode { ino };
+    let Some(room) = bytes.len().checked_sub(GOOD_OLD_SIZE).filter(|room| *room > 0) else {
+        return;
+    };
+    let size = record.extra_isize;
+    if size != 0 && (size < LEAST_EXTRA || usize::from(size) > room || !size.is_multiple_of(4)) {
+        run.add(place, Fault::Inode(Cause::ExtraSize { size }));
+        return;
+    }
+    if has_early_time(record, bytes) {
+        run.add(place, Fault::TimeRange);
+    }
+}
+
+/// Returns whether a time has the bits of a year after 2310 and a negative number of seconds: times
+/// before 1970 that a faulty kernel stored.
+fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
+    const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
+    TIMES.iter().any(|&(seconds, extra)| {
+        let fits = GOOD_OLD_SIZE + usize::from(record.extra_isize) >= extra + 4;
+        fits && le32(bytes, extra) & 3 == 3 && le32(bytes, seconds) >> 31 == 1
+    })
+}
+
+/// Checks an inode without data: a device, a named pipe, a socket.
+fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
+    let place = Place::Inode { ino };
+    if record.size() != 0 {
+        run.add(place, Fault::NotZero { what: "the size", found: record.size() });
+    }
+    let wrong = record.flags
+        & (InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    if !wrong.is_empty() {
+        run.add(place, Fault::Flags { flags: wrong.bits() });
+    }
+}
+
+/// Checks attributes, blocks and the counts that follow from them.
+fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    let attributes = attributes::check(run, ino, record, bytes);
+    let claimed = match record.maps_blocks() {
+        true => blocks::claim(run, ino, record),
+        false => Claimed::default(),
+    };
+    if ino != BAD_BLOCKS {
+        blocks::check_counts(run, ino, record, &claimed, attributes);
+    }
+}

@@ -1,0 +1,250 @@
+//! The log: its superblock, and a view of the image as a replay would leave it.
+//!
+//! The view is made here, independently of the replay of the file system, and nothing is written.
+
+use crate::fault::Fault;
+use crate::groups::Groups;
+use crate::mapping::Runs;
+use crate::place::Place;
+use crate::record::Record;
+use crate::report::Collector;
+use crate::volume::Volume;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::jbd2::{
+    BlockKind, Commit, Header, JournalSuperblock, LogFormat, Revokes, Sequence, Tag, TagFlags,
+    Tags, fast_commit_head, unescape,
+};
+use lanefs_ondisk::superblock::JournalPlace;
+use lanefs_ondisk::{Block, FileBlock, Ino};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Most bytes of a replay that are held in memory.
+const MOST_REPLAYED: u64 = 1 << 30;
+
+/// The longest log that mke2fs makes, in blocks.
+const LONGEST: u32 = 10_240_000;
+/// The offset of `s_nr_users` in the journal's superblock.
+const USERS: usize = 0x40;
+
+/// The journal file of an image.
+struct Log<'a> {
+    volume: &'a Volume,
+    runs: Runs,
+    superblock: JournalSuperblock,
+}
+
+/// Checks the journal. Returns the device as after a replay, if the log has to be replayed.
+pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc<dyn Device>> {
+    let needs_replay = volume.incompat(Incompat::RECOVER);
+    let ino = match volume.superblock().journal() {
+        Some(JournalPlace::Inode(ino)) => ino,
+        Some(JournalPlace::Device(_)) => {
+            report.unchecked("external journal");
+            return None;
+        }
+        None => {
+            if needs_replay {
+                report.add(Place::Superblock, Fault::Feature { feature: "has_journal" });
+            }
+            return None;
+        }
+    };
+    let log = match Log::open(volume, groups, ino) {
+        Ok(log) => log,
+        Err(fault) => {
+            report.add(Place::Journal, fault);
+            return None;
+        }
+    };
+    if log.superblock.errno() != 0 {
+        let found = u64::from(log.superblock.errno().unsigned_abs());
+        report.add(Place::Journal, Fault::Field { what: "the error number", found });
+    }
+    match (log.superblock.start(), needs_replay) {
+        (None, _) => None,
+        (Some(_), false) => {
+            report.add(Place::Journal, Fault::StaleLog);
+            None
+        }
+        (Some(start), true) => replay(&log, start, report),
+    }
+}
+
+fn replay(log: &Log<'_>, start: u32, report: &Collector) -> Option<Arc<dyn Device>> {
+    let overlay = OverlayDevice::new(log.volume.device().clone(), MOST_REPLAYED);
+    match log.replay(start, &overlay, report) {
+        Ok(blocks) => {
+            report.add(Place::Journal, Fault::Replayed { blocks });
+            Some(Arc::new(overlay))
+        }
+        Err(why) => {
+            report.add(Place::Journal, Fault::NoReplay { why });
+            None
+        }
+    }
+}
+
+impl<'a> Log<'a> {
+    fn open(volume: &'a Volume, groups: &Groups, ino: Ino) -> Result<Log<'a>, Fault> {
+        let lost = |what| Fault::Special { ino: ino.0, what };
+        let bytes = groups.read_inode(volume, ino).ok_or(lost("cannot be read"))?;
+        let record = Record::decode(&bytes);
+        if record.links == 0 || !record.maps_blocks() {
+            return Err(lost("not a file with a log"));
+        }
+        let runs = Runs::of(volume, ino, &record);
+        let blocks = record.size() >> volume.geometry.block_size().bits();
+        let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
+        if mapped < blocks {
+            return Err(lost("the log has holes"));
+        }
+        let first = runs.block(FileBlock(0)).ok_or(lost("the log has no blocks"))?;
+        let bytes = volume.read_block(first).map_err(|_| Fault::Unreadable)?;
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let superblock = JournalSuperblock::decode(&bytes, volume.geometry.block_size(), blocks)
+            .map_err(Fault::Journal)?;
+        let users = bytes.get(USERS..).and_then(|rest| rest.first_chunk());
+        let found = users.map_or(0, |word| u32::from_be_bytes(*word)).into();
+        if found > 1 {
+            return Err(Fault::Field { what: "the number of its file systems", found });
+        }
+        superblock.support().map_err(|why| Fault::NoReplay { why: why.to_string() })?;
+        debug_assert!(volume.compat(Compat::HAS_JOURNAL));
+        Ok(Log { volume, runs, superblock })
+    }
+
+    fn read(&self, at: u32) -> Result<Vec<u8>, String> {
+        let block = self.runs.block(FileBlock(at)).ok_or(format!("log block {at} is a hole"))?;
+        self.volume.read_block(block).map_err(|error| error.to_string())
+    }
+
+    /// Returns the block `n` blocks after `at`, around the end of the log.
+    fn after(&self, at: u32, n: u32) -> u32 {
+        let area = self.superblock.log_area();
+        let size = u64::from(area.end.saturating_sub(area.start)).max(1);
+        let from_start = u64::from(at.saturating_sub(area.start)) + u64::from(n);
+        area.start + (from_start % size) as u32
+    }
+
+    /// Writes the newest copy of each block to `target`. Returns the number of blocks.
+    fn replay(&self, start: u32, target: &dyn Device, report: &Collector) -> Result<u64, String> {
+        let found = self.scan(start)?;
+        let area = self.superblock.fast_commit_area();
+        if !area.is_empty() && fast_commit_head(&self.read(area.start)?) == Some(found.end) {
+            report.unchecked("fast commits in the log");
+        }
+        let format = self.superblock.format();
+        let mut newest: BTreeMap<Block, (u32, Tag)> = BTreeMap::new();
+        for copy in &found.copies {
+            let revoked = found.revoked.get(&copy.tag.block);
+            if revoked.is_some_and(|by| !by.is_before(copy.sequence)) {
+                continue;
+            }
+            let bytes = self.read(copy.at)?;
+            copy.tag.check(&bytes, copy.sequence, &format).map_err(|cause| cause.to_string())?;
+            newest.insert(copy.tag.block, (copy.at, copy.tag));
+        }
+        for (block, (at, tag)) in &newest {
+            if block.0 >= self.volume.geometry.block_count() {
+                return Err(format!("it has a copy of {block}, beyond the end"));
+            }
+            let mut bytes = self.read(*at)?;
+            if tag.flags.contains(TagFlags::ESCAPE) {
+                unescape(&mut bytes);
+            }
+            let offset = block.0 << self.volume.geometry.block_size().bits();
+            target.write_at(offset, &bytes).map_err(|error| error.to_string())?;
+        }
+        Ok(newest.len() as u64)
+    }
+
+    /// Follows the transactions that have a commit block.
+    fn scan(&self, start: u32) -> Result<Scanned, String> {
+        let format = self.superblock.format();
+        let area = self.superblock.log_area();
+        let mut left = area.end.saturating_sub(area.start).min(LONGEST);
+        let mut found = Scanned::new(self.superblock.sequence());
+        let mut open = Open::default();
+        let mut at = start;
+        while left > 0 {
+            let block = self.read(at)?;
+            let Some(header) = Header::decode(&block) else { break };
+            if header.sequence != found.end {
+                break;
+            }
+            let Some(used) = open.add(self, at, header, &block, &format, &mut found) else { break };
+            left = left.saturating_sub(used);
+            at = self.after(at, used);
+        }
+        Ok(found)
+    }
+}
+
+/// The committed part of a log.
+struct Scanned {
+    copies: Vec<Copy>,
+    /// The last transaction that revoked a block.
+    revoked: HashMap<Block, Sequence>,
+    /// The number after the last transaction.
+    end: Sequence,
+}
+
+impl Scanned {
+    fn new(end: Sequence) -> Scanned {
+        Scanned { copies: Vec::new(), revoked: HashMap::new(), end }
+    }
+}
+
+struct Copy {
+    at: u32,
+    tag: Tag,
+    sequence: Sequence,
+}
+
+/// A transaction whose commit block was not read yet.
+#[derive(Default)]
+struct Open {
+    copies: Vec<Copy>,
+    revoked: Vec<Block>,
+}
+
+impl Open {
+    /// Adds a block of the log itself. Returns the log blocks that it takes with its copies; `None`
+    /// at the end of the log.
+    fn add(
+        &mut self,
+        log: &Log<'_>,
+        at: u32,
+        header: Header,
+        block: &[u8],
+        format: &LogFormat,
+        found: &mut Scanned,
+    ) -> Option<u32> {
+        match header.kind {
+            BlockKind::Descriptor => {
+                let mut used = 1;
+                for tag in Tags::decode(block, format).ok()? {
+                    let at = log.after(at, used);
+                    self.copies.push(Copy { at, tag, sequence: header.sequence });
+                    used += 1;
+                }
+                Some(used)
+            }
+            BlockKind::Revoke => {
+                self.revoked.extend(Revokes::decode(block, format).ok()?);
+                Some(1)
+            }
+            BlockKind::Commit => {
+                Commit::decode(block, format).ok()?;
+                found.copies.append(&mut self.copies);
+                let sequence = header.sequence;
+                found.revoked.extend(self.revoked.drain(..).map(|block| (block, sequence)));
+                found.end = sequence.next();
+                Some(1)
+            }
+            BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => None,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Checks an ext4, ext3 or ext2 image: everything that e2fsck checks, independently of the code
+//! that Lanefs uses to read and write images.
+//!
+//! The checker shares only the formats (`lanefs_ondisk`) and the bytes (`lanefs_device`) with the
+//! file system, so a fault in the file system does not hide itself here. It writes nothing. A log
+//! that has to be replayed is replayed into memory, and the result is checked.
+//!
+//! ```no_run
+//! use lanefs_check::{Options, Verdict, check};
+//! use lanefs_device::FileDevice;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = std::sync::Arc::new(FileDevice::open_read_only("disk.img")?);
+//! let report = check(device, &Options::default(), &|_| {})?;
+//! report.findings.iter().for_each(|finding| println!("{finding}"));
+//! assert_eq!(report.verdict(), Verdict::Clean);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod bitmaps;
+mod blocks;
+mod bytes;
+mod checker;
+mod claims;
+mod directories;
+mod fault;
+mod groups;
+mod harm;
+mod inodes;
+mod journal;
+mod links;
+mod mapping;
+mod orphans;
+mod parallel;
+mod parents;
+mod place;
+mod quota;
+mod record;
+mod report;
+mod run;
+mod special;
+mod states;
+mod superblock;
+mod table;
+mod volume;
+
+pub use checker::{Error, Options, Phase, Progress, check};
+pub use fault::{Fault, TargetFault, Unit};
+pub use harm::Harm;
+pub use place::Place;
+pub use report::{Finding, Report, Totals, Verdict};

@@ -1,0 +1,129 @@
+//! The third pass: paths from the root to every directory, and link counts.
+
+use crate::fault::Fault;
+use crate::parallel;
+use crate::parents::Parents;
+use crate::place::Place;
+use crate::run::Run;
+use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::{FileType, Group, Ino};
+
+/// With `dir_nlink`, a directory with more subdirectories has a link count of 1.
+const MOST_LINKS: u32 = 65_000;
+
+/// Checks that a path leads from the root to every directory, and that ".." leads back.
+pub fn check_paths(run: &Run<'_>, parents: &Parents) {
+    match parents.position(Ino::ROOT) {
+        Some(root) => {
+            let found = parents.dot_dot(root);
+            if found != Some(Ino::ROOT) {
+                let fault = Fault::Parent { found, expected: Ino::ROOT };
+                run.add(Place::Inode { ino: Ino::ROOT }, fault);
+            }
+        }
+        None => run.add(Place::Superblock, Fault::Missing { feature: "a root directory" }),
+    }
+    if !parents.has_lost_and_found() {
+        run.add(Place::Inode { ino: Ino::ROOT }, Fault::NoLostAndFound);
+    }
+    let reached = reached(parents);
+    for (n, ino) in parents.inos().iter().enumerate() {
+        if *ino == Ino::ROOT {
+            continue;
+        }
+        let place = Place::Inode { ino: *ino };
+        match (reached.get(n), parents.parent(n)) {
+            (Some(true), Some(expected)) => {
+                let found = parents.dot_dot(n);
+                if found != Some(expected) {
+                    run.add(place, Fault::Parent { found, expected });
+                }
+            }
+            _ => run.add(place, Fault::Unconnected),
+        }
+    }
+}
+
+/// Returns for each directory whether its parents lead to the root. Directories in a ring, and
+/// those below it, do not.
+fn reached(parents: &Parents) -> Vec<bool> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        Unknown,
+        OnPath,
+        Reached,
+        Lost,
+    }
+    let mut marks = vec![Mark::Unknown; parents.inos().len()];
+    let mut path = Vec::new();
+    for start in 0..marks.len() {
+        let mut at = Some(start);
+        let end = loop {
+            let Some(n) = at else { break Mark::Lost };
+            if parents.inos().get(n) == Some(&Ino::ROOT) {
+                break Mark::Reached;
+            }
+            match marks.get(n) {
+                Some(Mark::Unknown) => {}
+                Some(Mark::Reached) => break Mark::Reached,
+                _ => break Mark::Lost,
+            }
+            if let Some(mark) = marks.get_mut(n) {
+                *mark = Mark::OnPath;
+            }
+            path.push(n);
+            at = parents.parent(n).and_then(|parent| parents.position(parent));
+        };
+        for n in path.drain(..) {
+            if let Some(mark) = marks.get_mut(n) {
+                *mark = end;
+            }
+        }
+    }
+    marks.into_iter().map(|mark| mark == Mark::Reached).collect()
+}
+
+/// Compares the link counts of all inodes with the names found.
+pub fn check_counts(run: &Run<'_>, threads: usize) {
+    let geometry = &run.volume.geometry;
+    parallel::each(
+        threads,
+        geometry.group_count().into(),
+        || (),
+        |(), n| {
+            let group = Group(n as u32);
+            let Some(desc) = run.groups.get(group) else { return };
+            for bit in 0..crate::groups::used_inodes(run.volume, desc) {
+                if let Some(ino) = geometry.ino_at(group, bit) {
+                    check_links(run, ino);
+                }
+            }
+        },
+    );
+}
+
+fn check_links(run: &Run<'_>, ino: Ino) {
+    let state = run.states.get(ino);
+    if !state.is_used() || run.volume.is_hidden(ino) {
+        return;
+    }
+    if state.has_values() && state.names() == 0 {
+        // Attributes refer to it, not names.
+        if !run.values.lock().contains_key(&ino) {
+            run.add(Place::Inode { ino }, Fault::NoName);
+        }
+        return;
+    }
+    let place = Place::Inode { ino };
+    let is_directory = state.file_type() == Some(FileType::Directory);
+    let (found, expected) = (state.links(), state.names());
+    if expected == 0 {
+        return run.add(place, Fault::NoName);
+    }
+    let many = is_directory
+        && run.volume.ro_compat(RoCompat::DIR_NLINK)
+        && (expected > MOST_LINKS || found == 1);
+    if found != expected && !(many && found == 1) {
+        run.add(place, Fault::Links { found, expected });
+    }
+}

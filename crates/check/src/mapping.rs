@@ -1,0 +1,66 @@
+//! The blocks of one file: a walk of its extent tree or of its block pointers.
+
+mod extents;
+mod pointers;
+mod sink;
+
+pub use sink::Sink;
+
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::record::Record;
+use crate::volume::Volume;
+use lanefs_ondisk::extent::Extent;
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{Block, FileBlock, Ino};
+
+/// Walks the mapping of an inode that maps blocks.
+pub fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Sink) {
+    if record.flags.contains(InodeFlags::EXTENTS) {
+        extents::walk(volume, ino, record, sink);
+    } else {
+        pointers::walk(volume, ino, record, sink);
+    }
+}
+
+/// The runs of a file that is small, or a directory, without the faults.
+#[derive(Debug, Default)]
+pub struct Runs {
+    extents: Vec<Extent>,
+}
+
+impl Runs {
+    /// Collects the runs of an inode that maps blocks.
+    pub fn of(volume: &Volume, ino: Ino, record: &Record) -> Runs {
+        let mut runs = Runs::default();
+        if record.maps_blocks() {
+            walk(volume, ino, record, &mut runs);
+        }
+        runs
+    }
+
+    /// Returns the runs in the order of the file.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Returns the block that holds a block of the file.
+    pub fn block(&self, at: FileBlock) -> Option<Block> {
+        let after = self.extents.partition_point(|extent| extent.start <= at);
+        let extent = self.extents.get(after.checked_sub(1)?)?;
+        (at.0 < extent.end()).then(|| Block(extent.block.0 + u64::from(at.0 - extent.start.0)))
+    }
+}
+
+impl Sink for Runs {
+    fn data(&mut self, extent: Extent) {
+        match self.extents.last_mut() {
+            Some(last) if last.continued_by(&extent) => last.len += extent.len,
+            _ => self.extents.push(extent),
+        }
+    }
+
+    fn meta(&mut self, _block: Block) {}
+
+    fn fault(&mut self, _place: Place, _fault: Fault) {}
+}

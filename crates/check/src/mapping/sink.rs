@@ -1,0 +1,16 @@
+//! The receiver of a walk.
+
+use crate::fault::Fault;
+use crate::place::Place;
+use lanefs_ondisk::Block;
+use lanefs_ondisk::extent::Extent;
+
+/// Receives the blocks and the faults of a mapping, in the order of the file.
+pub trait Sink {
+    /// A run of data blocks.
+    fn data(&mut self, extent: Extent);
+    /// A block of the mapping itself: a node, or a block of pointers.
+    fn meta(&mut self, block: Block);
+    /// A fault. The part of the mapping below it is left out.
+    fn fault(&mut self, place: Place, fault: Fault);
+}

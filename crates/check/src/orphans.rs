@@ -1,0 +1,77 @@
+//! Orphans: inodes without a name that are to be deleted, in a list or in a file.
+
+use crate::fault::Fault;
+use crate::mapping::Runs;
+use crate::place::Place;
+use crate::record::Record;
+use crate::run::Run;
+use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
+use lanefs_ondisk::{FileBlock, Ino};
+use std::collections::HashSet;
+
+/// Checks the list and the file. Orphans are no damage after a crash; but space is in use for them
+/// until a mount or e2fsck has deleted them, so the image is not clean.
+pub fn check(run: &Run<'_>) {
+    let orphans = check_list(run);
+    if orphans > 0 {
+        run.add(Place::OrphanList, Fault::OrphansPending { orphans });
+    }
+    if let Some(ino) = run.volume.superblock().orphan_file() {
+        check_file(run, ino);
+    } else if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT) {
+        run.add(Place::Superblock, Fault::Feature { feature: "orphan_file" });
+    }
+}
+
+/// Follows the list; returns its length.
+fn check_list(run: &Run<'_>) -> u64 {
+    let mut seen = HashSet::new();
+    let mut next = run.volume.raw().s_last_orphan.get();
+    while next != 0 {
+        let ino = Ino(next);
+        let record = run.read_inode(ino).map(|bytes| Record::decode(&bytes));
+        let is_valid = ino >= run.volume.geometry.first_ino() && seen.insert(next);
+        match record.filter(|_| is_valid) {
+            Some(record) => next = record.dtime,
+            None => {
+                run.add(Place::OrphanList, Fault::Orphan { ino: next });
+                break;
+            }
+        }
+    }
+    seen.len() as u64
+}
+
+fn check_file(run: &Run<'_>, ino: Ino) {
+    let Some(bytes) = run.read_inode(ino) else { return };
+    let record = Record::decode(&bytes);
+    let seed = OrphanSeed::new(run.volume.checksums, ino, record.generation);
+    let runs = Runs::of(run.volume, ino, &record);
+    let blocks = record.size() >> run.volume.geometry.block_size().bits();
+    let mut orphans = 0;
+    let mut mapped = 0;
+    for extent in runs.extents() {
+        mapped += u64::from(extent.len);
+        for n in 0..extent.len {
+            let block = FileBlock(extent.start.0 + n);
+            let at = lanefs_ondisk::Block(extent.block.0 + u64::from(n));
+            let place = Place::OrphanFile { ino, block };
+            let Ok(bytes) = run.volume.read_block(at) else {
+                run.add(place, Fault::Unreadable);
+                continue;
+            };
+            match OrphanBlock::decode(&bytes, at, seed) {
+                Ok(block) => orphans += block.orphans().count() as u64,
+                Err(cause) => run.add(place, Fault::Orphans(cause)),
+            }
+        }
+    }
+    if mapped < blocks || blocks == 0 {
+        run.add(Place::Inode { ino }, Fault::Size { size: record.size(), last: None });
+    }
+    if orphans > 0 {
+        let place = Place::OrphanFile { ino, block: FileBlock(0) };
+        run.add(place, Fault::OrphansPending { orphans });
+    }
+}

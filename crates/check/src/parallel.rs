@@ -1,0 +1,33 @@
+//! Work on numbered pieces, on several threads.
+
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::thread;
+
+/// Calls `work` for each number below `count`, on `threads` threads. A thread takes the next number
+/// when it is done with one, so pieces may differ in size. Each thread makes a state of its own.
+pub fn each<S>(
+    threads: usize,
+    count: u64,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, u64) + Sync,
+) {
+    let next = AtomicU64::new(0);
+    let run = || {
+        let mut state = state();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= count {
+                return;
+            }
+            work(&mut state, n);
+        }
+    };
+    if threads <= 1 || count <= 1 {
+        return run();
+    }
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(run);
+        }
+    });
+}

@@ -1,0 +1,135 @@
+//! The fields of an inode, without any check.
+//!
+//! Source: ext4 disk layout documentation, "Index Nodes".
+
+use crate::bytes::{le16, le32};
+use lanefs_ondisk::features::{Incompat, RoCompat};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, FileType};
+
+/// Bytes that every inode has.
+const GOOD_OLD_SIZE: usize = 128;
+
+/// The fields of an inode as they are on disk.
+#[derive(Debug, Clone)]
+pub struct Record {
+    pub mode: u16,
+    pub links: u16,
+    pub flags: InodeFlags,
+    pub size_lo: u32,
+    pub size_hi: u32,
+    pub blocks_lo: u32,
+    pub blocks_hi: u16,
+    pub dtime: u32,
+    pub generation: u32,
+    pub acl_lo: u32,
+    pub acl_hi: u16,
+    pub fragment: u32,
+    pub extra_isize: u16,
+    pub ctime: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub projid: u32,
+    pub version: u32,
+    pub block: [u8; 60],
+}
+
+impl Record {
+    /// Decodes the fields; bytes beyond the end count as zeros.
+    pub fn decode(bytes: &[u8]) -> Record {
+        let mut block = [0; 60];
+        if let Some(from) = bytes.get(0x28..0x64) {
+            block.copy_from_slice(from);
+        }
+        Record {
+            mode: le16(bytes, 0),
+            links: le16(bytes, 0x1a),
+            flags: InodeFlags::from_bits_retain(le32(bytes, 0x20)),
+            size_lo: le32(bytes, 4),
+            size_hi: le32(bytes, 0x6c),
+            blocks_lo: le32(bytes, 0x1c),
+            blocks_hi: le16(bytes, 0x74),
+            dtime: le32(bytes, 0x14),
+            generation: le32(bytes, 0x64),
+            acl_lo: le32(bytes, 0x68),
+            acl_hi: le16(bytes, 0x76),
+            fragment: le32(bytes, 0x70),
+            ctime: le32(bytes, 0x0c),
+            uid: u32::from(le16(bytes, 0x78)) << 16 | u32::from(le16(bytes, 2)),
+            gid: u32::from(le16(bytes, 0x7a)) << 16 | u32::from(le16(bytes, 0x18)),
+            projid: projid(bytes),
+            version: le32(bytes, 0x24),
+            extra_isize: if bytes.len() > GOOD_OLD_SIZE { le16(bytes, 0x80) } else { 0 },
+            block,
+        }
+    }
+
+    pub fn file_type(&self) -> Option<FileType> {
+        FileType::from_mode(self.mode)
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.file_type() == Some(FileType::Directory)
+    }
+
+    pub fn size(&self) -> u64 {
+        u64::from(self.size_hi) << 32 | u64::from(self.size_lo)
+    }
+
+    /// Returns the reference count of an inode that holds the value of an attribute: it is in
+    /// fields that have no meaning in such an inode.
+    pub fn value_references(&self) -> u64 {
+        u64::from(self.ctime) << 32 | u64::from(self.version)
+    }
+
+    /// Returns the block of extended attributes.
+    pub fn file_acl(&self, geometry: &Geometry) -> Option<Block> {
+        let wide = geometry.features().incompat.contains(Incompat::BIT64);
+        let hi = if wide { self.acl_hi } else { 0 };
+        let block = u64::from(hi) << 32 | u64::from(self.acl_lo);
+        (block != 0).then_some(Block(block))
+    }
+
+    /// Returns `i_blocks`, in its own unit.
+    pub fn blocks(&self, geometry: &Geometry) -> u64 {
+        let huge = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
+        let hi = if huge { self.blocks_hi } else { 0 };
+        u64::from(hi) << 32 | u64::from(self.blocks_lo)
+    }
+
+    /// Returns word `n` of the block field: a pointer in a file without extents.
+    pub fn pointer(&self, n: usize) -> u32 {
+        le32(&self.block, n.saturating_mul(4))
+    }
+
+    /// Returns whether the target of a symbolic link is in the inode.
+    pub fn is_fast_symlink(&self) -> bool {
+        let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+        self.file_type() == Some(FileType::Symlink)
+            && !self.flags.intersects(elsewhere)
+            && self.size() < self.block.len() as u64
+    }
+
+    /// Returns whether the inode maps blocks: it is a file or directory with data outside of the
+    /// inode.
+    pub fn maps_blocks(&self) -> bool {
+        let data = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        self.file_type().is_some_and(|kind| data.contains(&kind))
+            && !self.flags.contains(InodeFlags::INLINE_DATA)
+            && !self.is_fast_symlink()
+    }
+
+    /// Returns the start of the attributes in the inode, if there is room for them.
+    pub fn attributes_at(&self, geometry: &Geometry) -> Option<usize> {
+        let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
+        (self.extra_isize != 0 && start + 4 <= geometry.inode_size()).then_some(start)
+    }
+}
+
+/// Returns the project, if the inode has the field.
+fn projid(bytes: &[u8]) -> u32 {
+    const PROJID: usize = 0x9c;
+    let fields = GOOD_OLD_SIZE + usize::from(le16(bytes, 0x80));
+    if bytes.len() > GOOD_OLD_SIZE && fields >= PROJID + 4 { le32(bytes, PROJID) } else { 0 }
+}

@@ -1,0 +1,130 @@
+//! The findings of a check, and its verdict.
+
+use crate::fault::Fault;
+use crate::harm::Harm;
+use crate::place::Place;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Rank};
+use std::fmt;
+
+/// A fault and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The object with the fault.
+    pub place: Place,
+    /// The fault.
+    pub fault: Fault,
+}
+
+impl Finding {
+    /// Returns the harm of the fault.
+    pub fn harm(&self) -> Harm {
+        self.fault.harm()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.place, self.fault, self.harm())
+    }
+}
+
+/// The objects that a check has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Inodes in use, reserved ones included.
+    pub inodes: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Blocks in use, or clusters with `bigalloc`.
+    pub clusters: u64,
+    /// Entries of directories.
+    pub entries: u64,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The findings, sorted by place, at most as many as the options allow.
+    pub findings: Vec<Finding>,
+    /// Findings that were counted and not kept, since there were too many.
+    pub left_out: u64,
+    /// Parts that the checker does not know, by name: they were not checked.
+    pub unchecked: Vec<String>,
+    /// What was seen.
+    pub totals: Totals,
+}
+
+/// The verdict of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// No fault was found, and everything was checked.
+    Clean,
+    /// Faults were found.
+    Damaged,
+    /// No fault was found, and parts were not checked.
+    Unchecked,
+}
+
+impl Report {
+    /// Returns the verdict. Notes are no faults.
+    pub fn verdict(&self) -> Verdict {
+        let damaged = self.findings.iter().any(|finding| finding.harm() != Harm::Note);
+        match (damaged || self.left_out > 0, self.unchecked.is_empty()) {
+            (true, _) => Verdict::Damaged,
+            (false, true) => Verdict::Clean,
+            (false, false) => Verdict::Unchecked,
+        }
+    }
+}
+
+/// Collects findings of several threads.
+pub(crate) struct Collector {
+    findings: Mutex<Vec<Finding>>,
+    unchecked: Mutex<Vec<String>>,
+    left_out: AtomicU64,
+    most: usize,
+}
+
+impl Collector {
+    pub(crate) fn new(most: usize) -> Collector {
+        Collector {
+            findings: Mutex::new(Rank::LaneList, Vec::new()),
+            unchecked: Mutex::new(Rank::LaneList, Vec::new()),
+            left_out: AtomicU64::new(0),
+            most,
+        }
+    }
+
+    /// Adds a finding.
+    pub(crate) fn add(&self, place: Place, fault: Fault) {
+        let mut findings = self.findings.lock();
+        if findings.len() < self.most {
+            findings.push(Finding { place, fault });
+        } else if fault.harm() != Harm::Note {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a fault to the findings if there is one.
+    pub(crate) fn check(&self, place: Place, result: Result<(), Fault>) {
+        if let Err(fault) = result {
+            self.add(place, fault);
+        }
+    }
+
+    /// Names a part that the checker does not know.
+    pub(crate) fn unchecked(&self, what: impl Into<String>) {
+        let (mut names, what) = (self.unchecked.lock(), what.into());
+        if !names.contains(&what) {
+            names.push(what);
+        }
+    }
+
+    pub(crate) fn into_report(self, totals: Totals) -> Report {
+        let mut findings = std::mem::take(&mut *self.findings.lock());
+        findings.sort_by_key(|finding| finding.place);
+        let unchecked = std::mem::take(&mut *self.unchecked.lock());
+        Report { findings, left_out: self.left_out.load(Ordering::Relaxed), unchecked, totals }
+    }
+}

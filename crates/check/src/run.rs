@@ -1,0 +1,128 @@
+//! One check: what all of its parts share.
+
+use crate::claims::Claims;
+use crate::fault::Fault;
+use crate::groups::Groups;
+use crate::place::Place;
+use crate::report::Collector;
+use crate::states::States;
+use crate::volume::Volume;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::{Block, Ino};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// An attribute block that inodes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedBlock {
+    /// The reference count in the block.
+    pub stored: u32,
+    /// The inodes that refer to it.
+    pub found: u32,
+    /// The clusters of values in inodes of their own.
+    pub values: u64,
+    /// One of them, for messages.
+    pub ino: Ino,
+}
+
+/// What the inodes of one user, group or project use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub inodes: u64,
+    pub bytes: u64,
+}
+
+/// Usages by kind (user, group, project) and id.
+pub type Usages = HashMap<(usize, u32), Usage>;
+
+/// The state of a check.
+pub struct Run<'a> {
+    pub volume: &'a Volume,
+    pub groups: &'a Groups,
+    pub report: &'a Collector,
+    /// Clusters that files or the file system itself use.
+    pub claims: Claims,
+    /// Clusters that the file system itself uses.
+    pub own: Claims,
+    pub states: &'a States,
+    pub shared: Mutex<HashMap<Block, SharedBlock>>,
+    /// The entries that refer to each inode with the value of an attribute.
+    pub values: Mutex<HashMap<Ino, u32>>,
+    /// Counted only if there are quota files.
+    pub usages: Mutex<Usages>,
+    pub directories: Mutex<Vec<Ino>>,
+    /// Entries of directories.
+    pub entries: AtomicU64,
+    /// Blocks of directories that were read. A hostile image could have one block in very many.
+    pub directory_blocks: AtomicU64,
+    /// Whether this is the first pass over the inodes: later passes only claim blocks.
+    pub first: bool,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(
+        volume: &'a Volume,
+        groups: &'a Groups,
+        report: &'a Collector,
+        states: &'a States,
+        [claims, own]: [Claims; 2],
+        first: bool,
+    ) -> Run<'a> {
+        Run {
+            volume,
+            groups,
+            report,
+            claims,
+            own,
+            states,
+            shared: Mutex::new(Rank::LaneList, HashMap::new()),
+            values: Mutex::new(Rank::LaneList, HashMap::new()),
+            usages: Mutex::new(Rank::LaneList, HashMap::new()),
+            directories: Mutex::new(Rank::LaneList, Vec::new()),
+            entries: AtomicU64::new(0),
+            directory_blocks: AtomicU64::new(0),
+            first,
+        }
+    }
+
+    /// Reads the bytes of one inode.
+    pub fn read_inode(&self, ino: Ino) -> Option<Vec<u8>> {
+        self.groups.read_inode(self.volume, ino)
+    }
+
+    /// Counts blocks of a directory that are to be read. Returns whether all directories together
+    /// still have no more blocks than the file system; if they have, some are claimed twice.
+    pub fn may_read(&self, blocks: u32) -> bool {
+        let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
+        before <= self.volume.geometry.block_count()
+    }
+
+    /// Adds a finding, except in a pass that only claims blocks.
+    pub fn add(&self, place: Place, fault: Fault) {
+        if self.first {
+            self.report.add(place, fault);
+        }
+    }
+
+    /// Returns the clusters of a run of blocks.
+    pub fn clusters(&self, start: Block, len: u64) -> Range<u64> {
+        self.volume.clusters(start, len)
+    }
+
+    /// Claims blocks of files.
+    pub fn claim(&self, place: Place, start: Block, len: u64) {
+        self.claim_clusters(place, self.clusters(start, len));
+    }
+
+    /// Claims clusters.
+    pub fn claim_clusters(&self, place: Place, clusters: Range<u64>) {
+        if let Some(cluster) = self.claims.claim(clusters.clone()) {
+            let bits = self.volume.geometry.cluster_bits();
+            let first = self.volume.geometry.first_data_block().0;
+            let start = Block((cluster << bits) + first);
+            // Reported in the pass of its window.
+            self.report.add(place, Fault::DoublyClaimed { start, len: clusters.end - cluster });
+        }
+    }
+}

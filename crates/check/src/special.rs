@@ -1,0 +1,100 @@
+//! The inode that reserves blocks for descriptors, and the block of mmp.
+
+use crate::bytes::le32;
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::record::Record;
+use crate::run::Run;
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{Block, Group, Ino};
+
+/// The pointer to the tree of two levels.
+const DOUBLE: usize = 13;
+const POINTERS: usize = 15;
+const MMP_MAGIC: u32 = 0x004d_4d50;
+/// Bytes of the mmp block before its checksum.
+const MMP_COVERED: usize = 1020;
+
+/// Checks both.
+pub fn check(run: &Run<'_>) {
+    if let Err(what) = check_resize(run) {
+        run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });
+    }
+    if run.volume.incompat(Incompat::MMP)
+        && let Err(what) = check_mmp(run)
+    {
+        run.add(
+            Place::Superblock,
+            Fault::Field { what, found: run.volume.raw().s_mmp_block.get() },
+        );
+    }
+}
+
+/// Checks that the inode has every reserved block of descriptors, and that each of these has its
+/// copies in the groups with copies of the superblock.
+fn check_resize(run: &Run<'_>) -> Result<(), &'static str> {
+    let geometry = &run.volume.geometry;
+    let bytes = run.read_inode(Ino::RESIZE).ok_or("cannot be read")?;
+    let record = Record::decode(&bytes);
+    let others = (0..POINTERS).filter(|n| *n != DOUBLE).any(|n| record.pointer(n) != 0);
+    if !run.volume.compat(Compat::RESIZE_INODE) {
+        let is_clear = !others && record.pointer(DOUBLE) == 0;
+        return is_clear.then_some(()).ok_or("has blocks without the feature resize_inode");
+    }
+    let reserved = geometry.reserved_gdt_blocks();
+    let regular = record.file_type() == Some(lanefs_ondisk::FileType::Regular);
+    let root = Block(record.pointer(DOUBLE).into());
+    if !regular || record.links == 0 || others || record.flags.contains(InodeFlags::EXTENTS) {
+        return Err("not the inode of reserved descriptors");
+    }
+    if !run.volume.is_for_files(root) {
+        return Err("has no block of pointers");
+    }
+    let top = run.volume.read_block(root).map_err(|_| "cannot be read")?;
+    let words = geometry.block_size().bytes() as u64 / 4;
+    let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
+    let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
+    for n in 0..u64::from(reserved) {
+        let block = first + n;
+        let index = (u64::from(geometry.desc_blocks()) + n) % words;
+        if u64::from(le32(&top, index as usize * 4)) != block {
+            return Err("does not have a reserved block");
+        }
+        check_copies(run, block, &backups)?;
+    }
+    Ok(())
+}
+
+fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'static str> {
+    let geometry = &run.volume.geometry;
+    let copies = run.volume.read_block(Block(block)).map_err(|_| "cannot be read")?;
+    for (n, group) in backups.iter().enumerate() {
+        let expected = block + u64::from(group.0) * u64::from(geometry.blocks_per_group());
+        if u64::from(le32(&copies, n * 4)) != expected {
+            return Err("does not have a copy of a reserved block");
+        }
+    }
+    Ok(())
+}
+
+/// Checks the block by which two machines would notice each other.
+fn check_mmp(run: &Run<'_>) -> Result<(), &'static str> {
+    let block = Block(run.volume.raw().s_mmp_block.get());
+    let wrong = "the block of mmp";
+    if !run.volume.is_for_files(block) {
+        return Err(wrong);
+    }
+    let bytes = run.volume.read_block(block).map_err(|_| wrong)?;
+    if le32(&bytes, 0) != MMP_MAGIC {
+        return Err(wrong);
+    }
+    match run.volume.checksums.seed() {
+        Some(seed) => {
+            let covered = bytes.get(..MMP_COVERED).unwrap_or_default();
+            let is_right = seed.chain(covered).value() == le32(&bytes, MMP_COVERED);
+            is_right.then_some(()).ok_or(wrong)
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,227 @@
+//! The superblock and its copies.
+
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::report::Collector;
+use crate::volume::Volume;
+use lanefs_device::Device;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::superblock::{
+    Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+};
+use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use zerocopy::FromBytes;
+
+/// Bytes that every inode has.
+const GOOD_OLD_SIZE: usize = 128;
+/// The inodes of user and group quotas that are reserved.
+const QUOTA_INODES: [u32; 2] = [3, 4];
+/// The one encoding of names that ignore case.
+const UTF8_12_1: u16 = 1;
+/// The smallest extra size of an inode that is not 0.
+const LEAST_EXTRA: usize = 4;
+
+/// Features whose structures the checker knows, or that have none.
+const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::BIGALLOC)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::READONLY)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
+    .union(RoCompat::ORPHAN_PRESENT);
+const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
+    .union(Compat::IMAGIC_INODES)
+    .union(Compat::HAS_JOURNAL)
+    .union(Compat::EXT_ATTR)
+    .union(Compat::RESIZE_INODE)
+    .union(Compat::DIR_INDEX)
+    .union(Compat::SPARSE_SUPER2)
+    .union(Compat::FAST_COMMIT)
+    .union(Compat::STABLE_INODES)
+    .union(Compat::ORPHAN_FILE);
+
+/// Reads the superblock, or if it is damaged its first copy that is not.
+pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
+    match read(device, SUPERBLOCK_OFFSET) {
+        Ok(superblock) => Ok((superblock, Counts::Right)),
+        Err(cause) => {
+            report.add(Place::Superblock, Fault::Superblock(cause.clone()));
+            if let Some(repaired) = without(device, &cause) {
+                return Ok((repaired, Counts::Right));
+            }
+            copy(device).map(|copy| (copy, Counts::Old)).ok_or(cause)
+        }
+    }
+}
+
+/// Whether the counts of a superblock are those of the last unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    /// They have to be right.
+    Right,
+    /// They are old: of a copy, which mounts do not write, or from before a crash.
+    Old,
+}
+
+/// Returns the superblock without a field that nothing else depends on.
+fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    match cause {
+        Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
+        Cause::JournalPlace { ino, .. } if *ino != 0 => raw.s_journal_dev.set(0),
+        _ => return None,
+    }
+    Superblock::from_raw(raw).ok()
+}
+
+fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(at, &mut bytes).map_err(|_| Cause::Length { len: 0 })?;
+    Superblock::decode(&bytes).map_err(|corruption| match corruption {
+        Corruption::Superblock { cause } => cause,
+        _ => Cause::Length { len: 0 },
+    })
+}
+
+/// Finds a copy at the places where mke2fs puts the first one, for every block size.
+fn copy(device: &dyn Device) -> Option<Superblock> {
+    (10..=16).find_map(|bits: u32| {
+        let first = u64::from(bits == 10);
+        let at = ((8u64 << bits) + first) << bits;
+        let found = read(device, at).ok()?;
+        (found.geometry().block_size().bits() == bits).then_some(found)
+    })
+}
+
+/// Checks the fields that no other part checks.
+pub fn check(volume: &Volume, report: &Collector) {
+    let (raw, geometry) = (volume.raw(), &volume.geometry);
+    let features = geometry.features();
+    let known = lanefs_ondisk::features::Features {
+        compat: features.compat.difference(KNOWN_COMPAT),
+        incompat: features.incompat.difference(KNOWN_INCOMPAT),
+        ro_compat: features.ro_compat.difference(KNOWN_RO_COMPAT),
+    };
+    known.names().into_iter().for_each(|name| report.unchecked(format!("feature {name}")));
+    if volume.superblock().state().contains(State::ERROR) {
+        report.add(Place::Superblock, Fault::MarkedErrors);
+    }
+    let reserved = volume.superblock().reserved_blocks();
+    if reserved > geometry.block_count() / 2 {
+        let fault = Fault::Field { what: "the number of reserved blocks", found: reserved };
+        report.add(Place::Superblock, fault);
+    }
+    if !volume.compat(Compat::RESIZE_INODE) && raw.s_reserved_gdt_blocks.get() != 0 {
+        report.add(Place::Superblock, Fault::Feature { feature: "resize_inode" });
+    }
+    for (what, found) in wrong_fields(volume) {
+        report.add(Place::Superblock, Fault::Field { what, found });
+    }
+}
+
+/// Returns whether the device is shorter than the file system. Nothing else is checked then: a
+/// superblock of a few bytes could ask for years of work.
+pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
+    let device = volume.device().len() >> volume.geometry.block_size().bits();
+    let blocks = volume.geometry.block_count();
+    if device < blocks {
+        report.add(Place::Superblock, Fault::Truncated { blocks, device });
+    }
+    device < blocks
+}
+
+/// Returns fields that no mount reads, and that e2fsck refuses.
+fn wrong_fields(volume: &Volume) -> Vec<(&'static str, u64)> {
+    let (raw, geometry) = (volume.raw(), &volume.geometry);
+    let mut wrong = Vec::new();
+    let mut check = |what, found: u64, right: bool| {
+        if !right {
+            wrong.push((what, found));
+        }
+    };
+    let room = geometry.inode_size().saturating_sub(GOOD_OLD_SIZE);
+    for (what, size) in [
+        ("the least extra size of inodes", raw.s_min_extra_isize.get()),
+        ("the wanted extra size of inodes", raw.s_want_extra_isize.get()),
+    ] {
+        let is_valid = (LEAST_EXTRA..=room).contains(&size.into()) && size.is_multiple_of(4);
+        check(what, size.into(), room == 0 || size == 0 || is_valid);
+    }
+    for (what, ino) in [
+        ("the inode of user quotas", raw.s_usr_quota_inum.get()),
+        ("the inode of group quotas", raw.s_grp_quota_inum.get()),
+        ("the inode of project quotas", raw.s_prj_quota_inum.get()),
+    ] {
+        let is_own = ino >= geometry.first_ino().0 || QUOTA_INODES.contains(&ino);
+        check(what, ino.into(), ino == 0 || (is_own && geometry.has_inode(Ino(ino))));
+    }
+    let encoding = raw.s_encoding.get();
+    let folds = volume.incompat(Incompat::CASEFOLD);
+    check("the encoding of names", encoding.into(), !folds || encoding == UTF8_12_1);
+    let has_journal = volume.compat(Compat::HAS_JOURNAL);
+    let is_inside = !has_journal || raw.s_journal_inum.get() != 0;
+    let names_device = raw.s_journal_uuid != [0; 16];
+    check("the UUID of a journal device", 1, !(is_inside && names_device));
+    let ino = raw.s_journal_inum.get();
+    check("the inode of the journal", ino.into(), ino == 0 || has_journal);
+    let device = raw.s_journal_dev.get();
+    check("the journal device", device.into(), device == 0 || has_journal);
+    wrong
+}
+
+/// Compares the copies of the superblock with it. Mounts do not write the copies, so only what
+/// never changes while mounted has to agree.
+pub fn check_copies(volume: &Volume, report: &Collector) {
+    for group in volume.geometry.backups() {
+        let Some(start) = volume.geometry.group_first_block(group) else { continue };
+        let place = Place::Backup { group };
+        match read_copy(volume, start) {
+            Some(copy) => compare(volume, report, group, &copy),
+            None => report.add(place, Fault::Differs { what: "magic or checksum" }),
+        }
+    }
+}
+
+fn read_copy(volume: &Volume, start: Block) -> Option<RawSuperblock> {
+    let at = start.0 << volume.geometry.block_size().bits();
+    read(&**volume.device(), at).ok().map(|copy| copy.raw().clone())
+}
+
+fn compare(volume: &Volume, report: &Collector, group: Group, copy: &RawSuperblock) {
+    let raw = volume.raw();
+    let pairs = [
+        ("the number of blocks", raw.s_blocks_count_lo.get(), copy.s_blocks_count_lo.get()),
+        ("the number of inodes", raw.s_inodes_count.get(), copy.s_inodes_count.get()),
+        ("the blocks of a group", raw.s_blocks_per_group.get(), copy.s_blocks_per_group.get()),
+        ("the inodes of a group", raw.s_inodes_per_group.get(), copy.s_inodes_per_group.get()),
+    ];
+    for (what, own, other) in pairs {
+        if own != other {
+            report.add(Place::Backup { group }, Fault::Differs { what });
+        }
+    }
+    if raw.s_uuid != copy.s_uuid {
+        report.add(Place::Backup { group }, Fault::Differs { what: "the UUID" });
+    }
+}

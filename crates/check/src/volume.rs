@@ -1,0 +1,118 @@
+//! The image: its superblock, and reads of its blocks.
+
+use lanefs_device::{Device, DeviceError};
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::superblock::{Geometry, RawSuperblock, SuperFlags, Superblock};
+use lanefs_ondisk::{Block, Ino};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An image, as its superblock describes it.
+pub struct Volume {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    /// Sizes and positions.
+    pub geometry: Geometry,
+    /// The checksums of metadata.
+    pub checksums: Checksums,
+}
+
+impl Volume {
+    pub fn new(device: Arc<dyn Device>, superblock: Superblock) -> Volume {
+        let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+        Volume { device, superblock, geometry, checksums }
+    }
+
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    pub fn raw(&self) -> &RawSuperblock {
+        self.superblock.raw()
+    }
+
+    pub fn compat(&self, feature: Compat) -> bool {
+        self.geometry.features().compat.contains(feature)
+    }
+
+    pub fn incompat(&self, feature: Incompat) -> bool {
+        self.geometry.features().incompat.contains(feature)
+    }
+
+    pub fn ro_compat(&self, feature: RoCompat) -> bool {
+        self.geometry.features().ro_compat.contains(feature)
+    }
+
+    /// Returns the bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.geometry.block_size().bytes()
+    }
+
+    /// Reads whole blocks from `start` into `bytes`.
+    pub fn read(&self, start: Block, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read_at(start.0 << self.geometry.block_size().bits(), bytes)
+    }
+
+    /// Reads one block.
+    pub fn read_block(&self, block: Block) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = vec![0; self.block_bytes()];
+        self.read(block, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns the clusters of a run of blocks, counted from the first data block; without
+    /// `bigalloc` a cluster is a block.
+    pub fn clusters(&self, start: Block, len: u64) -> Range<u64> {
+        let bits = self.geometry.cluster_bits();
+        let from = start.0.saturating_sub(self.geometry.first_data_block().0);
+        let to = from.saturating_add(len.max(1)) - 1;
+        from >> bits..(to >> bits) + 1
+    }
+
+    /// Returns whether files may use `block`.
+    pub fn is_for_files(&self, block: Block) -> bool {
+        self.geometry.contains(block) && block.0 > 0
+    }
+
+    /// Returns the format of directory blocks.
+    pub fn dir_format(&self) -> DirFormat {
+        DirFormat {
+            block_size: self.geometry.block_size(),
+            has_file_types: self.incompat(Incompat::FILETYPE),
+            has_checksums: self.ro_compat(RoCompat::METADATA_CSUM),
+            has_large_dirs: self.incompat(Incompat::LARGE_DIR),
+            inodes: self.geometry.inode_count(),
+        }
+    }
+
+    /// Returns the hasher of names for an index with this version.
+    pub fn hasher(&self, version: HashVersion) -> NameHasher {
+        let unsigned = self.superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+        let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
+        NameHasher { version, bytes, seed: self.superblock.hash_seed() }
+    }
+
+    /// Returns whether the inode is one of the quota files that the superblock names.
+    pub fn is_quota_file(&self, ino: Ino) -> bool {
+        let raw = self.raw();
+        let project = self.ro_compat(RoCompat::PROJECT).then(|| raw.s_prj_quota_inum.get());
+        let named = [Some(raw.s_usr_quota_inum.get()), Some(raw.s_grp_quota_inum.get()), project];
+        self.ro_compat(RoCompat::QUOTA) && named.contains(&Some(ino.0))
+    }
+
+    /// Returns whether no name leads to the inode although it is in use: it is reserved, or the
+    /// superblock refers to it.
+    pub fn is_hidden(&self, ino: Ino) -> bool {
+        (ino != Ino::ROOT && ino < self.geometry.first_ino())
+            || self.is_quota_file(ino)
+            || self.superblock.orphan_file() == Some(ino)
+            || (self.compat(Compat::HAS_JOURNAL) && self.raw().s_journal_inum.get() == ino.0)
+    }
+}

@@ -1,0 +1,178 @@
+//! `lanefs check`
+
+use crate::cli::{Failure, ImageArguments, Report as Failures, WholeImage};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lanefs::device::Access;
+use lanefs_check::{Harm, Options, Phase, Progress, Report, Verdict, check};
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Faults were found; as e2fsck's "errors left uncorrected".
+const DAMAGED: u8 = 4;
+/// The check is not complete; as e2fsck's "operational error".
+const FAILED: u8 = 8;
+
+/// Checks an image: all of its metadata, as e2fsck -fn does, and writes nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The checker shares no code with the file system that lanefs mounts. A log that has to be replayed is
+replayed in memory, and the result is checked. Each finding names its place and its harm.
+
+Exit codes, as of e2fsck and fsck(8): 0 clean, 4 faults were found, 8 the check failed or is not
+complete (the image has parts that the checker does not know; they are named), 12 both, 2 wrong
+usage. The parity of an array is checked by lanefs raid scrub.
+
+Examples:
+  lanefs check disk.img
+  lanefs check --offset 1M disk.img            # a partition
+  lanefs check --json disk.img | jq '.findings[] | select(.harm == \"data_lost\")'
+  lanefs check md:a.img,b.img,c.img            # the file system on an array")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing; the exit code answers
+    #[arg(short, long)]
+    quiet: bool,
+    /// Threads (default: one for each processor)
+    #[arg(
+        short = 'j',
+        long,
+        value_name = "NUMBER",
+        default_value = "0",
+        hide_default_value = true
+    )]
+    threads: usize,
+    /// The most findings to print; the others are counted
+    #[arg(long, value_name = "NUMBER", default_value = "1000")]
+    findings: usize,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs check`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let failures = Failures::new("check");
+    let report = match run_on(arguments) {
+        Ok(report) => report,
+        Err(failure) => {
+            failures.fail(failure);
+            return ExitCode::from(FAILED);
+        }
+    };
+    failures.printed(print(&report, arguments));
+    if failures.has_failed() {
+        return ExitCode::from(FAILED);
+    }
+    let damaged = if report.verdict() == Verdict::Damaged { DAMAGED } else { 0 };
+    let partial = if report.unchecked.is_empty() { 0 } else { FAILED };
+    ExitCode::from(damaged | partial)
+}
+
+fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadOnly)?;
+    let options =
+        Options { threads: arguments.threads, findings: arguments.findings, ..Options::default() };
+    let bar = bar(arguments);
+    let report = check(whole.device(), &options, &|progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let report = report.map_err(|error| whole.failure(error))?;
+    whole.close()?;
+    Ok(report)
+}
+
+/// Creates the progress line, which only a terminal shows.
+fn bar(arguments: &Arguments) -> ProgressBar {
+    if arguments.quiet || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {pos} of {len}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_message(match progress.phase {
+        Phase::Inodes => "groups of inodes:",
+        Phase::Directories => "directories:",
+    });
+    bar.set_length(progress.of);
+    bar.set_position(progress.done);
+}
+
+fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        return writeln!(out, "{:#}", as_json(report, arguments));
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
+    for finding in &report.findings {
+        writeln!(out, "{}", crate::cli::printable(&finding.to_string()))?;
+    }
+    if report.left_out > 0 {
+        writeln!(out, "and {} more findings", report.left_out)?;
+    }
+    for what in &report.unchecked {
+        writeln!(out, "not checked: {what}")?;
+    }
+    let totals = report.totals;
+    let faults = faults(report);
+    let verdict = match report.verdict() {
+        Verdict::Clean => "clean".to_owned(),
+        Verdict::Unchecked => "no fault found, but not all was checked".to_owned(),
+        Verdict::Damaged if faults == 1 => "1 fault".to_owned(),
+        Verdict::Damaged => format!("{faults} faults"),
+    };
+    let image = arguments.image.display();
+    writeln!(
+        out,
+        "{image}: {verdict}; {} inodes in use, {} directories with {} entries, {} blocks in use",
+        totals.inodes, totals.directories, totals.entries, totals.clusters
+    )
+}
+
+/// Returns the number of findings that are no notes.
+fn faults(report: &Report) -> u64 {
+    let told = report.findings.iter().filter(|finding| finding.harm() != Harm::Note).count();
+    told as u64 + report.left_out
+}
+
+fn as_json(report: &Report, arguments: &Arguments) -> Value {
+    let findings: Vec<Value> = report
+        .findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "place": finding.place.to_string(),
+                "inode": finding.place.ino().map(|ino| ino.0),
+                "fault": finding.fault.to_string(),
+                "harm": finding.harm().code(),
+                "harm_text": finding.harm().to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "image": arguments.image.display().to_string(),
+        "verdict": match report.verdict() {
+            Verdict::Clean => "clean",
+            Verdict::Damaged => "damaged",
+            Verdict::Unchecked => "unchecked",
+        },
+        "faults": faults(report),
+        "findings": findings,
+        "findings_left_out": report.left_out,
+        "not_checked": report.unchecked,
+        "inodes": report.totals.inodes,
+        "directories": report.totals.directories,
+        "entries": report.totals.entries,
+        "blocks": report.totals.clusters,
+    })
+}

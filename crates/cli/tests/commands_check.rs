@@ -1,0 +1,70 @@
+//! Tests of `lanefs check`: exit codes, findings, JSON.
+
+mod mounting;
+
+use mounting::{Image, KernelMounted, LANEFS, can_mount, shell, try_run};
+use serde_json::Value;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+fn check(arguments: &[&str]) -> (Option<i32>, String) {
+    let (status, said) = try_run(Command::new(LANEFS).arg("check").args(arguments));
+    (status.code(), said)
+}
+
+fn write(path: &Path, at: u64, bytes: &[u8]) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    let (status, said) = check(&[path]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains(": clean; "), "{said}");
+    let before = std::fs::read(&image.path).unwrap();
+    // The number of free blocks in the superblock, without its checksum.
+    write(&image.path, 1024 + 12, &[1, 2]);
+    let (status, said) = check(&["--json", path]);
+    assert_eq!(status, Some(4), "{said}");
+    let facts: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["verdict"], "damaged");
+    assert_eq!(facts["findings"][0]["place"], "superblock");
+    assert_eq!(facts["findings"][0]["harm"], "unmountable");
+    let (status, said) = check(&["--quiet", path]);
+    assert_eq!((status, said.as_str()), (Some(4), ""));
+    write(&image.path, 0, &before);
+    assert_eq!(check(&[path]).0, Some(0));
+}
+
+#[test]
+fn without_a_superblock_the_check_fails_with_8() {
+    let image = Image::new("32M");
+    let none = image.dir.path().join("zeros.img");
+    std::fs::write(&none, vec![0; 1 << 20]).unwrap();
+    let (status, said) = check(&[none.to_str().unwrap()]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("no ext4 file system"), "{said}");
+    assert_eq!(check(&["--no-such-option", "x"]).0, Some(2));
+}
+
+#[test]
+fn a_log_that_has_to_be_replayed_is_checked_as_replayed_and_nothing_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("32M");
+    let copy = image.dir.path().join("copy.img");
+    let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+    shell(&kernel.path, "mkdir d; echo text >d/f; sync");
+    std::fs::copy(&image.path, &copy).unwrap();
+    drop(kernel);
+    let before = std::fs::read(&copy).unwrap();
+    let (status, said) = check(&[copy.to_str().unwrap()]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("as after the replay"), "{said}");
+    assert!(said.contains("3 directories"), "{said}");
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+}

@@ -1,0 +1,120 @@
+//! Random changes of metadata, judged by the checker and by e2fsck.
+//!
+//! A change is one bit, one field or one whole part of a clean image, with its checksum mended or
+//! not. Both judges must agree on whether the image is clean. What e2fsck is known to miss is
+//! listed with the reason in `judge`, and counted.
+
+mod change;
+mod corpus;
+mod judge;
+mod parts;
+
+use crate::random::in_parallel;
+use change::Change;
+use corpus::Base;
+use fastrand::Rng;
+use judge::Verdicts;
+use lanefs_lanes::sync::unscheduled::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::FileExt;
+
+pub use corpus::{Corpus, Extent};
+
+/// Changes that one worker makes on one image before it takes the next image.
+const TOGETHER: u64 = 50;
+/// The most differences that are printed in full.
+const MOST_SHOWN: usize = 20;
+
+/// What the judges said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Changes that were judged.
+    pub changes: u64,
+    /// Changes after which both found the image clean.
+    pub clean: u64,
+    /// Changes that only the checker found, with the reason.
+    pub missed: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.changes += other.changes;
+        self.clean += other.clean;
+        for (why, count) in &other.missed {
+            *self.missed.entry(why).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} changes, {} of them harmless", self.changes, self.clean)?;
+        self.missed.iter().try_for_each(|(why, count)| write!(f, "; {count}: {why}"))
+    }
+}
+
+/// Makes `changes` changes on the images of `corpus`, on all processors.
+///
+/// # Errors
+/// Describes the changes on which the judges do not agree.
+pub fn check(corpus: &Corpus, seed: u64, changes: u64) -> Result<Tally, String> {
+    let bases = corpus.bases();
+    if bases.is_empty() {
+        return Ok(Tally::default());
+    }
+    let found = Mutex::new((Tally::default(), Vec::new()));
+    in_parallel((0..changes.div_ceil(TOGETHER)).collect(), |job| {
+        let base = &bases[(job % bases.len() as u64) as usize];
+        let (tally, differences) = many(base, seed, job, TOGETHER.min(changes - job * TOGETHER));
+        let mut found = found.lock().unwrap_or_else(|poison| poison.into_inner());
+        found.0.add(&tally);
+        found.1.extend(differences);
+    });
+    let (tally, differences) = found.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    if differences.is_empty() {
+        return Ok(tally);
+    }
+    let shown: Vec<_> = differences.iter().take(MOST_SHOWN).cloned().collect();
+    Err(format!("{} of {} changes:\n{}", differences.len(), tally.changes, shown.join("\n")))
+}
+
+/// Makes the changes of one job. Each change is taken back before the next one.
+fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
+    let (mut tally, mut differences) = (Tally::default(), Vec::new());
+    let work = base.copy();
+    let file = std::fs::OpenOptions::new().write(true).open(work.path()).expect("the copy opens");
+    for n in 0..count {
+        // The generator mixes the three numbers well enough if they do not overlap.
+        let mut rng = Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n);
+        let change = change::choose(&mut rng, base.device(), base.parts());
+        put(&file, change.writes.iter().map(|(at, bytes)| (*at, bytes.clone())));
+        let verdicts = Verdicts::of(work.path());
+        put(&file, change.writes.iter().map(|(at, bytes)| (*at, base.bytes(*at, bytes.len()))));
+        tally.changes += 1;
+        judge(&mut tally, &mut differences, base, &change, &verdicts);
+    }
+    (tally, differences)
+}
+
+fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
+    for (at, bytes) in writes {
+        file.write_all_at(&bytes, at).expect("the copy is written");
+    }
+}
+
+fn judge(
+    tally: &mut Tally,
+    differences: &mut Vec<String>,
+    base: &Base,
+    change: &Change,
+    verdicts: &Verdicts,
+) {
+    match (verdicts.agree(), verdicts.known()) {
+        (true, _) => tally.clean += u64::from(verdicts.is_clean_for_lanefs()),
+        (false, Some(why)) => *tally.missed.entry(why).or_default() += 1,
+        (false, None) => {
+            differences.push(format!("mke2fs {}: {}", base.options(), verdicts.show(change)));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Clean images of many formats with a tree of every kind of object.
+
+use super::parts::Parts;
+use crate::fill::{Scale, WideTimes, change, fill};
+use crate::image::Image;
+use crate::kernel::Kernel;
+use crate::op::Tree;
+use lanefs_device::{Device, RamDevice};
+
+/// Options for mke2fs, the size in MiB, and the block size.
+const SETS: [(&str, u64, usize); 16] = [
+    ("", 16, 1024),
+    ("-O ^metadata_csum", 16, 1024),
+    ("-t ext3 -I 128", 16, 1024),
+    ("-t ext2 -I 256", 16, 1024),
+    ("-O inline_data", 16, 1024),
+    ("-O bigalloc -C 8192", 32, 1024),
+    ("-b 4096", 32, 4096),
+    ("-I 128 -O ^metadata_csum,uninit_bg", 16, 1024),
+    ("-O meta_bg,^resize_inode", 16, 1024),
+    ("-O ea_inode,large_dir", 16, 1024),
+    ("-b 2048 -O ^has_journal,^orphan_file,^64bit", 16, 2048),
+    ("-O ^flex_bg -g 4096", 16, 1024),
+    ("-O sparse_super2,mmp", 16, 1024),
+    ("-b 4096 -I 512 -O ^dir_index", 32, 4096),
+    ("-O ^extent,^64bit,^orphan_file", 16, 1024),
+    ("-O quota,project -I 256", 16, 1024),
+];
+
+/// How many formats a corpus has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The first few.
+    Sample,
+    /// All.
+    Whole,
+}
+
+/// Clean images to be changed.
+pub struct Corpus {
+    bases: Vec<Base>,
+}
+
+/// A clean image in memory.
+pub struct Base {
+    options: &'static str,
+    device: RamDevice,
+    parts: Parts,
+}
+
+impl Corpus {
+    /// Makes the images; leaves out, with a printed reason, those that this machine cannot make.
+    pub fn make(extent: Extent) -> Corpus {
+        let count = match extent {
+            Extent::Sample => 4,
+            Extent::Whole => SETS.len(),
+        };
+        let make = |set: &(&'static str, u64, usize)| Base::make(set.0, set.1, set.2);
+        Corpus { bases: SETS.iter().take(count).filter_map(make).collect() }
+    }
+
+    pub(super) fn bases(&self) -> &[Base] {
+        &self.bases
+    }
+}
+
+impl Base {
+    fn make(options: &'static str, megabytes: u64, block: usize) -> Option<Base> {
+        let image = Image::make(options, &format!("{megabytes}M"))?;
+        let mut scale = Scale { files: 300, pieces: 400, ..Scale::of_image(megabytes, block) };
+        if options.contains("-I 128") {
+            scale.wide_times = WideTimes::No;
+        }
+        if !options.contains("quota") {
+            let mount = image.kernel_mount("noatime")?;
+            let mut kernel = Kernel::new(mount.path());
+            for op in fill(scale).iter().chain(&change(scale)) {
+                // Some formats refuse some operations, such as fallocate.
+                let _ = kernel.apply(op);
+            }
+            mount.unmount();
+        }
+        image.assert_clean(&format!("mke2fs {options}, filled by the kernel"));
+        let device = RamDevice::from_file(image.path()).expect("the image is read");
+        let parts = Parts::of(&device);
+        Some(Base { options, device, parts })
+    }
+
+    /// Returns the options of mke2fs.
+    pub fn options(&self) -> &str {
+        self.options
+    }
+
+    /// Returns the image.
+    pub fn device(&self) -> &dyn Device {
+        &self.device
+    }
+
+    /// Returns the parts of the image.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Returns bytes of the image.
+    pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.device.read_at(at, &mut bytes).expect("inside the image");
+        bytes
+    }
+
+    /// Returns a copy as a file.
+    pub fn copy(&self) -> Image {
+        let image = Image::empty();
+        self.device.to_file(image.path()).expect("the copy is written");
+        image
+    }
+}

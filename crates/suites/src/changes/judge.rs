@@ -1,0 +1,118 @@
+//! The two verdicts on one image, and the differences between them that are known.
+
+use super::change::Change;
+use lanefs_check::{Fault, Finding, Harm, Options, Report, Verdict, check};
+use lanefs_device::{Access, FileDevice, OpenOptions};
+use lanefs_ondisk::{Ino, jbd2, superblock};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// What e2fsck and the checker say of one image.
+#[derive(Debug)]
+pub struct Verdicts {
+    /// The exit code of e2fsck -fn.
+    pub status: i32,
+    /// The output of e2fsck.
+    pub text: String,
+    /// The report of the checker; `None` if there was nothing to check.
+    pub report: Option<Report>,
+    /// Why there was nothing to check.
+    pub error: String,
+}
+
+impl Verdicts {
+    /// Judges the image at `path`.
+    pub fn of(path: &Path) -> Verdicts {
+        let output = Command::new("timeout").args(["60", "e2fsck", "-fn"]).arg(path).output();
+        let output = output.expect("e2fsck runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        let device = FileDevice::open(path, Access::ReadOnly, OpenOptions::default());
+        let device = Arc::new(device.expect("the image opens"));
+        let options = Options { threads: 1, ..Options::default() };
+        let (report, error) = match check(device, &options, &|_| {}) {
+            Ok(report) => (Some(report), String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
+    }
+
+    /// Returns whether e2fsck finds the image clean: it neither asks nor ignores anything, except
+    /// offers to make an extent tree smaller. (Its exit code is 0 even after some of the questions
+    /// that it asks before its first pass.)
+    pub fn is_clean_for_e2fsck(&self) -> bool {
+        let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
+        let is_offer = |line: &str| line.contains(" extent tree (at level ");
+        // The time of the last mount or write is later than now: no damage, and told so.
+        let lines: Vec<&str> = self.text.lines().collect();
+        let is_time = |n: usize| n > 0 && lines[n - 1].contains("is in the future.");
+        let mut asked = (0..lines.len()).filter(|n| is_question(lines[*n]) && !is_time(*n));
+        self.status == 0 && asked.all(|n| is_offer(lines[n]))
+    }
+
+    /// Returns whether the checker finds the image clean.
+    pub fn is_clean_for_lanefs(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report.verdict() == Verdict::Clean)
+    }
+
+    /// Returns whether both agree.
+    pub fn agree(&self) -> bool {
+        self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
+    }
+
+    /// Returns why e2fsck finds an image clean that is not: a reason for each finding of the
+    /// checker.
+    pub fn known(&self) -> Option<&'static str> {
+        let report = self.report.as_ref()?;
+        let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);
+        let is_resize = |finding: &Finding| matches!(finding.fault, Fault::Special { ino: 7, .. });
+        let has_resize = report.findings.iter().any(is_resize);
+        let reason = |finding: &Finding| match finding.place.ino() {
+            Some(Ino::RESIZE) if has_resize => Some(RESIZE),
+            _ => missed(&finding.fault),
+        };
+        let reasons: Option<Vec<_>> = faults.map(reason).collect();
+        reasons.filter(|_| self.is_clean_for_e2fsck())?.first().copied()
+    }
+
+    /// Describes both verdicts.
+    pub fn show(&self, change: &Change) -> String {
+        let mut text = format!("{change}\n");
+        text += &format!("  e2fsck -fn: {}\n", self.status);
+        for line in self.text.lines().filter(|line| !line.is_empty()).take(12) {
+            text += &format!("    {line}\n");
+        }
+        match &self.report {
+            None => text += &format!("  lanefs: {}\n", self.error),
+            Some(report) => {
+                text += &format!("  lanefs: {:?} {:?}\n", report.verdict(), report.unchecked);
+                for finding in report.findings.iter().take(6) {
+                    text += &format!("    {finding}\n");
+                }
+            }
+        }
+        text
+    }
+}
+
+const RESIZE: &str = "e2fsck looks at a quarter of the reserved descriptors";
+
+/// Returns why e2fsck -fn does not see a fault.
+fn missed(fault: &Fault) -> Option<&'static str> {
+    Some(match fault {
+        Fault::Journal(jbd2::Cause::First { .. }) => {
+            "e2fsck accepts a log that the kernel does not mount: the first block is beyond the end"
+        }
+        Fault::Journal(jbd2::Cause::TooShort { .. }) => {
+            "e2fsck accepts a log that is too short for the kernel"
+        }
+        Fault::Superblock(superblock::Cause::LastOrphan { .. })
+        | Fault::Orphan { .. }
+        | Fault::OrphansPending { .. } => "e2fsck -n does not follow the list of orphans",
+        Fault::Superblock(superblock::Cause::JournalPlace { .. }) => {
+            "e2fsck accepts a journal in a file and on a device; the kernel does not mount it"
+        }
+        _ => return None,
+    })
+}
