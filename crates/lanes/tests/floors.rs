@@ -153,7 +153,7 @@ const HOUSES: &[House] = &[
             &["lib"],
         ],
     },
-    House { name: "cli", floors: &[&["cli"], &["copy"], &["commands"], &["lib"]] },
+    House { name: "cli", floors: &[&["cli"], &["copy"], &["walk"], &["commands"], &["lib"]] },
     House {
         name: "build",
         floors: &[

@@ -1,10 +1,12 @@
 //! `lanefs diff`
 
+mod aspect;
 mod changes;
 mod pair;
 
 use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report};
 use crate::copy::{HostTree, ImageTree, Source};
+use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
 use lanefs::Follow;
 use pair::{Pair, Side};
@@ -51,16 +53,6 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     image: ImageArguments,
-}
-
-/// A property that files are compared by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Aspect {
-    Content,
-    Mode,
-    Owner,
-    Xattrs,
-    Links,
 }
 
 /// What a comparison found.
@@ -134,7 +126,8 @@ fn between<A: Source, B: Source>(
     let mut output =
         Output { arguments, out: io::BufWriter::new(io::stdout().lock()), found: Found::Equal };
     let mut pair = Pair::new(a, b, tops);
-    let mut changes = Changes::new(a, b, arguments);
+    let mut changes =
+        Changes::new(a, b, Aspects { ignored: arguments.ignore.clone(), times: arguments.times });
     let done = (|| {
         while let Some(step) = pair.step() {
             let side = match step {
@@ -162,13 +155,6 @@ fn between<A: Source, B: Source>(
     })();
     report.printed(done);
     Ok(output.found)
-}
-
-/// A difference: its name, the text, and the values of both sides.
-pub struct Change {
-    pub what: &'static str,
-    pub text: String,
-    pub values: serde_json::Value,
 }
 
 struct Output<'a, W: Write> {
@@ -219,10 +205,4 @@ impl<W: Write> Output<'_, W> {
 
 fn shown(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
-}
-
-impl Arguments {
-    fn compares(&self, aspect: Aspect) -> bool {
-        !self.ignore.contains(&aspect)
-    }
 }

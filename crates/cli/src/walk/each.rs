@@ -1,6 +1,6 @@
 //! Calls a function for each file that an operand of a command means.
 
-use super::{Entry, Order, Visit, Walk};
+use super::walker::{Entry, Order, Visit, Walk};
 use crate::cli::{Failure, ImagePath, Report};
 use crate::copy::{ImageNode, ImageTree};
 use lanefs::{FileSystem, Follow};

@@ -1,0 +1,178 @@
+//! The walk itself.
+
+use super::seen::Seen;
+use crate::cli::Failure;
+use crate::copy::{Listing, Meta, Source};
+use lanefs::FileType;
+
+/// The order of the names in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The order of the directory; the names are read in batches.
+    Stored,
+    /// The order of the bytes of the names; all names of a directory are read at once.
+    Sorted,
+}
+
+/// A file of the tree.
+#[derive(Debug, Clone)]
+pub struct Entry<N> {
+    pub node: N,
+    pub meta: Meta,
+    /// The number of directories above it in the walk; 0 for the top.
+    pub depth: usize,
+}
+
+/// A step of the walk.
+#[derive(Debug)]
+pub enum Visit<N> {
+    /// A file of any type; a directory before its entries.
+    File(Entry<N>),
+    /// A directory after its entries.
+    Left(Entry<N>),
+}
+
+/// A walk in progress.
+pub struct Walk<'s, S: Source> {
+    source: &'s S,
+    order: Order,
+    /// The top; `None` once it has been visited.
+    top: Option<S::Node>,
+    levels: Vec<Level<'s, S>>,
+    /// The directory visited last, whose entries come next.
+    next_dir: Option<Entry<S::Node>>,
+    /// The path of the file visited last, below the top.
+    path: Vec<u8>,
+    entered: Seen,
+}
+
+struct Level<'s, S: Source + 's> {
+    dir: Entry<S::Node>,
+    names: Names<S::Listing<'s>>,
+    /// The length of the directory's path, below the top.
+    path: usize,
+}
+
+enum Names<L> {
+    Stored(L),
+    Sorted(std::vec::IntoIter<Vec<u8>>),
+    /// The directory cannot be read, or is not to be entered.
+    None,
+}
+
+impl<'s, S: Source> Walk<'s, S> {
+    /// Prepares a walk over `top` and everything below it.
+    pub fn new(source: &'s S, top: S::Node, order: Order) -> Walk<'s, S> {
+        Walk {
+            source,
+            order,
+            top: Some(top),
+            levels: Vec::new(),
+            next_dir: None,
+            path: Vec::new(),
+            entered: Seen::default(),
+        }
+    }
+
+    /// Returns the path of the file visited last, below the top; it is empty for the top.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Returns the name of the file visited last; it is empty for the top.
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    /// Omits the entries of the directory visited last.
+    pub fn prune(&mut self) {
+        if let Some(dir) = self.next_dir.take() {
+            self.levels.push(Level { dir, names: Names::None, path: self.path.len() });
+        }
+    }
+
+    /// Returns the next step; `None` at the end. After an error the walk continues without the
+    /// file at fault.
+    pub fn step(&mut self) -> Option<Result<Visit<S::Node>, Failure>> {
+        if let Some(top) = self.top.take() {
+            return Some(self.visit(top, 0));
+        }
+        if let Some(dir) = self.next_dir.take()
+            && let Err(failure) = self.enter(dir)
+        {
+            return Some(Err(failure));
+        }
+        let level = self.levels.last_mut()?;
+        self.path.truncate(level.path);
+        let name = match &mut level.names {
+            Names::Stored(listing) => listing.next().transpose(),
+            Names::Sorted(names) => names.next().map(Ok),
+            Names::None => None,
+        };
+        Some(match name {
+            Some(Ok(name)) => {
+                let child = self.source.child(&level.dir.node, &name);
+                let depth = level.dir.depth + 1;
+                if !self.path.is_empty() {
+                    self.path.push(b'/');
+                }
+                self.path.extend_from_slice(&name);
+                child.and_then(|child| self.visit(child, depth))
+            }
+            Some(Err(failure)) => {
+                level.names = Names::None;
+                Err(failure)
+            }
+            None => Ok(Visit::Left(self.levels.pop()?.dir)),
+        })
+    }
+
+    fn visit(&mut self, node: S::Node, depth: usize) -> Result<Visit<S::Node>, Failure> {
+        let meta = self.source.meta(&node)?;
+        let entry = Entry { node, meta, depth };
+        if meta.file_type == FileType::Directory {
+            self.next_dir = Some(entry.clone());
+        }
+        Ok(Visit::File(entry))
+    }
+
+    /// Begins to read a directory. A directory that cannot be read is entered without names.
+    fn enter(&mut self, dir: Entry<S::Node>) -> Result<(), Failure> {
+        let is_first = self.entered.insert(dir.meta.identity) || !S::DIRECTORIES_HAVE_ONE_NAME;
+        let names = match (is_first, self.order) {
+            // The directories of a damaged image may form a circle.
+            (false, _) => Err(Failure::new(
+                self.source.show(&dir.node),
+                "damaged: this directory has another name too (e2fsck -f repairs it)",
+            )),
+            (true, Order::Stored) => self.source.list(&dir.node).map(Names::Stored),
+            (true, Order::Sorted) => {
+                self.source.names(&dir.node).map(|names| Names::Sorted(names.into_iter()))
+            }
+        };
+        let (names, done) = match names {
+            Ok(names) => (names, Ok(())),
+            Err(failure) => (Names::None, Err(failure)),
+        };
+        self.levels.push(Level { dir, names, path: self.path.len() });
+        done
+    }
+}
+
+/// The inode of the root directory.
+const ROOT: u64 = 2;
+
+/// Returns whether the file that `walk` visited last is the empty `lost+found` of a root directory:
+/// mkfs makes this directory, so it does not belong to the files of the image.
+pub fn is_spare_lost_and_found<S: Source>(
+    source: &S,
+    walk: &Walk<'_, S>,
+    entry: &Entry<S::Node>,
+) -> Result<bool, Failure> {
+    let is_at_root = walk.levels.last().is_some_and(|above| above.dir.meta.identity.inode == ROOT);
+    if walk.path() != b"lost+found" || !is_at_root {
+        return Ok(false);
+    }
+    let is_dir = entry.meta.file_type == FileType::Directory;
+    Ok(is_dir && source.list(&entry.node)?.next()?.is_none())
+}
