@@ -1,9 +1,10 @@
-//! Commands that change a whole image, killed at a random moment and run again: e2fsck finds nothing
-//! and the files are the same. `LANEFS_KILLS` sets the kills of each command, 4 by default.
+//! Commands that change a whole image, killed at a random moment. After a recovery the contents are
+//! those of before or of after the command; after another run they are those of after. e2fsck finds
+//! nothing both times. `LANEFS_KILLS` sets the kills of each command, 4 by default.
 
 mod mounting;
 
-use mounting::{LANEFS, assert_clean, needs, run, scratch, seed, shell};
+use mounting::{LANEFS, assert_clean, needs, run, scratch, seed};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,30 +13,143 @@ fn lanefs(arguments: &[&str]) -> String {
     run(Command::new(LANEFS).args(arguments))
 }
 
-/// The names and digests of all files in the image.
-fn files(image: &str) -> String {
-    let out = scratch();
-    lanefs(&["cp", "-a", &format!("{image}:/."), out.path().to_str().unwrap()]);
-    shell(
-        out.path(),
-        "find . -printf '%p %m %n\\n' | sort; find . -type f | sort | xargs sha256sum",
-    )
+/// Returns whether two images have the same files.
+fn same(a: &Path, b: &Path, times: Times) -> bool {
+    let mut diff = Command::new(LANEFS);
+    diff.args(["diff", "-q"]).args(if times == Times::Compared { &["--times"][..] } else { &[] });
+    let output = diff.arg(a).arg(b).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    output.status.success()
+}
+
+/// Whether the times of files are compared: an edit sets them to the time of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Times {
+    Compared,
+    Ignored,
 }
 
 /// Makes an image with files all over it.
 fn make(path: &str, dir: &Path) {
-    lanefs(&["mkfs", "-q", "--size", "96M", "-b", "1024", path]);
+    lanefs(&["mkfs", "-q", "--size", "24M", "-b", "1024", path]);
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
-    std::fs::write(tree.join("big"), "0123456789abcde\n".repeat(1 << 18)).unwrap();
-    for n in 0..40 {
+    std::fs::write(tree.join("big"), "0123456789abcde\n".repeat(1 << 16)).unwrap();
+    for n in 0..20 {
         let sub = tree.join(format!("d{n}"));
         std::fs::create_dir(&sub).unwrap();
-        for m in 0..20 {
+        for m in 0..10 {
             std::fs::write(sub.join(format!("f{m}")), format!("{n} {m}\n").repeat(200)).unwrap();
         }
     }
     lanefs(&["cp", "-a", tree.to_str().unwrap(), &format!("{path}:/")]);
+}
+
+/// Makes an image whose log has to be replayed: a program that wrote to it was killed.
+fn tear(base: &Path, torn: &Path, rng: &mut fastrand::Rng) {
+    let (source, place) = (base.with_file_name("tree"), format!("{}:/copy", torn.display()));
+    let mut copy = Command::new(LANEFS);
+    copy.args(["cp", "-a"]).arg(&source).arg(&place);
+    std::fs::copy(base, torn).unwrap();
+    let began = Instant::now();
+    run(&mut copy);
+    let took = began.elapsed().as_micros() as u64;
+    for _ in 0..1000 {
+        std::fs::copy(base, torn).unwrap();
+        let mut child = copy.spawn().unwrap();
+        // The log is written when the image is closed.
+        std::thread::sleep(Duration::from_micros(rng.u64(took / 2..took + 1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let looked = Command::new(LANEFS).args(["recover", "-n"]).arg(torn).output().unwrap();
+        let said = String::from_utf8_lossy(&looked.stdout);
+        if looked.status.code() == Some(4) && !said.contains(" 0 transactions") {
+            return;
+        }
+    }
+    panic!("no kill left a log to replay");
+}
+
+/// Runs a command to its end. The exit code 1 of recover means that there was something to recover.
+fn complete(command: &[&str]) {
+    let output = Command::new(LANEFS).args(command).output().unwrap();
+    let is_done = output.status.success()
+        || command.first() == Some(&"recover") && output.status.code() == Some(1);
+    assert!(is_done, "{command:?}: {output:?}");
+}
+
+/// A command, and the image that it is run on.
+struct Case<'a> {
+    command: Vec<&'a str>,
+    before: &'a Path,
+    image: &'a Path,
+}
+
+/// The kills of a case, by what the image contained after the recovery.
+#[derive(Debug, Default)]
+struct Counts {
+    before: u32,
+    after: u32,
+    /// The command had ended before the kill.
+    ended: u32,
+}
+
+impl Case<'_> {
+    fn begin(&self) {
+        std::fs::copy(self.before, self.image).unwrap();
+    }
+
+    fn times(&self) -> Times {
+        if self.command.first() == Some(&"edit") { Times::Ignored } else { Times::Compared }
+    }
+
+    /// Leaves `after` as an undisturbed run does, and returns the shortest time of some runs.
+    fn undisturbed(&self, after: &Path) -> Duration {
+        let mut shortest = Duration::MAX;
+        for _ in 0..3 {
+            self.begin();
+            let began = Instant::now();
+            complete(&self.command);
+            shortest = shortest.min(began.elapsed());
+        }
+        std::fs::copy(self.image, after).unwrap();
+        shortest
+    }
+
+    fn kill(&self, kills: u32, rng: &mut fastrand::Rng) -> Counts {
+        let after = self.image.with_extension("after");
+        let took = self.undisturbed(&after);
+        let mut counts = Counts::default();
+        for _ in 0..kills {
+            self.begin();
+            let mut command = Command::new(LANEFS);
+            let mut child = command.args(&self.command).stdout(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_micros(rng.u64(..took.as_micros() as u64 + 1)));
+            child.kill().unwrap();
+            counts.ended += u32::from(child.wait().unwrap().success());
+            self.judge(&after, &mut counts);
+        }
+        counts
+    }
+
+    fn judge(&self, after: &Path, counts: &mut Counts) {
+        let killed = self.image.with_extension("killed");
+        std::fs::copy(self.image, &killed).unwrap();
+        let recovered = Command::new(LANEFS).arg("recover").arg(&killed).output().unwrap();
+        assert!(matches!(recovered.status.code(), Some(0 | 1)), "{:?} {recovered:?}", self.command);
+        assert_clean(&killed);
+        match same(&killed, after, self.times()) {
+            true => counts.after += 1,
+            false => {
+                // An image that was not closed is read as a recovery leaves it.
+                assert!(same(&killed, self.before, self.times()), "{:?}: neither", self.command);
+                counts.before += 1;
+            }
+        }
+        complete(&self.command);
+        assert_clean(self.image);
+        assert!(same(self.image, after, self.times()), "{:?}: run again", self.command);
+    }
 }
 
 #[test]
@@ -47,37 +161,30 @@ fn killed_commands_are_finished_by_another_run() {
     let kills = std::env::var("LANEFS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let mut rng = fastrand::Rng::with_seed(seed());
     let dir = scratch();
-    let (base, image) = (dir.path().join("base.img"), dir.path().join("disk.img"));
+    let [base, torn, image] =
+        ["base.img", "torn.img", "disk.img"].map(|name| dir.path().join(name));
     let path = image.to_str().unwrap();
     make(base.to_str().unwrap(), dir.path());
+    tear(&base, &torn, &mut rng);
     let uuid = "0f0e0d0c-0b0a-4908-8706-050403020100";
-    let commands: &[&[&str]] = &[
-        &["tune", "-L", "killed", "-U", uuid, path],
-        &["tune", "-J", "size=2", path],
-        &["tune", "-O", "^has_journal", path],
-        &["trim", path],
-        &["resize", path, "160M"],
-        &["resize", path, "40M"],
-        &["edit", path, "-c", "write /new text", "-c", "rm -rf /tree/d3", "-c", "mkdir -p /a/b"],
+    let put = format!("put {} /tree/d4/f4", dir.path().join("tree/big").display());
+    let edit = ["edit", path, "-c", "write /new text", "-c", "rm -rf /tree/d3", "-c", &put];
+    let edit_torn = [&edit[..], &["-c", "mkdir -p /a/b"]].concat();
+    let cases: Vec<(&Path, Vec<&str>)> = vec![
+        (&torn, vec!["recover", path]),
+        (&base, vec!["tune", "-L", "killed", "-U", uuid, path]),
+        (&base, vec!["tune", "-J", "size=2", path]),
+        (&base, vec!["tune", "-O", "^has_journal", path]),
+        (&base, vec!["trim", path]),
+        (&torn, vec!["trim", path]),
+        (&base, vec!["resize", path, "60M"]),
+        (&base, vec!["resize", path, "12M"]),
+        (&base, edit.to_vec()),
+        (&torn, edit_torn),
     ];
-    for command in commands {
-        std::fs::copy(&base, &image).unwrap();
-        let began = Instant::now();
-        lanefs(command);
-        let took = began.elapsed();
-        let whole = files(path);
-        let mut ended = 0;
-        for _ in 0..kills {
-            std::fs::copy(&base, &image).unwrap();
-            let mut child =
-                Command::new(LANEFS).args(*command).stdout(Stdio::null()).spawn().unwrap();
-            std::thread::sleep(Duration::from_micros(rng.u64(..took.as_micros() as u64 + 1)));
-            child.kill().unwrap();
-            ended += u32::from(child.wait().unwrap().success());
-            lanefs(command);
-            assert_clean(&image);
-            assert_eq!(files(path), whole, "{command:?}");
-        }
-        println!("{command:?}: {kills} kills, {ended} had ended");
+    for (before, command) in cases {
+        let case = Case { command, before, image: &image };
+        let counts = case.kill(kills, &mut rng);
+        println!("{kills} kills of {:?} on {before:?}: {counts:?}", &case.command);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
-use crate::recover::recover;
+use crate::recover::make_usable;
 use lanefs_device::Device;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Image {
     /// # Errors
     /// [`Error::NeedsCheck`] if the file system has errors that a recovery does not correct.
     pub fn open(device: Arc<dyn Device>) -> Result<Image, Error> {
-        let condition = recover(&device)?.after;
+        let condition = make_usable(&device)?;
         if condition.has_errors {
             return Err(Error::NeedsCheck { what: "the file system is marked as having errors" });
         }

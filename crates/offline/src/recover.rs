@@ -118,9 +118,25 @@ pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
     if before.half_journal {
         Image::load(device.clone())?.end_half_journal()?;
     }
-    let options = MountOptions { purpose: Purpose::Recovery, ..MountOptions::default() };
-    Mount::open(device.clone(), options)?.close()?;
+    replay(device)?;
     Ok(Recovered { before, after: look(device)? })
+}
+
+/// Does the same as [`recover`], and returns the condition after. A log that must be replayed in any
+/// case is not replayed in memory first.
+pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> {
+    let Primary { superblock, wholeness } = Primary::read(&**device)?;
+    let has_journal = superblock.journal().is_some();
+    let is_plain = wholeness == Wholeness::Whole && superblock.support() == Support::ReadWrite;
+    if is_plain && has_journal && of_superblock(&superblock).needs_replay {
+        replay(device)?;
+    }
+    Ok(recover(device)?.after)
+}
+
+fn replay(device: &Arc<dyn Device>) -> Result<(), Error> {
+    let options = MountOptions { purpose: Purpose::Recovery, ..MountOptions::default() };
+    Ok(Mount::open(device.clone(), options)?.close()?)
 }
 
 fn of_superblock(superblock: &Superblock) -> Condition {

@@ -1,19 +1,59 @@
 //! `lanefs diff`
 
-mod arguments;
+mod aspect;
 mod changes;
 mod pair;
 
-use crate::cli::{Failure, ImagePath, Images, Intent, Operand, Report};
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report};
 use crate::copy::{HostTree, ImageTree, Source};
-pub use arguments::Arguments;
-use changes::{Change, Changes};
+use aspect::{Aspect, Aspects, Change};
+use changes::Changes;
 use lanefs::Follow;
 use pair::{Pair, Side};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+/// Compares trees: two images, or an image and a directory of the host
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Types, contents, link targets, device numbers, modes, owners, extended attributes with access control
+lists, and hard links are compared; times with --times. An empty /lost+found of an image is ignored.
+Each line of the output has a sign and a path:
+
+  - PATH           is only in A
+  + PATH           is only in B
+  ! PATH: WHAT     differs: what, with the values of A and B
+
+Exit codes: 0 the trees are equal, 1 they differ, 2 something could not be compared, or wrong usage.
+
+Examples:
+  lanefs diff base.img vm.img
+  lanefs diff --ignore owner,xattrs disk.img:/etc ./etc
+  lanefs diff --times --json a.img b.img | jq -r .path")]
+pub struct Arguments {
+    /// The first tree: IMAGE[:/PATH], or a directory of the host
+    #[arg(value_name = "A")]
+    a: OsString,
+    /// The second tree
+    #[arg(value_name = "B")]
+    b: OsString,
+    /// Compare the times of the last change too
+    #[arg(long)]
+    times: bool,
+    /// Do not compare these
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
+    ignore: Vec<Aspect>,
+    /// Print nothing: the exit code says it
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print a JSON object for each difference on a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
 
 /// What a comparison found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +126,8 @@ fn between<A: Source, B: Source>(
     let mut output =
         Output { arguments, out: io::BufWriter::new(io::stdout().lock()), found: Found::Equal };
     let mut pair = Pair::new(a, b, tops);
-    let mut changes = Changes::new(a, b, arguments);
+    let mut changes =
+        Changes::new(a, b, Aspects { ignored: arguments.ignore.clone(), times: arguments.times });
     let done = (|| {
         while let Some(step) = pair.step() {
             let side = match step {

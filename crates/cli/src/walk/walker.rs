@@ -1,4 +1,4 @@
-//! A walk in progress.
+//! The walk itself.
 
 use super::seen::Seen;
 use crate::cli::Failure;

@@ -212,6 +212,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("move", "unmount and mount again"),
     ("grpid", "a directory with set-group-ID gives its group to new files, others do not"),
     ("bsdgroups", "a directory with set-group-ID gives its group to new files, others do not"),
+    ("noacl", "access control lists always hold"),
+    ("nouser_xattr", "attributes of user.* can always be used"),
     ("resuid", "the reserved blocks are root's"),
     ("resgid", "the reserved blocks are root's"),
     ("sb", "e2fsck -b repairs from a backup superblock"),

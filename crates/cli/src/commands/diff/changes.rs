@@ -1,6 +1,6 @@
 //! What differs between two files.
 
-use super::arguments::{Arguments, Aspect};
+use super::aspect::{Aspect, Aspects, Change};
 use crate::cli::{Failure, Shown, show_time};
 use crate::copy::{Attribute, Content, Identity, Meta, Source};
 use crate::walk::Entry;
@@ -9,13 +9,6 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Display;
 
-/// A difference: its name, the text, and the values of both sides.
-pub struct Change {
-    pub what: &'static str,
-    pub text: String,
-    pub values: serde_json::Value,
-}
-
 /// Bytes compared at once.
 const CHUNK: usize = 1 << 20;
 
@@ -23,16 +16,16 @@ const CHUNK: usize = 1 << 20;
 pub struct Changes<'a, A: Source, B: Source> {
     a: &'a A,
     b: &'a B,
-    arguments: &'a Arguments,
+    aspects: Aspects,
     /// For each file with several names: the file that has its first name in the other tree.
     linked: [HashMap<Identity, Identity>; 2],
     buffers: [Vec<u8>; 2],
 }
 
 impl<'a, A: Source, B: Source> Changes<'a, A, B> {
-    pub(super) fn new(a: &'a A, b: &'a B, arguments: &'a Arguments) -> Changes<'a, A, B> {
+    pub fn new(a: &'a A, b: &'a B, aspects: Aspects) -> Changes<'a, A, B> {
         let (linked, buffers) = ([HashMap::new(), HashMap::new()], [Vec::new(), Vec::new()]);
-        Changes { a, b, arguments, linked, buffers }
+        Changes { a, b, aspects, linked, buffers }
     }
 
     /// Returns the differences of two files of the same path.
@@ -48,27 +41,27 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
             changes.push(pair("type", names[0], names[1]));
             return Ok(changes);
         }
-        let arguments = self.arguments;
-        if arguments.compares(Aspect::Content) {
+        let aspects = self.aspects.clone();
+        if aspects.contain(Aspect::Content) {
             changes.extend(self.content(a, b)?);
         }
         let is_link = first.file_type == FileType::Symlink;
-        if arguments.compares(Aspect::Mode) && !is_link && first.permissions != second.permissions {
+        if aspects.contain(Aspect::Mode) && !is_link && first.permissions != second.permissions {
             let shown = |meta: &Meta| format!("{:04o}", meta.permissions);
             changes.push(pair("mode", shown(first), shown(second)));
         }
-        if arguments.compares(Aspect::Owner) && (first.uid, first.gid) != (second.uid, second.gid) {
+        if aspects.contain(Aspect::Owner) && (first.uid, first.gid) != (second.uid, second.gid) {
             let shown = |meta: &Meta| format!("{}:{}", meta.uid, meta.gid);
             changes.push(pair("owner", shown(first), shown(second)));
         }
-        if arguments.compares(Aspect::Xattrs) {
+        if aspects.contain(Aspect::Xattrs) {
             let lists = (self.a.attributes(&a.node)?, self.b.attributes(&b.node)?);
             changes.extend(attributes(lists.0, lists.1));
         }
-        if arguments.compares(Aspect::Links) && !self.is_linked_alike(first, second) {
+        if aspects.contain(Aspect::Links) && !self.is_linked_alike(first, second) {
             changes.push(pair("links", first.links, second.links));
         }
-        if arguments.times && first.mtime != second.mtime {
+        if aspects.times && first.mtime != second.mtime {
             let shown = |meta: &Meta| show_time(meta.mtime, Shown::Nanoseconds);
             changes.push(pair("mtime", shown(first), shown(second)));
         }

@@ -5,6 +5,10 @@ use lanefs::{FileOptions, FileSystem};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+/// The limits of the bytes that are copied at once.
+const LEAST_BUFFERED: usize = 8 << 10;
+const MOST_BUFFERED: usize = 1 << 20;
+
 /// The error of a command.
 pub enum Error {
     /// The error is on a path of the image.
@@ -202,10 +206,11 @@ fn put(fs: &FileSystem, host: &Path, path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |error| Error::Host(host.display().to_string(), error);
     let mut from = std::fs::File::open(host).map_err(failed)?;
-    let mode = from.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    let metadata = from.metadata().map_err(failed)?;
+    let mode = metadata.permissions().mode() & 0o777;
     let options = FileOptions::new().write().create().truncate().permissions(mode as u16);
     let to = fs.open_file_with(path, &options)?;
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = buffer_for(metadata.len());
     let mut at = 0;
     loop {
         let len = from.read(&mut buffer).map_err(failed)?;
@@ -222,7 +227,7 @@ fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<(), Error> {
     let failed = |error| Error::Host(host.display().to_string(), error);
     let from = fs.open_file(path)?;
     let mut to = std::fs::File::create(host).map_err(failed)?;
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = buffer_for(from.metadata().len());
     let mut at = 0;
     loop {
         let len = from.read_at(&mut buffer, at)?;
@@ -233,6 +238,12 @@ fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<(), Error> {
         to.write_all(piece).map_err(failed)?;
         at += len as u64;
     }
+}
+
+/// Returns a buffer for a file of `size` bytes, or for a part of it: to clear a whole buffer for
+/// each small file takes longer than all else. A file that grows, or a pipe, is read in parts.
+fn buffer_for(size: u64) -> Vec<u8> {
+    vec![0; usize::try_from(size).unwrap_or(MOST_BUFFERED).clamp(LEAST_BUFFERED, MOST_BUFFERED)]
 }
 
 fn append(fs: &FileSystem, path: &Path, text: &[u8]) -> Result<(), Error> {

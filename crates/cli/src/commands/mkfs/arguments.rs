@@ -86,7 +86,7 @@ pub struct Arguments {
     /// Owner and group of the root directory: yours, for a mount of your own [default: 0:0]
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids)]
     pub(super) root_owner: Option<(u32, u32)>,
-    /// Overwrite an image or device that seems to hold data
+    /// Overwrite the file system or other data that the image or device contains already
     #[arg(short = 'F', long)]
     pub(super) force: bool,
     /// Print errors only

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filling")]
 pub struct From {
-    /// Fill with these; a later one replaces entries of earlier ones: directories, tars (plain,
-    /// gzip, zstd, xz; - is standard input), container images (OCI layout, docker save). A prefix
-    /// dir:, tar:, oci: or docker: says which; oci:PATH:NAME chooses an image
+    /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,
+    /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked in
+    /// order, so a file of a later source replaces the file of the same name of an earlier one. The
+    /// kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:. oci:PATH:NAME
+    /// chooses one of several images
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,
     /// Fill with the contents of this directory; as --from dir:DIR

@@ -18,7 +18,7 @@ pub(super) fn refuse_overwriting(
     let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
     match existing_signature(device).map_err(|error| failed(&error))? {
         None => Ok(()),
-        Some(what) => Err(failed(&format_args!("it seems to hold {what}; --force overwrites it"))),
+        Some(what) => Err(failed(&format_args!("it contains {what}: --force overwrites it"))),
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Return at once; the first use of the array computes parity
     #[arg(long)]
     no_wait: bool,
-    /// Overwrite devices that seem to hold data
+    /// Overwrite the file systems or other data that the devices contain
     #[arg(short = 'F', long)]
     force: bool,
     /// Print errors only
@@ -208,7 +208,7 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
             let found = existing_signature(&device);
             let found = found.map_err(|error| Failure::new(path.display(), error))?;
             if let Some(what) = found {
-                let cause = format!("it seems to hold {what}; --force overwrites it");
+                let cause = format!("it contains {what}: --force overwrites it");
                 return Err(Failure::new(path.display(), cause));
             }
         }

@@ -50,7 +50,7 @@ pub struct AddArguments {
     /// Return at once; the next use of the array rebuilds the member
     #[arg(long)]
     no_wait: bool,
-    /// Overwrite a device that seems to hold data
+    /// Overwrite the file system or other data that the device contains
     #[arg(short = 'F', long)]
     force: bool,
 }
@@ -71,7 +71,7 @@ pub struct ReplaceArguments {
     member: PathBuf,
     /// The new device or image file; a file that does not exist is made
     device: PathBuf,
-    /// Overwrite a device that seems to hold data
+    /// Overwrite the file system or other data that the device contains
     #[arg(short = 'F', long)]
     force: bool,
 }

@@ -85,7 +85,7 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
     if !force && own.is_none() {
         let found = existing_signature(&*device);
         if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
-            let cause = format!("it seems to hold {what}; --force overwrites it");
+            let cause = format!("it contains {what}: --force overwrites it");
             return Err(Failure::new(path.display(), cause));
         }
     }

@@ -78,7 +78,15 @@ fn what_would_be_a_false_promise_is_refused() {
     for list in ["policies=name_cache=global", "policies=before+stripe_wake=all"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }
-    for list in ["data=journal", "errors=panic", "remount,ro", "bsdgroups", "rbind"] {
+    for list in [
+        "data=journal",
+        "errors=panic",
+        "remount,ro",
+        "bsdgroups",
+        "rbind",
+        "noacl",
+        "nouser_xattr",
+    ] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }
     for list in [
