@@ -36,6 +36,6 @@ pub struct From {
     #[arg(long)]
     pub(super) reproducible: bool,
     /// Number of threads that move data; it does not change the result
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
 }

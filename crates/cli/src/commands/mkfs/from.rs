@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, Wanted, options};
 use super::fill::From;
-use super::target::{fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
+use super::target::{counted, fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
         });
         report.printed(tell_as_json(&arguments.image, &built.report, counts));
     } else if !arguments.quiet {
-        report.printed(print_summary(&arguments.image, &built.report));
+        report.printed(print_summary(&arguments.image, &built.report, arguments.verbose));
         report.printed(count(&built));
     }
     Ok(())
@@ -142,7 +142,7 @@ impl<'a> Place<'a> {
     /// hold data.
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
-        let offset = arguments.offset.bytes();
+        let offset = arguments.offset();
         let mut place = Place {
             path,
             array: None,
@@ -181,9 +181,11 @@ impl<'a> Place<'a> {
         }
         place.is_ours = place.is_new || offset == 0;
         let wanted = match arguments.wanted() {
-            Some(Wanted::Bytes(size)) => Some(size.bytes()),
+            Some(Wanted::Bytes(size)) => Some(size),
             Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes_fitted(&MkfsOptions {
-                block_size: arguments.block_size()?,
+                block_size: arguments
+                    .block_size()
+                    .map_err(|why| Failure::new(path.display(), why))?,
                 ..MkfsOptions::default()
             })),
             _ => len,
@@ -206,7 +208,7 @@ impl<'a> Place<'a> {
         if let Some(source) = &self.array {
             return Ok(source.device());
         }
-        let len = arguments.size().map(crate::cli::Size::bytes);
+        let len = arguments.size();
         let part = OpenOptions { offset: self.offset, len };
         let device = open_image(self.path, Access::ReadWrite, part);
         Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
@@ -235,6 +237,7 @@ impl<'a> Place<'a> {
 fn count(built: &Built) -> std::io::Result<()> {
     use std::io::Write;
     let data = crate::cli::human(built.data * u64::from(built.report.block_size));
-    let (files, directories) = (built.files, built.directories);
-    writeln!(std::io::stdout(), "{files} files in {directories} directories, {data} of data")
+    let (files, directories) =
+        (counted(built.files, "file"), counted(built.directories, "directory"));
+    writeln!(std::io::stdout(), "{files} in {directories}, {data} of data")
 }

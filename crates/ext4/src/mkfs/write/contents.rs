@@ -6,6 +6,7 @@ use super::directory::Directory;
 use super::extents::write_tree;
 use super::format::Format;
 use crate::mkfs::layout::{File, ino_of};
+use crate::mkfs::maps::BlockMap;
 use crate::mkfs::tree::{LOST_AND_FOUND, NewContent, NewFile, NewTree, ROOT};
 use crate::mkfs::{FileFault, MkfsError};
 use lanefs_ondisk::extent::{Extent, State};
@@ -72,13 +73,21 @@ impl Writer<'_, '_, '_> {
                 let subdirectories = entries.iter().filter(|(_, child)| self.is_directory(*child));
                 inode.links = match u32::try_from(subdirectories.count() + 2).unwrap_or(u32::MAX) {
                     // With the feature dir_nlink, a link count of 1 means more than `MOST_LINKS`.
-                    many if many > MOST_LINKS => 1,
+                    many if many > MOST_LINKS && self.format.has_many_subdirectories => 1,
+                    links if links > MOST_LINKS => {
+                        return Err(wrong(FileFault::Links { links, most: MOST_LINKS }));
+                    }
                     links => links as u16,
                 };
                 self.directory(index, *parent, entries, placed, &mut inode)?
             }
             NewContent::Regular { size, extents } => {
-                let most = u64::from(u32::MAX) << self.format.block_size.bits();
+                let bits = self.format.block_size.bits();
+                let blocks = match self.format.has_extents {
+                    true => u64::from(u32::MAX),
+                    false => BlockMap::most_blocks(bits).min(u32::MAX.into()),
+                };
+                let most = blocks << bits;
                 if *size > most {
                     return Err(wrong(FileFault::Size { bytes: *size }));
                 }
@@ -187,7 +196,8 @@ impl Writer<'_, '_, '_> {
         Ok(extents)
     }
 
-    /// Writes the extent tree, and returns the number of blocks of tree and data.
+    /// Writes the extent tree or the block map, and returns the number of its blocks and of those
+    /// of the data.
     fn map(
         &mut self,
         index: usize,
@@ -196,6 +206,13 @@ impl Writer<'_, '_, '_> {
     ) -> Result<u64, MkfsError> {
         let ino = self.ino(index);
         let Writer { out, format, claim, .. } = self;
+        if !format.has_extents {
+            let mut map = BlockMap::new(format.block_size.bits());
+            map.fill(extents, &mut || one(claim))?;
+            map.blocks().try_for_each(|(place, bytes)| out.write(place, &bytes))?;
+            inode.block = map.block_field();
+            return Ok(blocks_of(extents) + map.node_count());
+        }
         let root = write_tree(out, format, ino, extents, &mut || one(claim))?;
         inode.flags |= InodeFlags::EXTENTS;
         inode.block = root.bytes;

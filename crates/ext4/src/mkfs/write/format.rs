@@ -18,6 +18,11 @@ pub(crate) struct Format {
     pub(super) extra_isize: u16,
     /// Bytes of an inode for attributes.
     pub(super) attribute_room: usize,
+    pub(super) has_extents: bool,
+    /// Directories of more than one block have an index.
+    pub(super) has_indexes: bool,
+    /// A directory can have more subdirectories than a link count expresses.
+    pub(super) has_many_subdirectories: bool,
     has_orphan_file: bool,
 }
 
@@ -38,7 +43,7 @@ impl Format {
                 block_size: numbers.block_size,
                 has_file_types: features.incompat.contains(Incompat::FILETYPE),
                 has_checksums,
-                has_large_dirs: false,
+                has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
                 inodes: u32::MAX,
             },
             // The superblock has the same values.
@@ -53,6 +58,9 @@ impl Format {
             },
             extra_isize,
             attribute_room: usize::from(options.inode_size - 128 - extra_isize),
+            has_extents: features.incompat.contains(Incompat::EXTENTS),
+            has_indexes: features.compat.contains(Compat::DIR_INDEX),
+            has_many_subdirectories: features.ro_compat.contains(RoCompat::DIR_NLINK),
             has_orphan_file: features.compat.contains(Compat::ORPHAN_FILE),
         }
     }
