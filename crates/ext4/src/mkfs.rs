@@ -31,7 +31,7 @@ pub use features::Kind;
 pub use filling::Filling;
 pub use fitting::most_bytes_fitted;
 pub use options::{
-    Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, Room, Spare,
+    Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, OnLoss, Room, Spare,
     TablePlaces, Usage,
 };
 pub use report::Report;

@@ -3,6 +3,7 @@
 mod arguments;
 mod fill;
 mod from;
+mod seal;
 mod target;
 mod words;
 
@@ -24,8 +25,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.check(from::run(arguments, &report));
         return report.exit();
     }
-    if let Some(Wanted::Auto(_)) = arguments.wanted() {
-        let why = "--size auto follows from the files: give them by --from";
+    let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
+    let why = match (is_fitted, &arguments.fill.verity) {
+        (true, _) => Some("--size auto follows from the files: give them by --from"),
+        (_, Some(_)) => Some("--verity seals files: give them by --from"),
+        _ => None,
+    };
+    if let Some(why) = why {
         report.fail(Failure::new(arguments.image.display(), why));
         return report.exit();
     }

@@ -147,14 +147,14 @@ impl<'d> Filling<'d> {
             Plan::Fitted(..) => Default::default(),
         };
         let claim = &mut |blocks: u64| self.claim(blocks);
-        let inodes = write::contents(&mut out, &format, tree, directories, claim)?;
+        let ready = write::contents(&mut out, &format, tree, directories, claim)?;
         let (numbers, layout) = match self.plan {
             Plan::Given(given) => *given,
             Plan::Fitted(fitting, spare) => {
                 fitting.close(&self.options, tree.files().len() as u64, spare, self.end)?
             }
         };
-        finish(&mut out, &self.options, &numbers, layout, tree, &inodes)
+        finish(&mut out, &self.options, &numbers, layout, tree, ready)
     }
 }
 
@@ -165,11 +165,11 @@ fn finish(
     numbers: &Numbers,
     mut layout: Layout,
     tree: &NewTree,
-    inodes: &[write::ReadyInode],
+    ready: write::Ready,
 ) -> Result<Report, MkfsError> {
     let superblock = complete(options, numbers, &mut layout, tree)?;
-    write::write(out, options, &superblock, &layout, inodes)?;
-    Ok(report(numbers, &superblock))
+    write::write(out, options, &superblock, &layout, &ready.inodes)?;
+    Ok(Report { losses: ready.losses, ..report(numbers, &superblock) })
 }
 
 /// Returns the superblock of a file system with these files.
@@ -205,5 +205,6 @@ pub(super) fn report(numbers: &Numbers, superblock: &Superblock) -> Report {
         free_blocks: superblock.free_blocks(),
         uuid: superblock.uuid(),
         features: superblock.features().names(),
+        losses: Vec::new(),
     }
 }

@@ -121,6 +121,16 @@ pub struct Spare {
     pub percent: u32,
 }
 
+/// What happens with an attribute or a time that ext4 cannot store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLoss {
+    /// It is an error.
+    #[default]
+    Fail,
+    /// The attribute is left out, the time is the nearest possible one, and the report names both.
+    Report,
+}
+
 /// The values that distinguish a new file system from others with the same contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -183,6 +193,8 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
+    /// What happens with properties of files that ext4 cannot store.
+    pub on_loss: OnLoss,
     /// User and group of the root directory.
     pub root_owner: (u32, u32),
 }
@@ -213,6 +225,7 @@ impl Default for MkfsOptions {
             contents: Contents::Unknown,
             stride: 0,
             stripe_width: 0,
+            on_loss: OnLoss::Fail,
             root_owner: (0, 0),
         }
     }

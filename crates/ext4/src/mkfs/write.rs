@@ -9,7 +9,7 @@ mod files;
 mod format;
 
 pub(super) use blocks::BlockWriter;
-pub(super) use contents::{ReadyInode, contents};
+pub(super) use contents::{Ready, ReadyInode, contents};
 pub(super) use format::Format;
 
 use super::layout::{Layout, group_range};

@@ -1,7 +1,7 @@
 //! The properties that the blocks of files depend on, without the layout of groups.
 
-use crate::mkfs::MkfsOptions;
 use crate::mkfs::numbers::Numbers;
+use crate::mkfs::{MkfsOptions, OnLoss};
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -23,6 +23,7 @@ pub(crate) struct Format {
     pub(super) has_indexes: bool,
     /// A directory can have more subdirectories than a link count expresses.
     pub(super) has_many_subdirectories: bool,
+    pub(super) on_loss: OnLoss,
     has_orphan_file: bool,
 }
 
@@ -61,6 +62,7 @@ impl Format {
             has_extents: features.incompat.contains(Incompat::EXTENTS),
             has_indexes: features.compat.contains(Compat::DIR_INDEX),
             has_many_subdirectories: features.ro_compat.contains(RoCompat::DIR_NLINK),
+            on_loss: options.on_loss,
             has_orphan_file: features.compat.contains(Compat::ORPHAN_FILE),
         }
     }
