@@ -67,6 +67,8 @@ pub struct Built {
     pub directories: u64,
     /// Bytes of data in blocks.
     pub data: u64,
+    /// Properties of files that were left out, if the options allow that: path and reason.
+    pub losses: Vec<String>,
 }
 
 impl Built {
@@ -124,7 +126,9 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Adds a table of files, modes and owners, which applies after all sources.
+    /// Adds a table of files, modes, owners or labels. Tables apply after all sources: mtree
+    /// specifications, tables of devices, fs_config, file_contexts, in this order; those of one kind
+    /// in the order in which they are added.
     pub fn table(mut self, table: Table) -> Self {
         self.tables.push(table);
         self
@@ -180,9 +184,12 @@ impl<'p> Builder<'p> {
         for source in self.sources {
             source.add_to(&mut tree, &pipeline, self.threads, self.whiteouts)?;
         }
-        for table in &self.tables {
-            table.apply(&mut tree)?;
-        }
+        let mut tables = self.tables;
+        tables.sort_by_key(Table::rank);
+        pipeline.run(self.threads, |feeder| {
+            tables.iter().try_for_each(|table| table.apply(&mut tree, feeder))
+        })?;
+        pipeline.release(&tree.take_removed());
         let (filling, data) = pipeline.into_parts();
         let converted = convert(tree, data, times, now)?;
         let identity = match self.bytes {
@@ -199,7 +206,14 @@ impl<'p> Builder<'p> {
             }
             error => Error::new("", error),
         })?;
-        let (files, directories, data) = (converted.files, converted.directories, converted.data);
-        Ok(Built { report, files, directories, data })
+        let losses = report.losses.iter();
+        let losses = losses.map(|(index, fault)| format!("{}: {fault}", converted.path(*index)));
+        Ok(Built {
+            losses: losses.collect(),
+            report,
+            files: converted.files,
+            directories: converted.directories,
+            data: converted.data,
+        })
     }
 }

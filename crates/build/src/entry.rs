@@ -33,6 +33,11 @@ impl Meta {
             Err(at) => self.attributes.insert(at, (name.to_vec(), value)),
         }
     }
+
+    /// Removes an attribute, if there is one of this name.
+    pub(crate) fn remove_attribute(&mut self, name: &[u8]) {
+        self.attributes.retain(|(known, _)| known != name);
+    }
 }
 
 /// The type of a file that is not a directory, with the properties that belong to the type.

@@ -22,11 +22,13 @@ mod table;
 mod tar;
 mod tree;
 mod unpack;
+mod verity;
 
 pub use apply::Whiteouts;
 pub use builder::{Builder, Built, Bytes};
 pub use error::{Cause, Error, Result};
-pub use lanefs_ext4::mkfs::{MkfsOptions, Room, Spare, most_bytes_fitted};
+pub use lanefs_ext4::mkfs::{MkfsOptions, OnLoss, Room, Spare, most_bytes_fitted};
 pub use owners::{IdMap, Owners};
 pub use source::Source;
 pub use table::Table;
+pub use verity::{Sealed, Verity};

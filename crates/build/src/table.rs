@@ -1,157 +1,118 @@
-//! Tables of files, modes and owners, in the format of genext2fs and makedevs.
+//! Tables that change modes, owners, attributes and times after all sources, by name or by pattern.
 //!
-//! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` in fields that have no
-//! meaning for the type. Types: `f` file, `d` directory (made if it is missing), `r` directory and
-//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices,
-//! with numbers from START on behind the name.
+//! The kinds apply in a fixed order, whatever the order in which they are given: mtree
+//! specifications and tables of devices, which can make files; then fs_config, then file_contexts.
+//! What applies later wins; of two tables of one kind, the later one.
 
-use crate::entry::{Kind, Meta};
+mod contexts;
+mod devices;
+mod fs_config;
+mod mtree;
+
 use crate::error::{Cause, Error, Result};
-use crate::tree::{NodeId, Over, Tree, parts};
-use lanefs_ondisk::FileType;
+use crate::pipeline::Feeder;
+use crate::tree::{NodeId, Tree};
+use contexts::Contexts;
+use devices::Devices;
+use fs_config::FsConfig;
+use mtree::Mtree;
 
 /// A parsed table.
 #[derive(Debug, Clone)]
 pub struct Table {
     name: String,
-    lines: Vec<(usize, Line)>,
+    rules: Rules,
 }
 
+/// In the order in which they apply.
 #[derive(Debug, Clone)]
-struct Line {
-    path: String,
-    kind: char,
-    mode: Option<u16>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-    major: u32,
-    minor: u32,
-    start: u32,
-    step: u32,
-    count: u32,
+enum Rules {
+    Mtree(Mtree),
+    Devices(Devices),
+    FsConfig(FsConfig),
+    Contexts(Contexts),
 }
+
+/// The reason why a line is wrong, and its number.
+type Wrong = (usize, String);
 
 impl Table {
-    /// Parses a table; `name` is for messages.
+    /// Parses a table of devices, as `genext2fs -D` takes it; `name` is for messages.
     ///
     /// # Errors
-    /// The first line that is wrong.
+    /// The first line that is wrong; so for the other kinds.
     pub fn parse(name: &str, text: &str) -> Result<Table> {
-        let mut lines = Vec::new();
-        for (text, number) in text.lines().zip(1..) {
-            let text = text.split('#').next().unwrap_or_default().trim();
-            if text.is_empty() {
-                continue;
+        Table::of(name, Devices::parse(text).map(Rules::Devices))
+    }
+
+    /// Parses an fs_config file of Android: path, user, group, mode, capabilities. The image will
+    /// be mounted at `mountpoint`, with which the paths begin.
+    pub fn fs_config(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
+        Table::of(name, FsConfig::parse(text, mountpoint).map(Rules::FsConfig))
+    }
+
+    /// Parses a file_contexts file of SELinux: a regular expression for the path, a type, a context.
+    pub fn file_contexts(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
+        Table::of(name, Contexts::parse(text, mountpoint).map(Rules::Contexts))
+    }
+
+    /// Parses an mtree(5) specification.
+    pub fn mtree(name: &str, text: &str) -> Result<Table> {
+        Table::of(name, Mtree::parse(text).map(Rules::Mtree))
+    }
+
+    fn of(name: &str, rules: std::result::Result<Rules, Wrong>) -> Result<Table> {
+        match rules {
+            Ok(rules) => Ok(Table { name: name.into(), rules }),
+            Err((line, detail)) => Err(Error::new(name, Cause::Table { line, detail })),
+        }
+    }
+
+    /// Returns the place in the order in which tables apply.
+    pub(crate) fn rank(&self) -> u8 {
+        match self.rules {
+            Rules::Mtree(_) => 0,
+            Rules::Devices(_) => 1,
+            Rules::FsConfig(_) => 2,
+            Rules::Contexts(_) => 3,
+        }
+    }
+
+    pub(crate) fn apply(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>) -> Result<()> {
+        let applied = match &self.rules {
+            Rules::Mtree(mtree) => mtree.apply(tree, feeder),
+            Rules::Devices(devices) => devices.apply(tree),
+            Rules::FsConfig(config) => {
+                config.apply(tree);
+                Ok(())
             }
-            let line = parse(text)
-                .map_err(|detail| Error::new(name, Cause::Table { line: number, detail }))?;
-            lines.push((number, line));
-        }
-        Ok(Table { name: name.into(), lines })
-    }
-
-    pub(crate) fn apply(&self, tree: &mut Tree) -> Result<()> {
-        for (number, line) in &self.lines {
-            apply(tree, line).map_err(|error| {
-                let detail = format!("{}: {}", line.path, error.cause);
-                Error::new(&self.name, Cause::Table { line: *number, detail })
-            })?;
-        }
-        Ok(())
-    }
-}
-
-fn parse(text: &str) -> std::result::Result<Line, String> {
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    let field = |at: usize| fields.get(at).copied().filter(|field| *field != "-");
-    let number = |at: usize, what: &str| match field(at) {
-        None => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| format!("'{text}' is not a {what}")),
-    };
-    let path = field(0).ok_or("the name is missing")?.to_owned();
-    let kind = field(1).and_then(|kind| kind.chars().next()).ok_or("the type is missing")?;
-    if !"fdrcbp".contains(kind) {
-        return Err(format!("type '{kind}' is none of f, d, r, c, b, p"));
-    }
-    let mode = field(2).map(|text| {
-        let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-        mode.ok_or(format!("'{text}' is not a mode"))
-    });
-    Ok(Line {
-        path,
-        kind,
-        mode: mode.transpose()?,
-        uid: number(3, "user id")?,
-        gid: number(4, "group id")?,
-        major: number(5, "major number")?.unwrap_or(0),
-        minor: number(6, "minor number")?.unwrap_or(0),
-        start: number(7, "start")?.unwrap_or(0),
-        step: number(8, "increment")?.unwrap_or(1),
-        count: number(9, "count")?.unwrap_or(0),
-    })
-}
-
-fn apply(tree: &mut Tree, line: &Line) -> Result<()> {
-    let path = parts(line.path.as_bytes())?;
-    let missing = || Error::new("", Cause::Missing { what: "the file".into() });
-    match line.kind {
-        'f' => {
-            let node = tree.find(&path)?.ok_or_else(missing)?;
-            set(tree, node, line);
-        }
-        'd' => {
-            let node = tree.parent_for(&path)?;
-            set(tree, node, line);
-        }
-        'r' => {
-            let node = tree.find(&path)?.ok_or_else(missing)?;
-            let mut todo = vec![node];
-            while let Some(node) = todo.pop() {
-                set(tree, node, line);
-                todo.extend(tree.names(node).map(|(_, child)| child));
+            Rules::Contexts(contexts) => {
+                contexts.apply(tree);
+                Ok(())
             }
-        }
-        kind => {
-            let (name, dirs) = path.split_last().ok_or_else(missing)?;
-            let dir = tree.parent_for(dirs)?;
-            for index in 0..line.count.max(1) {
-                make(tree, dir, name, kind, line, index)?;
-            }
-        }
+        };
+        applied.map_err(|(line, detail)| Error::new(&self.name, Cause::Table { line, detail }))
     }
-    Ok(())
 }
 
-fn make(
-    tree: &mut Tree,
-    dir: NodeId,
-    name: &[u8],
-    kind: char,
-    line: &Line,
-    index: u32,
-) -> Result<()> {
-    let minor = line.minor.saturating_add(index.saturating_mul(line.step));
-    let kind = match kind {
-        'c' => Kind::Device(FileType::CharDevice, line.major, minor),
-        'b' => Kind::Device(FileType::BlockDevice, line.major, minor),
-        _ => Kind::Empty(FileType::Fifo),
-    };
-    let name = match line.count {
-        0 => name.to_vec(),
-        _ => [name, line.start.saturating_add(index).to_string().as_bytes()].concat(),
-    };
-    let mtime = tree.node(Tree::ROOT).map_or_else(Default::default, |root| root.meta.mtime);
-    let meta = Meta { mtime, permissions: 0o644, ..Meta::default() };
-    let node = tree.make_file(dir, &name, meta, kind, Over::Files)?;
-    set(tree, node, line);
-    Ok(())
+/// Returns the lines that are not empty, with their numbers, without comments.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(text.lines());
+    let lines = lines.map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
+    lines.filter(|(_, line)| !line.is_empty())
 }
 
-fn set(tree: &mut Tree, node: NodeId, line: &Line) {
-    if let Some(node) = tree.node_mut(node) {
-        let meta = &mut node.meta;
-        meta.permissions = line.mode.unwrap_or(meta.permissions);
-        meta.uid = line.uid.unwrap_or(meta.uid);
-        meta.gid = line.gid.unwrap_or(meta.gid);
+/// Calls `visit` for each name of the tree, with its path on the running system.
+fn visit(tree: &mut Tree, mountpoint: &str, mut visit: impl FnMut(&mut Tree, NodeId, &[u8])) {
+    let base = mountpoint.trim_end_matches('/').as_bytes().to_vec();
+    let mut todo = vec![(Tree::ROOT, base)];
+    while let Some((node, path)) = todo.pop() {
+        let below: Vec<_> = tree
+            .names(node)
+            .map(|(name, child)| (child, [&path, &b"/"[..], name].concat()))
+            .collect();
+        visit(tree, node, if path.is_empty() { b"/" } else { &path });
+        // Of several names of one file, the last in the order of the tree is visited last.
+        todo.extend(below.into_iter().rev());
     }
 }

@@ -146,3 +146,106 @@ fn an_image_is_made_from_sources_of_each_kind() {
         assert!(!dir.path().join("new.img").exists());
     }
 }
+
+/// veritysetup accepts the image and its tree; a changed byte is found.
+#[test]
+fn an_image_is_sealed_by_the_hash_tree_of_dm_verity() {
+    let dir = scratch();
+    shell(dir.path(), "mkdir t; seq 100000 >t/numbers");
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let seal = |place: &str| {
+        let said = lanefs(&[
+            "mkfs",
+            "-F",
+            &at("a.img"),
+            "auto+1M",
+            "--json",
+            "--reproducible",
+            "-d",
+            &at("t"),
+            "--verity",
+            place,
+        ]);
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()
+    };
+    let (apart, appended) = (seal(&at("tree")), seal("append"));
+    let verity = &appended["verity"];
+    assert_eq!(verity["root_hash"], apart["verity"]["root_hash"], "the same files, the same hash");
+    assert_eq!(verity["hash_offset"], appended["bytes"]);
+    assert_clean(&dir.path().join("a.img"));
+    let (root, offset) = (verity["root_hash"].as_str().unwrap(), &verity["hash_offset"]);
+    let verify = format!("veritysetup verify a.img a.img --hash-offset={offset} {root}");
+    if shell(dir.path(), "PATH=$PATH:/usr/sbin command -v veritysetup || true").is_empty() {
+        println!("skipped: veritysetup (package cryptsetup-bin) is missing");
+        return;
+    }
+    shell(dir.path(), &format!("export PATH=$PATH:/usr/sbin; {verify}"));
+    shell(
+        dir.path(),
+        &format!(
+            "export PATH=$PATH:/usr/sbin
+            printf X | dd of=a.img bs=1 seek=70000 conv=notrunc status=none; ! {verify} 2>&1"
+        ),
+    );
+    for arguments in [
+        &["16M", "--verity", "append"][..],
+        &["auto", "-d", &at("t"), "--verity", &at("a.img"), "-F"],
+        &["auto", "-d", &at("t"), "--verity", "append", "--offset", "1M", "-F"],
+    ] {
+        let mut command = Command::new(LANEFS);
+        let (status, said) = try_run(command.arg("mkfs").arg(at("a.img")).args(arguments));
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains("--verity"), "{said}");
+    }
+}
+
+#[test]
+fn tables_of_android_and_mtree_reach_the_image() {
+    let dir = scratch();
+    shell(
+        dir.path(),
+        "mkdir -p t/bin; echo x >t/bin/sh; echo 'system/bin/sh 0 2000 755' >config
+        echo '/system(/.*)? u:object_r:system_file:s0' >contexts; echo 'new type=dir uid=5' >spec",
+    );
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let image = at("a.img");
+    let said = lanefs(&[
+        "mkfs",
+        &image,
+        "auto",
+        "-d",
+        &at("t"),
+        "--mountpoint",
+        "/system",
+        "--fs-config",
+        &at("config"),
+        "--file-contexts",
+        &at("contexts"),
+        "--mtree",
+        &at("spec"),
+        "--owner",
+        "7:7",
+    ]);
+    assert!(said.contains("1 group, ") && said.contains("1 file in 4 directories"), "{said}");
+    assert_clean(&dir.path().join("a.img"));
+    let stat = |name: &str| lanefs(&["stat", "-c", "%u:%g %a", &format!("{image}:{name}")]);
+    assert_eq!(stat("/bin/sh"), "0:2000 755\n");
+    assert_eq!(stat("/new"), "5:0 755\n");
+    let label = "debugfs -R 'ea_get /bin/sh security.selinux' a.img 2>/dev/null";
+    assert!(shell(dir.path(), label).contains("u:object_r:system_file:s0"));
+    std::fs::write(at("contexts"), "/a(?=b) c\n").unwrap();
+    let mut command = Command::new(LANEFS);
+    command.args([
+        "mkfs",
+        &image,
+        "-F",
+        "auto",
+        "-d",
+        &at("t"),
+        "--file-contexts",
+        &at("contexts"),
+    ]);
+    let (status, said) = try_run(&mut command);
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("contexts: line 1: '/a(?=b)' is not a regular expression"), "{said}");
+}

@@ -10,24 +10,29 @@
 
 mod error;
 pub mod extend;
+mod features;
 mod filling;
 mod fitting;
 mod journal;
 mod layout;
+mod maps;
 mod numbers;
 mod options;
 mod report;
 mod resize;
 mod runs;
 mod signature;
+mod superblock;
 mod tree;
 mod write;
 
 pub use error::{FileFault, MkfsError};
+pub use features::Kind;
 pub use filling::Filling;
 pub use fitting::most_bytes_fitted;
 pub use options::{
-    Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, Room, Spare,
+    Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, OnLoss, Room, Spare,
+    TablePlaces, Usage,
 };
 pub use report::Report;
 pub use signature::existing_signature;
@@ -35,6 +40,7 @@ pub use tree::{LOST_AND_FOUND, NewContent, NewFile, NewTree, ROOT};
 
 use lanefs_device::Device;
 use lanefs_ondisk::Time;
+use lanefs_ondisk::superblock::Superblock;
 
 /// Returns the length in blocks of the journal that a file system of `blocks` blocks gets by
 /// default: 0 if the file system is too small for a journal.
@@ -64,4 +70,19 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Report, MkfsEr
     let identity = options.identity();
     let tree = NewTree::empty(&options, Time { secs: identity.time as i64, nanos: 0 });
     Filling::begin(device, &options, Room::Given)?.finish(&tree, &identity)
+}
+
+/// Returns the report of [`mkfs`] for a device of `len` bytes, and makes nothing.
+///
+/// # Errors
+/// The same as for [`mkfs`], except for those of the device.
+pub fn preview(len: u64, options: &MkfsOptions) -> Result<Report, MkfsError> {
+    options.check()?;
+    let options = options.identified();
+    let numbers = numbers::Numbers::choose(&options, len)?;
+    let superblock = Superblock::from_raw(numbers.raw_superblock(&options))?;
+    let mut layout = layout::Layout::place(&superblock.geometry(), &numbers)?;
+    let tree = NewTree::empty(&options, Time::default());
+    let superblock = filling::complete(&options, &numbers, &mut layout, &tree)?;
+    Ok(filling::report(&numbers, &superblock))
 }

@@ -2,8 +2,8 @@
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::mkfs::{
-    Contents, InodeCount, InodeTables, JournalSize, MkfsError, MkfsOptions, existing_signature,
-    mkfs,
+    Contents, InodeCount, InodeTables, JournalSize, Kind, MkfsError, MkfsOptions,
+    existing_signature, mkfs,
 };
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -106,8 +106,13 @@ fn blocks_of(bytes: u32) -> Option<BlockSize> {
     BlockSize::new(bytes)
 }
 
+/// Returns the default features without these.
 fn without(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Features {
-    Features { compat, incompat, ro_compat }
+    let mut features = Kind::Ext4.features();
+    features.compat -= compat;
+    features.incompat -= incompat;
+    features.ro_compat -= ro_compat;
+    features
 }
 
 /// Returns sizes, arguments of mke2fs, and the equivalent options of Lanefs.
@@ -118,7 +123,7 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
         change(&mut options);
         options
     };
-    let leaving = |features: Features| MkfsOptions { without: features, ..fixed() };
+    let leaving = |features: Features| MkfsOptions { features, ..fixed() };
     vec![
         (MIB, "", fixed()),
         (1023 * KIB, "", fixed()),
@@ -314,9 +319,9 @@ fn rubbish_on_the_device_does_not_show_through() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    for (inode_tables, without) in [
-        (InodeTables::Lazy, Features::default()),
-        (InodeTables::Zeroed, Features::default()),
+    for (inode_tables, features) in [
+        (InodeTables::Lazy, Kind::Ext4.features()),
+        (InodeTables::Zeroed, Kind::Ext4.features()),
         (InodeTables::Lazy, without(Compat::empty(), Incompat::empty(), RoCompat::METADATA_CSUM)),
     ] {
         let device = RamDevice::create(24 * MIB).expect("memory");
@@ -324,7 +329,7 @@ fn rubbish_on_the_device_does_not_show_through() {
         for at in 0..24 {
             device.write_at(at * MIB, &rubbish).expect("rubbish");
         }
-        mkfs(&device, &MkfsOptions { inode_tables, without, ..MkfsOptions::default() })
+        mkfs(&device, &MkfsOptions { inode_tables, features, ..MkfsOptions::default() })
             .expect("mkfs");
         let workshop = Workshop::new();
         let path = write_to_file(&workshop, &device);
@@ -351,7 +356,7 @@ fn the_kernel_mounts_writes_and_leaves_it_clean() {
     for (size, options) in [
         (2 * MIB, MkfsOptions::default()),
         (64 * MIB, MkfsOptions::default()),
-        (64 * MIB, MkfsOptions { without: MkfsOptions::debian_12(), ..MkfsOptions::default() }),
+        (64 * MIB, MkfsOptions { features: MkfsOptions::debian_12(), ..MkfsOptions::default() }),
         (600 * MIB, MkfsOptions { inode_size: 128, ..MkfsOptions::default() }),
     ] {
         let path = workshop.ours(size, &options);
@@ -402,13 +407,17 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
         MkfsOptions { inode_size: 2048, ..fixed() },
         MkfsOptions { inodes: InodeCount::PerBytes(1023), ..fixed() },
         MkfsOptions { inodes: InodeCount::Count(0), ..fixed() },
-        MkfsOptions {
-            without: without(Compat::empty(), Incompat::EXTENTS, RoCompat::empty()),
-            ..fixed()
-        },
     ] {
         assert!(matches!(refused(options), MkfsError::Option { .. }));
     }
+    let (compat, ro_compat) = (Compat::empty(), RoCompat::empty());
+    let features = without(compat, Incompat::EXTENTS, ro_compat);
+    let error = refused(MkfsOptions { features, ..fixed() });
+    assert!(matches!(error, MkfsError::FeatureRule { rule: "64bit needs extent" }));
+    let mut features = Kind::Ext4.features();
+    features.incompat |= Incompat::COMPRESSION;
+    let error = refused(MkfsOptions { features, ..fixed() }).to_string();
+    assert_eq!(error, "compression: Lanefs does not make file systems with this feature");
     for size in [0, 1024, 4096, 20 * KIB, 60 * KIB] {
         let error = refused(MkfsOptions { size: Some(size), ..fixed() });
         assert!(
@@ -452,11 +461,18 @@ fn whatever_size_is_asked_for_is_clean_or_refused() {
                 1 => JournalSize::None,
                 _ => JournalSize::Blocks(random.u32(1024..9000)),
             },
-            without: if random.bool() {
-                Features::default()
-            } else {
-                without(Compat::empty(), Incompat::FLEX_BG, RoCompat::empty())
+            features: match random.u32(..5) {
+                0 => without(Compat::empty(), Incompat::FLEX_BG, RoCompat::empty()),
+                1 => Kind::Ext2.features(),
+                2 => Kind::Ext3.features(),
+                3 => {
+                    let (compat, ro_compat) = (Compat::RESIZE_INODE, RoCompat::SPARSE_SUPER);
+                    without(compat, Incompat::empty(), ro_compat)
+                }
+                _ => Kind::Ext4.features(),
             },
+            blocks_per_group: random.bool().then(|| random.u32(32..1024) * 8),
+            groups_per_flex: 1 << random.u32(..8),
             ..fixed()
         };
         let path = workshop.sparse("odd", 40 * MIB);

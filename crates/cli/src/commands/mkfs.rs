@@ -3,15 +3,17 @@
 mod arguments;
 mod fill;
 mod from;
+mod seal;
 mod target;
+mod words;
 
 pub use arguments::Arguments;
 
-use crate::cli::{Failure, Report, Size, complain, open_source};
+use crate::cli::{Failure, Report, complain, open_source};
 use arguments::{Wanted, options};
 use lanefs::Source;
 use lanefs_device::{Access, Device};
-use lanefs_ext4::mkfs::{Report as Made, mkfs};
+use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
 use std::fs::File;
 use std::process::ExitCode;
 use target::{fit_to_rows, grow, open, print_summary, refuse_overwriting, tell_as_json, whole_of};
@@ -23,8 +25,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.check(from::run(arguments, &report));
         return report.exit();
     }
-    if let Some(Wanted::Auto(_)) = arguments.wanted() {
-        let why = "--size auto follows from the files: give them by --from";
+    let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
+    let why = match (is_fitted, &arguments.fill.verity) {
+        (true, _) => Some("--size auto follows from the files: give them by --from"),
+        (_, Some(_)) => Some("--verity seals files: give them by --from"),
+        _ => None,
+    };
+    if let Some(why) = why {
         report.fail(Failure::new(arguments.image.display(), why));
         return report.exit();
     }
@@ -35,12 +42,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 let counts = serde_json::json!({});
                 report.printed(tell_as_json(&arguments.image, &made, counts));
             } else if !arguments.quiet {
-                report.printed(print_summary(&arguments.image, &made));
-                print_owner_hint(arguments);
+                report.printed(print_summary(&arguments.image, &made, arguments.verbose));
+                if !arguments.dry_run {
+                    print_owner_hint(arguments);
+                }
             }
         }
         Err(failure) => {
-            if is_new {
+            if is_new && !arguments.dry_run {
                 // An incomplete file system is useless. If the file cannot be removed, the message
                 // of the failure still names it.
                 let _ = std::fs::remove_file(&arguments.image);
@@ -55,6 +64,10 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
     let mut options = options(arguments).map_err(|cause| failed(&cause))?;
+    if arguments.dry_run && !path.exists() && Source::array_name(path).is_none() {
+        let len = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
+        return preview(len, &options).map_err(|error| failed(&error));
+    }
     if Source::array_name(path).is_some() {
         let source = open_source(path, Access::ReadWrite, whole_of(arguments))?;
         for note in source.notes() {
@@ -63,26 +76,47 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         fit_to_rows(&mut options, &source);
         let device = source.device();
         refuse_overwriting(arguments, &*device)?;
-        return mkfs(&*device, &options).map_err(|error| failed(&error));
+        return on_device(arguments, &*device, &options);
     }
     if !path.exists() {
         let size = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
         let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
-        file.set_len(arguments.offset.bytes().saturating_add(size.bytes()))
+        file.set_len(arguments.offset().saturating_add(size))
             .map_err(|error| Failure::host(path.display(), &error))?;
+        options.contents = Contents::Zeros;
     }
     let whole = open(arguments, None)?;
-    let (len, size) = (whole.len(), arguments.size().map(Size::bytes));
+    let (len, size) = (whole.len(), arguments.size());
     drop(whole);
+    if arguments.dry_run {
+        return preview(size.unwrap_or(len), &options).map_err(|error| failed(&error));
+    }
     if let Some(size) = size
         && len < size
     {
-        grow(path, arguments.offset.bytes().saturating_add(size))?;
+        grow(path, arguments.offset().saturating_add(size))?;
     }
     // Bytes beyond the size may belong to another partition.
     let device = open(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
-    mkfs(&device, &options).map_err(|error| failed(&error))
+    on_device(arguments, &device, &options)
+}
+
+fn on_device(
+    arguments: &Arguments,
+    device: &dyn Device,
+    options: &MkfsOptions,
+) -> Result<Made, Failure> {
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
+    if arguments.dry_run {
+        return preview(device.len(), options).map_err(|error| failed(&error));
+    }
+    // Wrong options are an error before the old contents are lost.
+    preview(device.len(), options).map_err(|error| failed(&error))?;
+    if arguments.discards() {
+        device.discard(0, device.len()).map_err(|error| failed(&error))?;
+    }
+    mkfs(device, options).map_err(|error| failed(&error))
 }
 
 /// Prints a hint, unless root runs the command, that the new root directory belongs to root.

@@ -8,8 +8,8 @@ use lanefs::device::Access;
 use lanefs_offline::{Image, JournalChange, Settings};
 use std::path::PathBuf;
 use std::process::ExitCode;
-pub use words::parse_uuid;
-use words::{default_option, extend, features, parse_checked, parse_interval, parse_on_error};
+use words::{default_option, extend, features, parse_checked, parse_interval};
+pub use words::{parse_on_error, parse_uuid};
 
 /// Shows or changes the settings of an image: label, UUID, reserved blocks, features, journal
 #[derive(Debug, clap::Args)]

@@ -24,6 +24,15 @@ pub enum MkfsError {
     /// An option is out of range.
     #[error("{option} out of range")]
     Option { option: &'static str },
+    /// A feature that a new file system cannot have, or that Lanefs does not write.
+    #[error("{names}: Lanefs does not make file systems with this feature")]
+    Feature { names: String },
+    /// Features that do not go together.
+    #[error("{rule}")]
+    FeatureRule { rule: &'static str },
+    /// The blocks for growing cannot be reserved.
+    #[error("growing to {wanted} blocks cannot be prepared: the file system has {blocks}")]
+    Growth { wanted: u64, blocks: u64 },
     /// The files need more blocks than the file system has.
     #[error("the files do not fit into {bytes} bytes")]
     Full { bytes: u64 },

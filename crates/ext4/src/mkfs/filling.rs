@@ -8,11 +8,12 @@
 use super::fitting::Fitting;
 use super::layout::Layout;
 use super::numbers::Numbers;
-use super::tree::NewTree;
+use super::tree::{NewFile, NewTree};
 use super::write::{self, BlockWriter, Format};
 use super::{Identity, MkfsError, MkfsOptions, Report, Room, Spare};
 use lanefs_device::Device;
 use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::features::{Compat, RoCompat};
 use lanefs_ondisk::superblock::Superblock;
 use std::ops::Range;
 
@@ -56,6 +57,7 @@ impl<'d> Filling<'d> {
             Room::Fitted(spare) => {
                 let fitting = Fitting::new(&options, device.len())?;
                 options.block_size = Some(fitting.block_size());
+                options.journal = options.journal.in_blocks(fitting.block_size());
                 Plan::Fitted(fitting, spare)
             }
         };
@@ -145,14 +147,14 @@ impl<'d> Filling<'d> {
             Plan::Fitted(..) => Default::default(),
         };
         let claim = &mut |blocks: u64| self.claim(blocks);
-        let inodes = write::contents(&mut out, &format, tree, directories, claim)?;
+        let ready = write::contents(&mut out, &format, tree, directories, claim)?;
         let (numbers, layout) = match self.plan {
             Plan::Given(given) => *given,
             Plan::Fitted(fitting, spare) => {
                 fitting.close(&self.options, tree.files().len() as u64, spare, self.end)?
             }
         };
-        finish(&mut out, &self.options, &numbers, layout, tree, &inodes)
+        finish(&mut out, &self.options, &numbers, layout, tree, ready)
     }
 }
 
@@ -163,14 +165,37 @@ fn finish(
     numbers: &Numbers,
     mut layout: Layout,
     tree: &NewTree,
-    inodes: &[write::ReadyInode],
+    ready: write::Ready,
 ) -> Result<Report, MkfsError> {
+    let superblock = complete(options, numbers, &mut layout, tree)?;
+    write::write(out, options, &superblock, &layout, &ready.inodes)?;
+    Ok(Report { losses: ready.losses, ..report(numbers, &superblock) })
+}
+
+/// Returns the superblock of a file system with these files.
+pub(super) fn complete(
+    options: &MkfsOptions,
+    numbers: &Numbers,
+    layout: &mut Layout,
+    tree: &NewTree,
+) -> Result<Superblock, MkfsError> {
+    let mut numbers = *numbers;
+    // As in the kernel, the first file that needs one of these features sets it.
+    let all = tree.files();
+    if all.iter().any(|file| !file.attributes.is_empty()) {
+        numbers.features.compat |= Compat::EXT_ATTR;
+    }
+    if all.iter().any(NewFile::is_large) {
+        numbers.features.ro_compat |= RoCompat::LARGE_FILE;
+    }
     let mut raw = numbers.raw_superblock(options);
     layout.hold(tree)?;
     layout.complete_superblock(&mut raw);
-    let superblock = Superblock::from_raw(raw)?;
-    write::write(out, options, &superblock, &layout, inodes)?;
-    Ok(Report {
+    Ok(Superblock::from_raw(raw)?)
+}
+
+pub(super) fn report(numbers: &Numbers, superblock: &Superblock) -> Report {
+    Report {
         block_size: numbers.block_size.bytes() as u32,
         blocks: numbers.blocks,
         groups: superblock.geometry().group_count(),
@@ -180,5 +205,6 @@ fn finish(
         free_blocks: superblock.free_blocks(),
         uuid: superblock.uuid(),
         features: superblock.features().names(),
-    })
+        losses: Vec::new(),
+    }
 }

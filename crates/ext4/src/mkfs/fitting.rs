@@ -174,10 +174,13 @@ impl Fitting {
         let reserve = reserve(self.block_size());
         let mut numbers = Numbers::fitted(options, self.block_size(), blocks, inodes, reserve)?;
         numbers.journal_blocks = match options.journal {
-            JournalSize::None => 0,
+            JournalSize::None | JournalSize::Bytes(_) => 0,
             JournalSize::BySize => journal::default_blocks(blocks).max(LEAST_JOURNAL),
             JournalSize::Blocks(blocks) => blocks,
         };
+        if !numbers.features.compat.contains(Compat::HAS_JOURNAL) {
+            numbers.journal_blocks = 0;
+        }
         if numbers.journal_blocks == 0 {
             numbers.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
         }

@@ -29,7 +29,9 @@ pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);
     let flex = geometry.flex_size();
     let first = if flex > 1 && middle > flex {
-        geometry.flex_first_group(Group(middle)).0
+        let first = geometry.flex_first_group(Group(middle)).0;
+        let mut groups = first..geometry.group_count();
+        groups.find(|&group| free_in(geometry, used, group) > 0).unwrap_or(0)
     } else {
         middle.saturating_sub(1)
     };

@@ -1,10 +1,11 @@
 //! Places every block: superblocks and descriptors, bitmaps and tables, then the files that every
 //! file system has, in the order of mke2fs.
 
+use super::maps::BlockMap;
 use super::numbers::Numbers;
 use super::runs::Runs;
 use super::tree::NewTree;
-use super::{MkfsError, journal};
+use super::{MkfsError, TablePlaces, journal};
 use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock};
@@ -22,7 +23,7 @@ pub(super) struct Tables {
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
     pub(super) extents: Vec<Extent>,
-    /// Blocks of extent nodes, if the inode cannot hold all extents.
+    /// Blocks of extent nodes or of pointers, if the inode cannot hold all extents or pointers.
     pub(super) nodes: Vec<u64>,
 }
 
@@ -60,7 +61,8 @@ impl Layout {
             }
             used.take(first.0, len);
         }
-        let tables = place_tables(geometry, &mut used).ok_or_else(|| too_small(geometry))?;
+        let tables = place_tables(geometry, numbers.tables, &mut used);
+        let tables = tables.ok_or_else(|| too_small(geometry))?;
         let mut layout = Layout { tables, ..Layout::unplaced(*geometry, used) };
         layout.place_files(numbers).ok_or_else(|| too_small(geometry))?;
         Ok(layout)
@@ -122,7 +124,11 @@ impl Layout {
             self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
         }
         if numbers.journal_blocks > 0 {
-            let goal = journal::goal(&geometry, &self.used);
+            // mke2fs gives a goal only to journals with extents.
+            let goal = match numbers.tables {
+                TablePlaces::ByGroup if self.has_extents() => journal::goal(&geometry, &self.used),
+                _ => 0,
+            };
             self.journal = Some(self.place_file(goal, numbers.journal_blocks)?);
         }
         if compat.contains(Compat::ORPHAN_FILE) {
@@ -134,6 +140,9 @@ impl Layout {
     /// Takes the next free blocks at or after `goal`; if they do not suffice, continues at the
     /// first free block of the file system.
     pub(super) fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
+        if !self.has_extents() {
+            return self.place_mapped(goal, blocks);
+        }
         let mut file = File::default();
         let mut goal = goal;
         let mut start = 0;
@@ -166,6 +175,58 @@ impl Layout {
         (file.nodes.len() <= ROOT_EXTENTS).then_some(file)
     }
 
+    fn has_extents(&self) -> bool {
+        self.geometry.features().incompat.contains(Incompat::EXTENTS)
+    }
+
+    /// Places a file without extents: each pointer block lies before the first block that it
+    /// points to.
+    fn place_mapped(&mut self, goal: u64, blocks: u32) -> Option<File> {
+        let mut file = File::default();
+        let mut map = BlockMap::new(self.geometry.block_size().bits());
+        let (mut goal, mut start) = (goal, 0);
+        while start < blocks {
+            let used = &mut self.used;
+            let mut one = || {
+                let free = used.next_free(goal).or_else(|| used.next_free(0)).ok_or(())?;
+                used.take(free.start, 1);
+                goal = free.start + 1;
+                Ok(free.start)
+            };
+            // The place of the data is set by `fill` later; here the map only counts.
+            let mut nodes = Vec::new();
+            map.set(start.into(), 0, 1, &mut || {
+                let place = one()?;
+                nodes.push(place);
+                Ok::<u64, ()>(place)
+            })
+            .ok()?;
+            file.nodes.append(&mut nodes);
+            let free = used.next_free(goal).or_else(|| used.next_free(0))?;
+            let most = (map.next_node(start.into()) as u32).min(blocks) - start;
+            let len = (free.end - free.start).min(most.into());
+            used.take(free.start, len);
+            file.extents.push(Extent {
+                start: FileBlock(start),
+                len: len as u32,
+                block: Block(free.start),
+                state: State::Written,
+            });
+            start += len as u32;
+            goal = free.start + len;
+        }
+        Some(file)
+    }
+
+    /// Returns the map of a file without extents.
+    fn map_of(&self, file: &File) -> BlockMap {
+        let mut map = BlockMap::new(self.geometry.block_size().bits());
+        let mut nodes = file.nodes.iter();
+        let filled = map.fill(&file.extents, &mut || nodes.next().copied().ok_or(()));
+        debug_assert!(filled.is_ok(), "the layout has a place for each pointer block");
+        map
+    }
+
     fn leaf_extents(&self) -> usize {
         usize::from(extent::capacity(self.geometry.block_size().bytes()))
     }
@@ -193,6 +254,9 @@ impl Layout {
     /// A root that outgrew the inode still contains its first extents after the entry that replaced
     /// them. They are meaningless, but mke2fs leaves them, and the images must be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
+        if !self.has_extents() {
+            return self.map_of(file).block_field();
+        }
         let held = file.extents.iter().take(ROOT_EXTENTS).copied().collect();
         let mut bytes = root_bytes(0, Entries::Leaf(held));
         if !file.nodes.is_empty() {
@@ -208,8 +272,12 @@ impl Layout {
         bytes
     }
 
-    /// Returns the leaves of a file's extents with their places, without checksums.
+    /// Returns the leaves of a file's extents with their places, without checksums; or the blocks
+    /// of pointers, which have none.
     pub(super) fn leaf_nodes(&self, file: &File) -> Vec<(u64, Vec<u8>)> {
+        if !self.has_extents() {
+            return self.map_of(file).blocks().collect();
+        }
         let block_size = self.geometry.block_size().bytes();
         let leaves = file.extents.chunks(self.leaf_extents()).zip(&file.nodes);
         leaves
@@ -303,8 +371,15 @@ fn too_small(geometry: &Geometry) -> MkfsError {
     MkfsError::TooSmall { bytes: geometry.block_count() << geometry.block_size().bits() }
 }
 
-fn place_tables(geometry: &Geometry, used: &mut Runs) -> Option<Vec<Tables>> {
-    place_tables_from(geometry, used, 0)
+fn place_tables(geometry: &Geometry, places: TablePlaces, used: &mut Runs) -> Option<Vec<Tables>> {
+    let mut tables = Vec::new();
+    match places {
+        TablePlaces::ByGroup => return place_tables_from(geometry, used, 0),
+        TablePlaces::AtStart => {
+            place_flexible(geometry, used, 0..geometry.group_count(), &mut tables)?
+        }
+    }
+    Some(tables)
 }
 
 /// Places bitmaps and tables of the groups from `from` on.
@@ -318,29 +393,29 @@ pub(super) fn place_tables_from(
         return groups.map(|group| place_alone(geometry, used, Group(group))).collect();
     }
     let mut tables = Vec::with_capacity(groups.len());
-    let mut leader = groups.start;
+    let (flex, mut leader) = (geometry.flex_size(), groups.start);
     while leader < groups.end {
-        leader += place_flexible(geometry, used, leader, &mut tables)?;
+        let end = (leader - leader % flex).saturating_add(flex).min(groups.end);
+        place_flexible(geometry, used, leader..end, &mut tables)?;
+        leader = end;
     }
     Some(tables)
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
 /// tables, as near to the start of its first group as there is room. A table that does not fit
-/// before a used run is placed after it. Returns the number of groups from `leader` to the end of
-/// its flexible group.
+/// before a used run is placed after it.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,
-    leader: u32,
+    groups: std::ops::Range<u32>,
     tables: &mut Vec<Tables>,
-) -> Option<u32> {
-    let flex = geometry.flex_size();
-    let members = (flex - leader % flex).min(geometry.group_count() - leader);
-    let last = Group(leader + members - 1);
-    let space = group_range(geometry, Group(leader)).start..group_range(geometry, last).end;
+) -> Option<()> {
+    let members = groups.len() as u32;
+    let last = Group(groups.end - 1);
+    let space = group_range(geometry, Group(groups.start)).start..group_range(geometry, last).end;
     // A single group leaves as much room as if the other groups existed.
-    let gap = if members == 1 { flex } else { members };
+    let gap = if members == 1 { geometry.flex_size() } else { members };
     let table = u64::from(geometry.itable_blocks());
     let most = u64::from(geometry.blocks_per_group() / 4);
     let mut place = |near: Option<u64>, len: u64| {
@@ -364,7 +439,7 @@ fn place_flexible(
         before = Some(placed);
         tables.push(placed);
     }
-    Some(members)
+    Some(())
 }
 
 fn place_alone(geometry: &Geometry, used: &mut Runs, group: Group) -> Option<Tables> {

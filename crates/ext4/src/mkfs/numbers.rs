@@ -1,22 +1,16 @@
 //! Chooses sizes and counts as mke2fs does for the same device and options.
 
-use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, journal};
+use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, TablePlaces, Usage};
+use super::{features, journal};
 use lanefs_ondisk::BlockSize;
-use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
-use lanefs_ondisk::superblock::{DefaultMountOptions, RawSuperblock, State, SuperFlags};
-use zerocopy::little_endian::U32;
 
-/// Number of groups whose bitmaps and tables are placed together, as a power of two.
-const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// Free blocks that the last, shorter group must have to be kept.
 const MIN_LAST_GROUP: u64 = 50;
 /// The smallest size; below it not even the metadata of one group fits, with any options.
 const MIN_BYTES: u64 = 16 << 10;
 /// The first inode that is not reserved; mke2fs uses it for `lost+found`.
-const FIRST_INO: u32 = 11;
-const HASH_HALF_MD4: u8 = 1;
-const CHECKSUM_CRC32C: u8 = 1;
+pub(super) const FIRST_INO: u32 = 11;
 
 /// The numbers of a new file system.
 #[derive(Debug, Clone, Copy)]
@@ -31,58 +25,29 @@ pub(super) struct Numbers {
     pub(super) inode_size: u16,
     pub(super) journal_blocks: u32,
     pub(super) features: Features,
+    pub(super) tables: TablePlaces,
+    /// Number of blocks to which the file system can grow; `None` chooses 1,024 times the size.
+    most_blocks: Option<u64>,
 }
 
-/// A usage type of mke2fs.conf: settings for a range of sizes.
-struct Usage {
-    block_size: u32,
-    bytes_per_inode: u32,
-}
-
-fn usage(bytes: u64) -> Usage {
+/// Returns the block size and the number of bytes per inode for a usage and a size, as in
+/// mke2fs.conf.
+pub(super) fn defaults(usage: Usage, bytes: u64) -> (u32, u32) {
     const MIB: u64 = 1 << 20;
-    const TYPES: [(u64, u32, u32); 4] = [
-        (3 * MIB, 1024, 8192),
-        (512 * MIB, 1024, 4096),
-        (4 * MIB * MIB, 4096, 16384),
-        (16 * MIB * MIB, 4096, 32768),
-    ];
-    let found = TYPES.into_iter().find(|&(below, ..)| bytes < below);
-    let (_, block_size, bytes_per_inode) = found.unwrap_or((u64::MAX, 4096, 65536));
-    Usage { block_size, bytes_per_inode }
-}
-
-fn default_features() -> Features {
-    Features {
-        compat: Compat::HAS_JOURNAL
-            | Compat::EXT_ATTR
-            | Compat::RESIZE_INODE
-            | Compat::DIR_INDEX
-            | Compat::ORPHAN_FILE,
-        incompat: Incompat::FILETYPE
-            | Incompat::EXTENTS
-            | Incompat::BIT64
-            | Incompat::FLEX_BG
-            | Incompat::CSUM_SEED,
-        ro_compat: RoCompat::SPARSE_SUPER
-            | RoCompat::LARGE_FILE
-            | RoCompat::HUGE_FILE
-            | RoCompat::DIR_NLINK
-            | RoCompat::EXTRA_ISIZE
-            | RoCompat::METADATA_CSUM,
+    match usage {
+        Usage::BySize if bytes < 3 * MIB => defaults(Usage::Floppy, bytes),
+        Usage::BySize if bytes < 512 * MIB => defaults(Usage::Small, bytes),
+        Usage::BySize if bytes >= 16 * MIB * MIB => defaults(Usage::Huge, bytes),
+        Usage::BySize if bytes >= 4 * MIB * MIB => defaults(Usage::Big, bytes),
+        Usage::BySize | Usage::Default => (4096, 16 << 10),
+        Usage::Floppy => (1024, 8 << 10),
+        Usage::Small => (1024, 4 << 10),
+        Usage::Big => (4096, 32 << 10),
+        Usage::Huge => (4096, 64 << 10),
+        Usage::News => (4096, 4 << 10),
+        Usage::Largefile => (4096, 1 << 20),
+        Usage::Largefile4 => (4096, 4 << 20),
     }
-}
-
-/// Returns the default features without those that the options leave out.
-fn features(options: &MkfsOptions) -> Features {
-    let mut features = default_features();
-    features.compat -= options.without.compat;
-    features.incompat -= options.without.incompat;
-    features.ro_compat -= options.without.ro_compat;
-    if !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-        features.incompat -= Incompat::CSUM_SEED;
-    }
-    features
 }
 
 impl Numbers {
@@ -94,11 +59,27 @@ impl Numbers {
         if bytes < MIN_BYTES {
             return Err(MkfsError::TooSmall { bytes });
         }
-        let usage = usage(bytes);
-        let block_size = options.block_size.or(BlockSize::new(usage.block_size));
+        let (_, default_ratio) = defaults(options.usage, bytes);
+        let block_size = options.block_size_for(bytes);
         let block_size = block_size.ok_or(MkfsError::Option { option: "block size" })?;
         let blocks = count_blocks(options, bytes, block_size);
-        let mut features = features(options);
+        let inodes = count_inodes(options, default_ratio, blocks, block_size)?;
+        let mut numbers = Numbers::undivided(options, block_size, blocks)?;
+        numbers.divide(blocks, inodes)?;
+        numbers.choose_journal(options.journal.in_blocks(block_size))?;
+        Ok(numbers)
+    }
+
+    /// Returns the numbers that do not depend on the division into groups.
+    fn undivided(
+        options: &MkfsOptions,
+        block_size: BlockSize,
+        blocks: u64,
+    ) -> Result<Numbers, MkfsError> {
+        let mut features = features::settled(options.features);
+        if options.journal == JournalSize::None {
+            features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+        }
         // The blocks reserved for growing cannot reach beyond block 2^32.
         if blocks > u64::from(u32::MAX) {
             features.compat -= Compat::RESIZE_INODE;
@@ -106,22 +87,24 @@ impl Numbers {
                 return Err(MkfsError::TooLarge { blocks });
             }
         }
-        let inodes = count_inodes(options, &usage, blocks, block_size)?;
-        let mut numbers = Numbers {
+        if let Some(wanted) = options.most_blocks.filter(|&most| most <= blocks) {
+            return Err(MkfsError::Growth { wanted, blocks });
+        }
+        let per_group = block_size.bytes() as u32 * 8;
+        Ok(Numbers {
             block_size,
             blocks,
             reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
-            blocks_per_group: block_size.bytes() as u32 * 8,
+            blocks_per_group: options.blocks_per_group.unwrap_or(per_group).min(per_group),
             inodes_per_group: 0,
             groups: 0,
             reserved_gdt: 0,
             inode_size: options.inode_size,
             journal_blocks: 0,
             features,
-        };
-        numbers.divide(blocks, inodes)?;
-        numbers.choose_journal(options.journal)?;
-        Ok(numbers)
+            tables: options.tables,
+            most_blocks: options.most_blocks,
+        })
     }
 
     /// Returns the numbers for exactly these blocks and at least these inodes, with `reserve`
@@ -133,22 +116,24 @@ impl Numbers {
         inodes: u32,
         reserve: u32,
     ) -> Result<Numbers, MkfsError> {
-        let features = features(options);
-        if !features.incompat.contains(Incompat::FLEX_BG) {
-            return Err(MkfsError::Option { option: "size (without flex_bg it must be given)" });
+        let mut numbers = Numbers::undivided(options, block_size, blocks)?;
+        let features = numbers.features;
+        let wrong = [
+            (!features.incompat.contains(Incompat::FLEX_BG), "size (without flex_bg, give one)"),
+            (
+                !features.compat.contains(Compat::RESIZE_INODE),
+                "size (without resize_inode, give one)",
+            ),
+            (
+                features.compat.contains(Compat::SPARSE_SUPER2),
+                "size (with sparse_super2, give one)",
+            ),
+            (options.blocks_per_group.is_some(), "blocks per group (give a size)"),
+            (options.most_blocks.is_some(), "size to grow to (give a size)"),
+        ];
+        if let Some((_, option)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            return Err(MkfsError::Option { option });
         }
-        let mut numbers = Numbers {
-            block_size,
-            blocks,
-            reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
-            blocks_per_group: block_size.bytes() as u32 * 8,
-            inodes_per_group: 0,
-            groups: 0,
-            reserved_gdt: 0,
-            inode_size: options.inode_size,
-            journal_blocks: 0,
-            features,
-        };
         let in_groups = blocks.saturating_sub(numbers.first_data_block());
         let groups = in_groups.div_ceil(numbers.blocks_per_group.into());
         numbers.groups = u32::try_from(groups).map_err(|_| MkfsError::TooLarge { blocks })?;
@@ -161,9 +146,7 @@ impl Numbers {
         }
         let descriptors = numbers.groups.div_ceil(numbers.descs_per_block());
         let growth = reserve.checked_sub(descriptors).ok_or(MkfsError::TooLarge { blocks })?;
-        if features.compat.contains(Compat::RESIZE_INODE) {
-            numbers.reserved_gdt = growth as u16;
-        }
+        numbers.reserved_gdt = growth as u16;
         Ok(numbers)
     }
 
@@ -225,20 +208,24 @@ impl Numbers {
         filled
     }
 
-    fn inodes(&self) -> u32 {
+    pub(super) fn inodes(&self) -> u32 {
         self.inodes_per_group * self.groups
     }
 
-    /// Reserves blocks after the descriptors for growing to 1,024 times the size, as far as one
-    /// block of pointers reaches. If the descriptors themselves would take most of a group, spreads
+    /// Reserves blocks after the descriptors for growing, as far as one block of pointers reaches. If the descriptors themselves would take most of a group, spreads
     /// them over the groups instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
         let desc_blocks = self.groups.div_ceil(self.descs_per_block());
         if self.features.compat.contains(Compat::RESIZE_INODE) {
-            let most = (self.blocks.saturating_mul(1024)).min(u32::MAX.into());
-            let groups = (most - self.first_data_block()).div_ceil(self.blocks_per_group.into());
-            let wanted = groups.div_ceil(self.descs_per_block().into()) as u32;
+            let wanted = |most: u64| {
+                let most = most.min(u32::MAX.into()) - self.first_data_block();
+                let groups = most.div_ceil(self.blocks_per_group.into());
+                groups.div_ceil(self.descs_per_block().into()) as u32
+            };
+            // If the descriptors reach far enough already, mke2fs ignores the wish.
+            let wish = self.most_blocks.map(wanted).filter(|&wish| wish > desc_blocks);
+            let wanted = wish.unwrap_or_else(|| wanted(self.blocks.saturating_mul(1024)));
             let pointers = self.block_size.bytes() as u32 / 4;
             self.reserved_gdt = wanted.saturating_sub(desc_blocks).min(pointers) as u16;
         }
@@ -254,7 +241,7 @@ impl Numbers {
         let table = (self.inodes_per_group * u32::from(self.inode_size))
             .div_ceil(self.block_size.bytes() as u32);
         let last = self.groups - 1;
-        let head = if !has_super(last) {
+        let head = if !self.has_super(last) {
             0
         } else if self.features.incompat.contains(Incompat::META_BG) {
             2
@@ -267,7 +254,8 @@ impl Numbers {
 
     fn choose_journal(&mut self, size: JournalSize) -> Result<(), MkfsError> {
         self.journal_blocks = match size {
-            JournalSize::None => 0,
+            _ if !self.features.compat.contains(Compat::HAS_JOURNAL) => 0,
+            JournalSize::None | JournalSize::Bytes(_) => 0,
             JournalSize::BySize => journal::default_blocks(self.blocks),
             JournalSize::Blocks(blocks) => {
                 let most = (self.blocks / 2).min(10_240_000);
@@ -287,7 +275,7 @@ impl Numbers {
         u64::from(self.block_size.bytes() == 1024)
     }
 
-    fn desc_size(&self) -> u16 {
+    pub(super) fn desc_size(&self) -> u16 {
         if self.features.incompat.contains(Incompat::BIT64) { 64 } else { 32 }
     }
 
@@ -295,72 +283,27 @@ impl Numbers {
         self.block_size.bytes() as u32 / u32::from(self.desc_size())
     }
 
-    /// Returns the superblock without the fields that depend on the layout.
-    pub(super) fn raw_superblock(&self, options: &MkfsOptions) -> RawSuperblock {
-        // The UUID is zero until the file system is identified; the geometry does not depend on it.
-        let uuid = options.uuid.unwrap_or_default();
-        let time = options.time.unwrap_or_default();
-        let (features, low_time, high_time) = (self.features, time as u32, (time >> 32) as u8);
-        let mut raw = RawSuperblock::zeroed();
-        raw.s_inodes_count.set(self.inodes());
-        set_wide(&mut raw.s_blocks_count_lo, &mut raw.s_blocks_count_hi, self.blocks);
-        set_wide(&mut raw.s_r_blocks_count_lo, &mut raw.s_r_blocks_count_hi, self.reserved);
-        raw.s_first_data_block.set(self.first_data_block() as u32);
-        raw.s_log_block_size.set(self.block_size.bits() - 10);
-        raw.s_log_cluster_size.set(self.block_size.bits() - 10);
-        raw.s_blocks_per_group.set(self.blocks_per_group);
-        raw.s_clusters_per_group.set(self.blocks_per_group);
-        raw.s_inodes_per_group.set(self.inodes_per_group);
-        raw.s_wtime.set(low_time);
-        raw.s_lastcheck.set(low_time);
-        raw.s_mkfs_time.set(low_time);
-        (raw.s_wtime_hi, raw.s_lastcheck_hi, raw.s_mkfs_time_hi) =
-            (high_time, high_time, high_time);
-        raw.s_max_mnt_count.set(u16::MAX);
-        raw.s_state.set(State::VALID.bits());
-        raw.s_errors.set(1);
-        raw.s_rev_level.set(1);
-        raw.s_first_ino.set(FIRST_INO);
-        raw.s_inode_size.set(self.inode_size);
-        raw.s_feature_compat.set(features.compat.bits());
-        raw.s_feature_incompat.set(features.incompat.bits());
-        raw.s_feature_ro_compat.set(features.ro_compat.bits());
-        raw.s_uuid = uuid;
-        raw.s_volume_name[..options.label.len()].copy_from_slice(&options.label);
-        raw.s_reserved_gdt_blocks.set(self.reserved_gdt);
-        let seed = options.hash_seed.unwrap_or_default();
-        for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.as_chunks().0) {
-            word.set(u32::from_le_bytes(*bytes));
+    /// Returns the groups of the backups with `sparse_super2`: the second and the last.
+    pub(super) fn backup_groups(&self) -> [u32; 2] {
+        match self.groups {
+            _ if !self.features.compat.contains(Compat::SPARSE_SUPER2) => [0; 2],
+            0 | 1 => [0; 2],
+            2 => [1, 0],
+            groups => [1, groups - 1],
         }
-        raw.s_def_hash_version = HASH_HALF_MD4;
-        let options_set = DefaultMountOptions::USER_XATTR | DefaultMountOptions::ACL;
-        raw.s_default_mount_opts.set(options_set.bits());
-        if features.incompat.contains(Incompat::BIT64) {
-            raw.s_desc_size.set(self.desc_size());
+    }
+
+    /// Returns whether a group starts with a superblock, like `Geometry::group_has_super`; the
+    /// geometry does not exist yet.
+    fn has_super(&self, group: u32) -> bool {
+        let is_power = |base: u32| (0..21).any(|n| base.checked_pow(n) == Some(group));
+        if self.features.compat.contains(Compat::SPARSE_SUPER2) {
+            group == 0 || self.backup_groups().contains(&group)
+        } else if self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            group == 0 || [3, 5, 7].into_iter().any(is_power)
+        } else {
+            true
         }
-        if self.inode_size > 128 {
-            raw.s_min_extra_isize.set(32);
-            raw.s_want_extra_isize.set(32);
-        }
-        raw.s_flags.set(SuperFlags::SIGNED_HASH.bits());
-        raw.s_raid_stride.set(options.stride);
-        raw.s_raid_stripe_width.set(options.stripe_width);
-        if features.incompat.contains(Incompat::FLEX_BG) {
-            raw.s_log_groups_per_flex = LOG_GROUPS_PER_FLEX;
-        }
-        if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            raw.s_checksum_type = CHECKSUM_CRC32C;
-        }
-        if features.incompat.contains(Incompat::CSUM_SEED) {
-            raw.s_checksum_seed.set(Seed::of_uuid(&uuid).value());
-        }
-        if features.compat.contains(Compat::HAS_JOURNAL) {
-            raw.s_journal_inum.set(8);
-        }
-        if features.compat.contains(Compat::ORPHAN_FILE) {
-            raw.s_orphan_file_inum.set(FIRST_INO + 1);
-        }
-        raw
     }
 }
 
@@ -372,14 +315,14 @@ fn count_blocks(options: &MkfsOptions, bytes: u64, block_size: BlockSize) -> u64
 
 fn count_inodes(
     options: &MkfsOptions,
-    usage: &Usage,
+    default_ratio: u32,
     blocks: u64,
     block_size: BlockSize,
 ) -> Result<u32, MkfsError> {
     let bytes = blocks << block_size.bits();
     let by_ratio = |ratio: u32| (bytes / u64::from(ratio)).min(u32::MAX.into()) as u32;
     let inodes = match options.inodes {
-        InodeCount::BySize => by_ratio(usage.bytes_per_inode),
+        InodeCount::BySize => by_ratio(default_ratio),
         InodeCount::PerBytes(ratio) => by_ratio(ratio),
         InodeCount::Count(count) => count,
     };
@@ -387,15 +330,4 @@ fn count_inodes(
         return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
     }
     Ok(inodes.max(FIRST_INO + 1))
-}
-
-/// Computes `sparse_super` like `Geometry::group_has_super`; the geometry does not exist yet.
-fn has_super(group: u32) -> bool {
-    let is_power = |base: u32| (0..21).any(|n| base.checked_pow(n) == Some(group));
-    group == 0 || [3, 5, 7].into_iter().any(is_power)
-}
-
-fn set_wide(low: &mut U32, high: &mut U32, value: u64) {
-    low.set(value as u32);
-    high.set((value >> 32) as u32);
 }

@@ -1,15 +1,51 @@
 //! The options of creating a file system.
 
-use super::MkfsError;
+use super::{Kind, MkfsError, features, numbers};
 use lanefs_ondisk::BlockSize;
-use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use lanefs_ondisk::features::{Compat, Features, Incompat};
+use lanefs_ondisk::superblock::OnError;
 use uuid::Uuid;
+
+/// The intended use of a file system, as in `mke2fs -T`: it gives the default block size and
+/// number of inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Usage {
+    /// `Floppy` under 3 MiB, `Small` under 512 MiB, `Big` from 4 TiB, `Huge` from 16 TiB, otherwise
+    /// `Default`.
+    #[default]
+    BySize,
+    /// Blocks of 4 KiB, one inode per 16 KiB.
+    Default,
+    /// Blocks of 1 KiB, one inode per 8 KiB.
+    Floppy,
+    /// Blocks of 1 KiB, one inode per 4 KiB.
+    Small,
+    /// Blocks of 4 KiB, one inode per 32 KiB.
+    Big,
+    /// Blocks of 4 KiB, one inode per 64 KiB.
+    Huge,
+    /// Blocks of 4 KiB, one inode per 4 KiB.
+    News,
+    /// Blocks of 4 KiB, one inode per MiB.
+    Largefile,
+    /// Blocks of 4 KiB, one inode per 4 MiB.
+    Largefile4,
+}
+
+/// The places of bitmaps and inode tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TablePlaces {
+    /// At the start of each flexible group.
+    #[default]
+    ByGroup,
+    /// All at the start of the file system, followed by the journal.
+    AtStart,
+}
 
 /// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeCount {
-    /// Chosen by size: one inode per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per 32
-    /// KiB from 4 TiB, per 64 KiB from 16 TiB.
+    /// Chosen by [`Usage`].
     #[default]
     BySize,
     /// One inode per given number of bytes, from 1 KiB to 64 MiB.
@@ -26,8 +62,23 @@ pub enum JournalSize {
     BySize,
     /// This many blocks, from 1,024 to 10,240,000 and at most half of the file system.
     Blocks(u32),
+    /// This many bytes, rounded down to blocks.
+    Bytes(u64),
     /// No journal, and so no orphan file either.
     None,
+}
+
+impl JournalSize {
+    /// Returns the same size in blocks.
+    pub(super) fn in_blocks(self, block_size: BlockSize) -> JournalSize {
+        match self {
+            JournalSize::Bytes(bytes) => {
+                let blocks = u32::try_from(bytes >> block_size.bits());
+                JournalSize::Blocks(blocks.unwrap_or(u32::MAX))
+            }
+            size => size,
+        }
+    }
 }
 
 /// When inode tables are zeroed.
@@ -70,6 +121,16 @@ pub struct Spare {
     pub percent: u32,
 }
 
+/// What happens with an attribute or a time that ext4 cannot store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLoss {
+    /// It is an error.
+    #[default]
+    Fail,
+    /// The attribute is left out, the time is the nearest possible one, and the report names both.
+    Report,
+}
+
 /// The values that distinguish a new file system from others with the same contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -104,10 +165,27 @@ pub struct MkfsOptions {
     pub reserved_percent: f64,
     /// Seconds since 1970 for all times; now if `None`.
     pub time: Option<u64>,
-    /// Default features to omit: any of `resize_inode`, `orphan_file`, `64bit`, `flex_bg`,
-    /// `metadata_csum_seed` and `metadata_csum`.
-    pub without: Features,
-    /// When inode tables are zeroed. Without `metadata_csum` always immediately.
+    /// The features; see [`Kind::features`]. Those that need a missing feature are dropped:
+    /// `orphan_file` without `has_journal`, `metadata_csum_seed` without `metadata_csum`.
+    pub features: Features,
+    /// The intended use.
+    pub usage: Usage,
+    /// Blocks per group, a multiple of 8; `None` uses as many as a block has bits.
+    pub blocks_per_group: Option<u32>,
+    /// Groups per flexible group, a power of two.
+    pub groups_per_flex: u32,
+    /// The places of bitmaps and inode tables.
+    pub tables: TablePlaces,
+    /// Number of blocks to which the file system can grow while it is mounted; `None` chooses 1,024
+    /// times the size.
+    pub most_blocks: Option<u64>,
+    /// The directory where the file system was last mounted, at most 63 bytes.
+    pub last_mounted: Vec<u8>,
+    /// The reaction of the kernel to an error that it detects.
+    pub on_error: OnError,
+    /// Marks the file system for development kernels only.
+    pub is_test: bool,
+    /// When inode tables are zeroed. Without checksums of descriptors always immediately.
     pub inode_tables: InodeTables,
     /// The present contents of the device.
     pub contents: Contents,
@@ -115,6 +193,8 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
+    /// What happens with properties of files that ext4 cannot store.
+    pub on_loss: OnLoss,
     /// User and group of the root directory.
     pub root_owner: (u32, u32),
 }
@@ -132,24 +212,37 @@ impl Default for MkfsOptions {
             journal: JournalSize::BySize,
             reserved_percent: 5.0,
             time: None,
-            without: Features::default(),
+            features: Kind::Ext4.features(),
+            usage: Usage::BySize,
+            blocks_per_group: None,
+            groups_per_flex: 16,
+            tables: TablePlaces::ByGroup,
+            most_blocks: None,
+            last_mounted: Vec::new(),
+            on_error: OnError::Continue,
+            is_test: false,
             inode_tables: InodeTables::Lazy,
             contents: Contents::Unknown,
             stride: 0,
             stripe_width: 0,
+            on_loss: OnLoss::Fail,
             root_owner: (0, 0),
         }
     }
 }
 
 impl MkfsOptions {
-    /// Returns the default features that Debian 12 omits, for images that older tools read.
+    /// Returns the default features of Debian 12, for images that older tools read.
     pub fn debian_12() -> Features {
-        Features {
-            compat: Compat::ORPHAN_FILE,
-            incompat: Incompat::CSUM_SEED,
-            ro_compat: RoCompat::empty(),
-        }
+        let mut features = Kind::Ext4.features();
+        features.compat -= Compat::ORPHAN_FILE;
+        features.incompat -= Incompat::CSUM_SEED;
+        features
+    }
+
+    /// Returns the block size of a file system of `bytes` bytes.
+    pub fn block_size_for(&self, bytes: u64) -> Option<BlockSize> {
+        self.block_size.or_else(|| BlockSize::new(numbers::defaults(self.usage, bytes).0))
     }
 
     /// Returns these options with UUID, hash seed and time, chosen now where they are missing.
@@ -179,12 +272,6 @@ impl MkfsOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), MkfsError> {
-        let allowed = Features {
-            compat: Compat::RESIZE_INODE | Compat::ORPHAN_FILE,
-            incompat: Incompat::BIT64 | Incompat::FLEX_BG | Incompat::CSUM_SEED,
-            ro_compat: RoCompat::METADATA_CSUM,
-        };
-        let without = self.without;
         let block_size = self.block_size.map_or(1024..=4096, |size| {
             let bytes = size.bytes();
             bytes..=bytes
@@ -192,6 +279,7 @@ impl MkfsOptions {
         let ranges = [
             (*block_size.end() <= 4096, "block size"),
             (self.label.len() <= 16, "label"),
+            (self.last_mounted.len() < 64, "last mounted directory"),
             ((0.0..=50.0).contains(&self.reserved_percent), "reserved percentage"),
             (
                 self.inode_size.is_power_of_two()
@@ -207,15 +295,22 @@ impl MkfsOptions {
                 "inode count",
             ),
             (
-                allowed.compat.contains(without.compat)
-                    && allowed.incompat.contains(without.incompat)
-                    && allowed.ro_compat.contains(without.ro_compat),
-                "features to leave out",
+                self.blocks_per_group.is_none_or(|blocks| {
+                    blocks.is_multiple_of(8)
+                        && (256..=*block_size.end() as u32 * 8).contains(&blocks)
+                }),
+                "blocks per group",
+            ),
+            (self.groups_per_flex.is_power_of_two(), "groups per flexible group"),
+            (
+                self.tables == TablePlaces::ByGroup
+                    || self.features.incompat.contains(Incompat::FLEX_BG),
+                "packed metadata (without flex_bg)",
             ),
         ];
         match ranges.into_iter().find(|(right, _)| !right) {
             Some((_, option)) => Err(MkfsError::Option { option }),
-            None => Ok(()),
+            None => features::check(features::settled(self.features)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The properties of a new file system.
 
+use super::FileFault;
+
 /// Describes the new file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,4 +24,6 @@ pub struct Report {
     pub uuid: [u8; 16],
     /// The features, by the names that `dumpe2fs` prints.
     pub features: Vec<String>,
+    /// Files of the tree with a property that was left out, as [`super::OnLoss::Report`] allows.
+    pub losses: Vec<(usize, FileFault)>,
 }

@@ -65,6 +65,11 @@ impl NewFile {
     pub(super) fn is_directory(&self) -> bool {
         matches!(self.content, NewContent::Directory { .. })
     }
+
+    /// Returns whether the size needs more than 31 bits.
+    pub(super) fn is_large(&self) -> bool {
+        matches!(self.content, NewContent::Regular { size, .. } if size >= 1 << 31)
+    }
 }
 
 impl NewContent {

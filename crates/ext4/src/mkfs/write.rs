@@ -9,7 +9,7 @@ mod files;
 mod format;
 
 pub(super) use blocks::BlockWriter;
-pub(super) use contents::{ReadyInode, contents};
+pub(super) use contents::{Ready, ReadyInode, contents};
 pub(super) use format::Format;
 
 use super::layout::{Layout, group_range};
@@ -28,10 +28,9 @@ pub(super) fn write(
     layout: &Layout,
     inodes: &[ReadyInode],
 ) -> Result<(), MkfsError> {
-    let geometry = superblock.geometry();
     let mut descriptors = describe(options, superblock, layout);
     write_bitmaps(out, superblock, layout, &mut descriptors)?;
-    zero_tables(out, &geometry, &descriptors)?;
+    zero_tables(out, superblock, &descriptors)?;
     files::write(out, superblock, layout, inodes)?;
     write_descriptors(out, superblock, &descriptors)?;
     write_backups(out, superblock)?;
@@ -44,10 +43,7 @@ pub(super) fn write(
 fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> Vec<GroupDesc> {
     let geometry = superblock.geometry();
     let may_be_uninit = superblock.checksums() != Checksums::None;
-    // Without checksums a later mount cannot recognise that a table was not zeroed.
-    let zeroed = !may_be_uninit
-        || options.inode_tables == InodeTables::Zeroed
-        || options.contents == Contents::Zeros;
+    let zeroed = options.inode_tables == InodeTables::Zeroed || options.contents == Contents::Zeros;
     let groups = (0..geometry.group_count()).map(Group);
     groups
         .zip(&layout.tables)
@@ -113,14 +109,17 @@ fn write_bitmaps(
     Ok(())
 }
 
-/// Zeroes the tables whose descriptors are marked as zeroed.
+/// Zeroes the tables whose descriptors are marked as zeroed. Without checksums of descriptors a
+/// later mount cannot recognise that a table was not zeroed, so all are zeroed.
 fn zero_tables(
     out: &mut BlockWriter<'_>,
-    geometry: &Geometry,
+    superblock: &Superblock,
     descriptors: &[GroupDesc],
 ) -> Result<(), MkfsError> {
+    let geometry = superblock.geometry();
+    let all = superblock.checksums() == Checksums::None;
     for desc in descriptors {
-        if desc.flags.contains(GroupFlags::INODE_ZEROED) {
+        if all || desc.flags.contains(GroupFlags::INODE_ZEROED) {
             out.zero(desc.inode_table.0, geometry.itable_blocks().into())?;
         }
     }

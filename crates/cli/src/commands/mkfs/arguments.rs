@@ -1,11 +1,14 @@
 //! The arguments of `lanefs mkfs`.
 
 use super::fill::From;
-use crate::cli::{Failure, Size, parse_ids};
+use super::words::{self, Operand, parse_journal, parse_kind, parse_usage};
+use crate::cli::{Size, parse_ids, parse_size};
+use crate::commands::tune::{parse_on_error, parse_uuid};
 use lanefs_build::Spare;
-use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, MkfsOptions};
+use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
-use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::features::{Compat, Features};
+use lanefs_ondisk::superblock::OnError;
 use std::path::PathBuf;
 
 /// Makes an ext4 file system in an image file or on a block device
@@ -14,6 +17,7 @@ use std::path::PathBuf;
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
+  lanefs mkfs -t ext3 -b 1024 -O ^dir_index -E stride=16,lazy_itable_init=0 -m 1 disk.img 64M
   lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
   docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
@@ -22,8 +26,8 @@ Examples:
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
 
-The layout is the default of `mke2fs -t ext4` 1.47. With SOURCE_DATE_EPOCH, --uuid
-and --hash-seed given, the same command makes the same bytes.")]
+The layout is that of mke2fs 1.47, whose options are understood; the default is -t ext4. With
+SOURCE_DATE_EPOCH, --uuid and --hash-seed given, the same command makes the same bytes.")]
 pub struct Arguments {
     /// Image file (made if it does not exist), block device, or array (md:...)
     #[arg(value_name = "IMAGE")]
@@ -32,12 +36,12 @@ pub struct Arguments {
     /// auto with --from: as small as the files allow, and auto+SIZE or auto+N% for free space
     #[arg(short, long)]
     pub(super) size: Option<Wanted>,
-    /// The same as --size; mke2fs takes it here, too
+    /// The same as --size, but as in mke2fs a number without a suffix counts KiB, or blocks with -b
     #[arg(value_name = "SIZE", conflicts_with = "size")]
-    pub(super) size_operand: Option<Wanted>,
+    pub(super) size_operand: Option<Operand>,
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
-    pub(super) offset: Size,
+    offset: Size,
     /// Block size: 1K, 2K or 4K [default: 1K for sizes under 512M, else 4K]
     #[arg(short, long)]
     pub(super) block_size: Option<Size>,
@@ -53,15 +57,16 @@ pub struct Arguments {
     /// Name of the file system, at most 16 bytes
     #[arg(short = 'L', long, default_value = "")]
     pub(super) label: String,
-    /// UUID of the file system [default: random]
-    #[arg(short = 'U', long)]
-    pub(super) uuid: Option<uuid::Uuid>,
+    /// UUID of the file system, random, or clear [default: random]
+    #[arg(short = 'U', long, value_parser = parse_uuid)]
+    uuid: Option<[u8; 16]>,
     /// Seed of the directory hashes, in the form of a UUID [default: random]
-    #[arg(long)]
-    pub(super) hash_seed: Option<uuid::Uuid>,
-    /// Size of the journal (suffixes K, M, G) [default: by the size of the file system]
-    #[arg(short = 'J', long, value_name = "SIZE")]
-    pub(super) journal_size: Option<Size>,
+    #[arg(long, value_parser = parse_uuid)]
+    hash_seed: Option<[u8; 16]>,
+    /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: by the size of the file
+    /// system]
+    #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_journal)]
+    journal_size: Option<JournalSize>,
     /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     pub(super) no_journal: bool,
@@ -92,17 +97,66 @@ pub struct Arguments {
     /// Print errors only
     #[arg(short, long)]
     pub(super) quiet: bool,
+    /// Print the features, too
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Print what would be made, and write nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["from", "directory"])]
+    pub(super) dry_run: bool,
     /// Print what was made as JSON
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    words: Mke2fs,
+    #[command(flatten)]
     pub(super) fill: From,
+}
+
+/// Options of mke2fs, in its spelling.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "As in mke2fs")]
+struct Mke2fs {
+    /// Kind: ext2, ext3 or ext4
+    #[arg(short = 't', value_name = "KIND", default_value = "ext4", value_parser = parse_kind)]
+    kind: Kind,
+    /// Features to add, with ^ before those to leave out; none leaves out all
+    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
+    features: Vec<String>,
+    /// Intended use: default, floppy, small, big, huge, news, largefile or largefile4
+    #[arg(short = 'T', value_name = "TYPE", value_parser = parse_usage)]
+    usage: Option<Usage>,
+    /// stride=, stripe_width=, hash_seed=, root_owner[=UID:GID], lazy_itable_init=0|1,
+    /// lazy_journal_init, resize=BLOCKS, packed_meta_blocks, encoding=utf8, offset=, [no]discard,
+    /// test_fs
+    #[arg(short = 'E', value_name = "SETTINGS", value_delimiter = ',')]
+    extended: Vec<String>,
+    /// Add a journal to -t ext2
+    #[arg(short = 'j', conflicts_with = "no_journal")]
+    journal: bool,
+    /// Blocks per group
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
+    /// Groups whose bitmaps and inode tables lie together
+    #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
+    groups_per_flex: u32,
+    /// Size of a cluster: refused, since Lanefs does not make bigalloc
+    #[arg(short = 'C', value_name = "BYTES")]
+    cluster_size: Option<Size>,
+    /// Reaction of the kernel to an error: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "ACTION", value_parser = parse_on_error)]
+    on_error: Option<OnError>,
+    /// Directory of the last mount
+    #[arg(short = 'M', value_name = "DIRECTORY", default_value = "")]
+    last_mounted: String,
+    /// Revision of the format: only 1
+    #[arg(short = 'r', value_name = "REVISION", value_parser = clap::value_parser!(u32).range(1..=1))]
+    revision: Option<u32>,
 }
 
 /// The size of a file system.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
-    Bytes(Size),
+    Bytes(u64),
     /// The smallest size that holds the files and leaves this much free space.
     Auto(Spare),
 }
@@ -111,7 +165,9 @@ impl std::str::FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Wanted, String> {
-        let Some(rest) = text.strip_prefix("auto") else { return text.parse().map(Wanted::Bytes) };
+        let Some(rest) = text.strip_prefix("auto") else {
+            return parse_size(text).map(Wanted::Bytes);
+        };
         let wrong = || format!("'{text}' is not a size (examples: 2G, auto, auto+512M, auto+10%)");
         let mut spare = Spare::default();
         match (rest.strip_prefix('+'), rest) {
@@ -131,76 +187,103 @@ impl std::str::FromStr for Wanted {
 
 impl Arguments {
     pub(super) fn wanted(&self) -> Option<Wanted> {
-        self.size.or(self.size_operand)
+        self.size.or_else(|| self.size_operand.map(|operand| operand.wanted(self.block_size)))
     }
 
-    pub(super) fn size(&self) -> Option<Size> {
+    /// Returns the size in bytes, if one is given.
+    pub(super) fn size(&self) -> Option<u64> {
         match self.wanted() {
             Some(Wanted::Bytes(size)) => Some(size),
             _ => None,
         }
     }
 
-    pub(super) fn block_size(&self) -> Result<Option<BlockSize>, Failure> {
+    /// Returns the first byte of the file system in the image.
+    pub(super) fn offset(&self) -> u64 {
+        // A wrong offset is an error of `options`, which comes before any use of the image.
+        words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
+    }
+
+    /// Returns whether all blocks are to be discarded first.
+    pub(super) fn discards(&self) -> bool {
+        words::discards(&self.words.extended)
+    }
+
+    pub(super) fn block_size(&self) -> Result<Option<BlockSize>, String> {
         let Some(size) = self.block_size else { return Ok(None) };
         let bytes = u32::try_from(size.bytes()).ok().and_then(BlockSize::new);
-        let wrong = || Failure::new(self.image.display(), "block size out of range");
-        bytes.map(Some).ok_or_else(wrong)
+        bytes.map(Some).ok_or_else(|| "block size out of range".into())
+    }
+
+    fn inode_count(&self) -> Result<InodeCount, String> {
+        Ok(match (self.inodes, self.bytes_per_inode) {
+            (Some(count), _) => InodeCount::Count(count),
+            (None, Some(bytes)) => {
+                let bytes = bytes.bytes().try_into().map_err(|_| "bytes per inode out of range")?;
+                InodeCount::PerBytes(bytes)
+            }
+            (None, None) => InodeCount::BySize,
+        })
+    }
+
+    fn features(&self) -> Result<Features, String> {
+        let words = &self.words;
+        let mut features = match words.kind {
+            Kind::Ext4 if self.debian => MkfsOptions::debian_12(),
+            kind => kind.features(),
+        };
+        words::edit_features(&mut features, &words.features)?;
+        if self.no_orphan_file {
+            features.compat -= Compat::ORPHAN_FILE;
+        }
+        if words.journal || self.journal_size.is_some() {
+            features.compat |= Compat::HAS_JOURNAL;
+        }
+        Ok(features)
     }
 }
 
 pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
-    let block_size = arguments.block_size().map_err(|_| "block size out of range")?;
-    let inodes = match (arguments.inodes, arguments.bytes_per_inode) {
-        (Some(count), _) => InodeCount::Count(count),
-        (None, Some(bytes)) => {
-            let bytes = bytes.bytes().try_into().map_err(|_| "bytes per inode out of range")?;
-            InodeCount::PerBytes(bytes)
-        }
-        (None, None) => InodeCount::BySize,
-    };
-    let journal = match arguments.journal_size {
-        _ if arguments.no_journal => JournalSize::None,
-        None => JournalSize::BySize,
-        Some(size) => {
-            let default = match arguments.wanted() {
-                Some(Wanted::Auto(_)) => 4096,
-                _ => default_block(arguments.size().map_or(0, Size::bytes)),
-            };
-            let block = block_size.map_or(default, |size| size.bytes() as u64);
-            JournalSize::Blocks((size.bytes() / block).try_into().map_err(|_| "journal too large")?)
-        }
-    };
+    let words = &arguments.words;
+    if words.cluster_size.is_some() {
+        return Err("-C needs bigalloc: Lanefs does not make file systems with this feature".into());
+    }
     let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
     let default_reserve = if is_fitted { 0.0 } else { 5.0 };
-    let mut without = match arguments.debian {
-        true => MkfsOptions::debian_12(),
-        false => Default::default(),
-    };
-    if arguments.no_orphan_file {
-        without.compat |= Compat::ORPHAN_FILE;
-    }
-    Ok(MkfsOptions {
-        size: arguments.size().map(Size::bytes),
-        block_size,
-        inodes,
+    let mut options = MkfsOptions {
+        size: arguments.size(),
+        block_size: arguments.block_size()?,
+        inodes: arguments.inode_count()?,
         inode_size: arguments.inode_size,
         label: arguments.label.clone().into_bytes(),
-        uuid: arguments.uuid.map(uuid::Uuid::into_bytes),
-        hash_seed: arguments.hash_seed.map(uuid::Uuid::into_bytes),
-        journal,
+        uuid: arguments.uuid,
+        hash_seed: arguments.hash_seed,
+        journal: match arguments.journal_size {
+            _ if arguments.no_journal => JournalSize::None,
+            size => size.unwrap_or_default(),
+        },
         reserved_percent: arguments.reserved.unwrap_or(default_reserve),
         time: source_date_epoch()?,
-        without,
+        features: arguments.features()?,
+        usage: words.usage.unwrap_or_default(),
+        blocks_per_group: words.blocks_per_group,
+        groups_per_flex: words.groups_per_flex,
+        last_mounted: words.last_mounted.clone().into_bytes(),
+        on_error: words.on_error.unwrap_or(OnError::Continue),
         inode_tables: match arguments.zero_inode_tables {
             true => InodeTables::Zeroed,
             false => InodeTables::Lazy,
         },
         stride: arguments.stride,
         stripe_width: arguments.stripe_width,
-        root_owner: arguments.fill.owner.or(arguments.root_owner).unwrap_or((0, 0)),
+        root_owner: arguments.root_owner.unwrap_or((0, 0)),
         ..MkfsOptions::default()
-    })
+    };
+    words::extend(&mut options, &words.extended)?;
+    if let Some(owner) = arguments.fill.owner {
+        options.root_owner = owner;
+    }
+    Ok(options)
 }
 
 /// Returns the time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
@@ -212,9 +295,4 @@ fn source_date_epoch() -> Result<Option<u64>, String> {
             text.parse().map(Some).map_err(|_| wrong)
         }
     }
-}
-
-/// Returns the default block size, in bytes, of a file system of `size` bytes.
-pub(super) fn default_block(size: u64) -> u64 {
-    if size >= 512 << 20 { 4096 } else { 1024 }
 }

@@ -1,7 +1,8 @@
 //! The arguments of `lanefs mkfs` about the contents of the new file system.
 
+use super::seal;
 use crate::cli::parse_ids;
-use lanefs_build::IdMap;
+use lanefs_build::{IdMap, OnLoss};
 use std::path::PathBuf;
 
 /// What the file system is filled with.
@@ -30,6 +31,22 @@ pub struct From {
     /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources
     #[arg(long, value_name = "FILE")]
     pub(super) table: Vec<PathBuf>,
+    /// Apply an mtree(5) specification: types, modes, owners, times, links, devices, contents
+    #[arg(long, value_name = "FILE")]
+    pub(super) mtree: Vec<PathBuf>,
+    /// Apply an fs_config file of Android: PATH UID GID MODE [capabilities=MASK]
+    #[arg(long, value_name = "FILE")]
+    pub(super) fs_config: Vec<PathBuf>,
+    /// Apply a file_contexts file of SELinux: REGEX [TYPE] CONTEXT
+    #[arg(long, value_name = "FILE")]
+    pub(super) file_contexts: Vec<PathBuf>,
+    /// Directory where the image will be mounted: the paths of --fs-config and --file-contexts begin
+    /// with it
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(super) mountpoint: String,
+    /// Attributes and times that ext4 cannot store: an error, or left out with a warning
+    #[arg(long, value_name = "error|warn", default_value = "error", value_parser = parse_on_loss)]
+    pub(super) on_loss: OnLoss,
     /// Names .wh.NAME in tars remove NAME, as in the layers of a container image
     #[arg(long)]
     pub(super) whiteouts: bool,
@@ -37,7 +54,22 @@ pub struct From {
     /// SOURCE_DATE_EPOCH, which also bounds the times
     #[arg(long)]
     pub(super) reproducible: bool,
+    /// Write the hash tree of dm-verity to FILE, or append it to the image, as veritysetup format does,
+    /// and print the root hash. The image must not be changed afterwards
+    #[arg(long, value_name = "FILE|append")]
+    pub(super) verity: Option<seal::Place>,
+    /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]
+    #[arg(long, value_name = "HEX", requires = "verity", value_parser = seal::parse_salt)]
+    pub(super) verity_salt: Option<seal::Salt>,
     /// Number of threads that move data; it does not change the result
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
+}
+
+fn parse_on_loss(text: &str) -> Result<OnLoss, String> {
+    match text {
+        "error" => Ok(OnLoss::Fail),
+        "warn" => Ok(OnLoss::Report),
+        _ => Err("neither error nor warn".into()),
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::arguments::{Arguments, Wanted, options};
 use super::fill::From;
-use super::target::{fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
+use super::seal::{self, Made, seal};
+use super::target::{counted, fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -35,13 +36,29 @@ impl From {
         directory.chain(others).collect()
     }
 
+    fn threads(&self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(2, usize::from).min(16);
+        self.threads.unwrap_or_else(all)
+    }
+
     fn tables(&self) -> Result<Vec<Table>, Failure> {
-        let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::host(path.display(), &error))?;
-            Table::parse(&path.to_string_lossy(), &text).map_err(failed)
-        };
-        self.table.iter().map(read).collect()
+        type Parse<'p> = &'p dyn Fn(&str, &str) -> lanefs_build::Result<Table>;
+        let base = &self.mountpoint;
+        let kinds: [(&[PathBuf], Parse<'_>); 4] = [
+            (&self.mtree, &Table::mtree),
+            (&self.table, &Table::parse),
+            (&self.fs_config, &|name, text| Table::fs_config(name, text, base)),
+            (&self.file_contexts, &|name, text| Table::file_contexts(name, text, base)),
+        ];
+        let mut tables = Vec::new();
+        for (paths, parse) in kinds {
+            for path in paths {
+                let text = std::fs::read_to_string(path);
+                let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+                tables.push(parse(&path.to_string_lossy(), &text).map_err(failed)?);
+            }
+        }
+        Ok(tables)
     }
 }
 
@@ -62,16 +79,24 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
         }
     };
     place.fit(&built)?;
+    for loss in &built.losses {
+        complain(format_args!("lanefs: warning: {loss}; left out"));
+    }
+    let sealed = seal(&arguments.fill, place.path, &built, arguments.fill.threads())?;
     if arguments.json {
         let counts = json!({
+            "verity": sealed.as_ref().map(Made::as_json),
             "files": built.files,
             "directories": built.directories,
             "data_bytes": built.data * u64::from(built.report.block_size),
         });
         report.printed(tell_as_json(&arguments.image, &built.report, counts));
     } else if !arguments.quiet {
-        report.printed(print_summary(&arguments.image, &built.report));
+        report.printed(print_summary(&arguments.image, &built.report, arguments.verbose));
         report.printed(count(&built));
+        if let Some(sealed) = &sealed {
+            report.printed(sealed.print());
+        }
     }
     Ok(())
 }
@@ -85,9 +110,7 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
     for table in from.tables()? {
         builder = builder.table(table);
     }
-    if let Some(threads) = from.threads {
-        builder = builder.threads(threads);
-    }
+    builder = builder.threads(from.threads());
     let owners =
         Owners { all: from.owner, users: from.map_users.clone(), groups: from.map_groups.clone() };
     let is_dated = std::env::var_os("SOURCE_DATE_EPOCH").is_some();
@@ -102,6 +125,7 @@ fn make(arguments: &Arguments, builder: Builder, place: &Place) -> Result<Built,
     let named = |cause: String| Failure::new(image.display(), cause);
     let mut options = options(arguments).map_err(named)?;
     options.contents = place.contents;
+    options.on_loss = arguments.fill.on_loss;
     if let Some(source) = &place.array {
         fit_to_rows(&mut options, source);
     }
@@ -142,7 +166,7 @@ impl<'a> Place<'a> {
     /// hold data.
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
-        let offset = arguments.offset.bytes();
+        let offset = arguments.offset();
         let mut place = Place {
             path,
             array: None,
@@ -152,6 +176,19 @@ impl<'a> Place<'a> {
             offset,
             contents: Contents::Unknown,
         };
+        let is_whole = Image::array_name(path).is_none() && offset == 0;
+        let is_device = path.exists() && !path.is_file();
+        let same = |other: &Path| {
+            other == path || other.canonicalize().ok() == path.canonicalize().ok() && path.exists()
+        };
+        let is_alone = match &arguments.fill.verity {
+            Some(seal::Place::File(tree)) => !same(tree),
+            _ => true,
+        };
+        if arguments.fill.verity.is_some() && (!is_whole || is_device || !is_alone) {
+            let why = "--verity needs an image file of its own";
+            return Err(Failure::new(path.display(), why));
+        }
         if Image::array_name(path).is_some() {
             let source = open_source(path, Access::ReadWrite, OpenOptions { offset, len: None })?;
             for note in source.notes() {
@@ -181,9 +218,11 @@ impl<'a> Place<'a> {
         }
         place.is_ours = place.is_new || offset == 0;
         let wanted = match arguments.wanted() {
-            Some(Wanted::Bytes(size)) => Some(size.bytes()),
+            Some(Wanted::Bytes(size)) => Some(size),
             Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes_fitted(&MkfsOptions {
-                block_size: arguments.block_size()?,
+                block_size: arguments
+                    .block_size()
+                    .map_err(|why| Failure::new(path.display(), why))?,
                 ..MkfsOptions::default()
             })),
             _ => len,
@@ -206,7 +245,7 @@ impl<'a> Place<'a> {
         if let Some(source) = &self.array {
             return Ok(source.device());
         }
-        let len = arguments.size().map(crate::cli::Size::bytes);
+        let len = arguments.size();
         let part = OpenOptions { offset: self.offset, len };
         let device = open_image(self.path, Access::ReadWrite, part);
         Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
@@ -235,6 +274,7 @@ impl<'a> Place<'a> {
 fn count(built: &Built) -> std::io::Result<()> {
     use std::io::Write;
     let data = crate::cli::human(built.data * u64::from(built.report.block_size));
-    let (files, directories) = (built.files, built.directories);
-    writeln!(std::io::stdout(), "{files} files in {directories} directories, {data} of data")
+    let (files, directories) =
+        (counted(built.files, "file"), counted(built.directories, "directory"));
+    writeln!(std::io::stdout(), "{files} in {directories}, {data} of data")
 }

@@ -1,6 +1,6 @@
 //! The image file, device or array on which a file system is made.
 
-use super::arguments::{Arguments, default_block};
+use super::arguments::Arguments;
 use crate::cli::{Failure, human, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
@@ -23,14 +23,14 @@ pub(super) fn refuse_overwriting(
 }
 
 pub(super) fn whole_of(arguments: &Arguments) -> OpenOptions {
-    OpenOptions { offset: arguments.offset.bytes(), len: None }
+    OpenOptions { offset: arguments.offset(), len: None }
 }
 
 /// Takes stride and stripe width from the array below, unless they are given.
 pub(super) fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     let Some(array) = source.array() else { return };
     let size = options.size.unwrap_or(array.len());
-    let block = options.block_size.map_or(default_block(size), |size| size.bytes() as u64);
+    let block = options.block_size_for(size).map_or(4096, |size| size.bytes() as u64);
     let shape = array.array().geometry();
     if options.stride == 0 {
         options.stride = u16::try_from(shape.chunk() / block).unwrap_or(0);
@@ -52,20 +52,35 @@ pub(super) fn grow(path: &Path, len: u64) -> Result<(), Failure> {
     file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
 }
 
-pub(super) fn print_summary(image: &Path, made: &Made) -> std::io::Result<()> {
+/// Prints a description of the new file system, with its features if `verbose`.
+pub(super) fn print_summary(image: &Path, made: &Made, verbose: bool) -> std::io::Result<()> {
     use std::io::Write;
+    let mut out = std::io::stdout();
     writeln!(
-        std::io::stdout(),
-        "{}: {} in {} blocks of {} bytes, {} groups, {} inodes, journal of {} blocks, UUID {}",
+        out,
+        "{}: {} in {} blocks of {} bytes, {}, {} inodes, journal of {} blocks, UUID {}",
         image.display(),
         human(made.blocks * u64::from(made.block_size)),
         made.blocks,
         made.block_size,
-        made.groups,
+        counted(made.groups.into(), "group"),
         made.inodes,
         made.journal_blocks,
         uuid::Uuid::from_bytes(made.uuid),
-    )
+    )?;
+    match verbose {
+        true => writeln!(out, "features: {}", made.features.join(" ")),
+        false => Ok(()),
+    }
+}
+
+/// Returns a number with its noun, in the plural unless it is one.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {noun}s"),
+    }
 }
 
 /// Prints a description of the new file system, and the `counts` of its contents.
@@ -84,6 +99,7 @@ pub(super) fn tell_as_json(
         "free_blocks": made.free_blocks,
         "inodes": made.inodes,
         "journal_blocks": made.journal_blocks,
+        "features": made.features,
     });
     if let (Some(all), serde_json::Value::Object(counts)) = (value.as_object_mut(), counts) {
         all.extend(counts);

@@ -1,16 +1,18 @@
 //! Writes the metadata of the tree's files: directories, attributes, extents, long links.
 
 use super::BlockWriter;
-use super::attributes::AttributeBlocks;
+use super::attributes::{AttributeBlocks, Stored};
 use super::directory::Directory;
 use super::extents::write_tree;
 use super::format::Format;
 use crate::mkfs::layout::{File, ino_of};
+use crate::mkfs::maps::BlockMap;
 use crate::mkfs::tree::{LOST_AND_FOUND, NewContent, NewFile, NewTree, ROOT};
-use crate::mkfs::{FileFault, MkfsError};
+use crate::mkfs::{FileFault, MkfsError, OnLoss};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::inode::{DeviceNumber, Inode, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Most hard links of a file, and most subdirectories that a directory's link count can express.
@@ -29,6 +31,12 @@ pub(crate) struct ReadyInode {
 /// Claims blocks.
 pub(crate) type Claim<'c> = dyn FnMut(u64) -> Result<Vec<Range<u64>>, MkfsError> + 'c;
 
+/// The inodes of all files, and the properties that were left out.
+pub(crate) struct Ready {
+    pub(crate) inodes: Vec<ReadyInode>,
+    pub(crate) losses: Vec<(usize, FileFault)>,
+}
+
 /// Writes the blocks of all files, and returns their inodes. `placed` are the first blocks of root
 /// and `lost+found`, if the layout has placed them.
 pub(crate) fn contents(
@@ -37,17 +45,18 @@ pub(crate) fn contents(
     tree: &NewTree,
     placed: [File; 2],
     claim: &mut Claim<'_>,
-) -> Result<Vec<ReadyInode>, MkfsError> {
-    let mut writer = Writer { out, format, tree, claim, attributes: AttributeBlocks::default() };
+) -> Result<Ready, MkfsError> {
+    let attributes = AttributeBlocks::default();
+    let mut writer = Writer { out, format, tree, claim, attributes, losses: Vec::new() };
     let mut placed = placed.into_iter();
     let mut inodes = Vec::with_capacity(tree.files().len());
     for (index, file) in tree.files().iter().enumerate() {
         let placed = placed.next().unwrap_or_default();
         inodes.push(writer.file(index, file, placed)?);
     }
-    let Writer { out, attributes, .. } = writer;
+    let Writer { out, attributes, losses, .. } = writer;
     attributes.finish(out, format)?;
-    Ok(inodes)
+    Ok(Ready { inodes, losses })
 }
 
 struct Writer<'w, 'd, 'c> {
@@ -56,6 +65,7 @@ struct Writer<'w, 'd, 'c> {
     tree: &'w NewTree,
     claim: &'w mut Claim<'c>,
     attributes: AttributeBlocks,
+    losses: Vec<(usize, FileFault)>,
 }
 
 impl Writer<'_, '_, '_> {
@@ -66,19 +76,27 @@ impl Writer<'_, '_, '_> {
         placed: File,
     ) -> Result<ReadyInode, MkfsError> {
         let wrong = |fault| MkfsError::File { index, fault };
-        let mut inode = self.blank(file).map_err(wrong)?;
+        let mut inode = self.blank(index, file).map_err(wrong)?;
         let mut blocks = match &file.content {
             NewContent::Directory { parent, entries } => {
                 let subdirectories = entries.iter().filter(|(_, child)| self.is_directory(*child));
                 inode.links = match u32::try_from(subdirectories.count() + 2).unwrap_or(u32::MAX) {
                     // With the feature dir_nlink, a link count of 1 means more than `MOST_LINKS`.
-                    many if many > MOST_LINKS => 1,
+                    many if many > MOST_LINKS && self.format.has_many_subdirectories => 1,
+                    links if links > MOST_LINKS => {
+                        return Err(wrong(FileFault::Links { links, most: MOST_LINKS }));
+                    }
                     links => links as u16,
                 };
                 self.directory(index, *parent, entries, placed, &mut inode)?
             }
             NewContent::Regular { size, extents } => {
-                let most = u64::from(u32::MAX) << self.format.block_size.bits();
+                let bits = self.format.block_size.bits();
+                let blocks = match self.format.has_extents {
+                    true => u64::from(u32::MAX),
+                    false => BlockMap::most_blocks(bits).min(u32::MAX.into()),
+                };
+                let most = blocks << bits;
                 if *size > most {
                     return Err(wrong(FileFault::Size { bytes: *size }));
                 }
@@ -97,13 +115,38 @@ impl Writer<'_, '_, '_> {
             }
             NewContent::Empty(_) => 0,
         };
-        let Writer { out, format, claim, attributes, .. } = self;
-        let one = &mut || one(claim);
-        let stored = attributes.store(out, format, &file.attributes, one)?.map_err(wrong)?;
+        let stored = self.store(index, &file.attributes)?;
         inode.file_acl = stored.block;
         blocks += u64::from(stored.block.is_some());
         inode.sectors = blocks << (self.format.block_size.bits() - 9);
         Ok(ReadyInode { inode, attributes: stored.area })
+    }
+
+    /// Stores the attributes of a file, if allowed without those that cannot be stored.
+    fn store(
+        &mut self,
+        index: usize,
+        attributes: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<Stored, MkfsError> {
+        let mut left = Cow::Borrowed(attributes);
+        loop {
+            let Writer { out, format, claim, attributes, .. } = self;
+            let fault = match attributes.store(out, format, &left, &mut || one(claim))? {
+                Ok(stored) => return Ok(stored),
+                Err(fault) => fault,
+            };
+            let culprit = match &fault {
+                FileFault::AttributeName { name } | FileFault::AccessList { name } => {
+                    left.iter().position(|(known, _)| String::from_utf8_lossy(known) == *name)
+                }
+                _ => (0..left.len()).max_by_key(|&at| left.get(at).map(|(_, value)| value.len())),
+            };
+            match culprit.filter(|_| self.format.on_loss == OnLoss::Report) {
+                Some(culprit) => drop(left.to_mut().remove(culprit)),
+                None => return Err(MkfsError::File { index, fault }),
+            }
+            self.losses.push((index, fault));
+        }
     }
 
     fn is_directory(&self, index: usize) -> bool {
@@ -115,7 +158,7 @@ impl Writer<'_, '_, '_> {
     }
 
     /// Returns the inode without contents.
-    fn blank(&self, file: &NewFile) -> Result<Inode, FileFault> {
+    fn blank(&mut self, index: usize, file: &NewFile) -> Result<Inode, FileFault> {
         let kind = file.content.file_type();
         if file.links > MOST_LINKS && !file.is_directory() {
             return Err(FileFault::Links { links: file.links, most: MOST_LINKS });
@@ -132,10 +175,13 @@ impl Writer<'_, '_, '_> {
         inode.set_ctime(file.ctime);
         inode.set_crtime(file.crtime);
         let kept = |wanted: Time, stored: Time| wanted.secs == stored.secs;
-        match kept(file.mtime, inode.mtime) && kept(file.atime, inode.atime) {
-            true => Ok(inode),
-            false => Err(FileFault::Time),
+        if !kept(file.mtime, inode.mtime) || !kept(file.atime, inode.atime) {
+            match self.format.on_loss {
+                OnLoss::Fail => return Err(FileFault::Time),
+                OnLoss::Report => self.losses.push((index, FileFault::Time)),
+            }
         }
+        Ok(inode)
     }
 
     fn directory(
@@ -187,7 +233,8 @@ impl Writer<'_, '_, '_> {
         Ok(extents)
     }
 
-    /// Writes the extent tree, and returns the number of blocks of tree and data.
+    /// Writes the extent tree or the block map, and returns the number of its blocks and of those
+    /// of the data.
     fn map(
         &mut self,
         index: usize,
@@ -196,6 +243,13 @@ impl Writer<'_, '_, '_> {
     ) -> Result<u64, MkfsError> {
         let ino = self.ino(index);
         let Writer { out, format, claim, .. } = self;
+        if !format.has_extents {
+            let mut map = BlockMap::new(format.block_size.bits());
+            map.fill(extents, &mut || one(claim))?;
+            map.blocks().try_for_each(|(place, bytes)| out.write(place, &bytes))?;
+            inode.block = map.block_field();
+            return Ok(blocks_of(extents) + map.node_count());
+        }
         let root = write_tree(out, format, ino, extents, &mut || one(claim))?;
         inode.flags |= InodeFlags::EXTENTS;
         inode.block = root.bytes;

@@ -22,7 +22,8 @@ pub(super) struct DirectoryBlocks {
 }
 
 impl Directory<'_> {
-    /// Builds the blocks: one block if all names fit, otherwise an index over full leaves.
+    /// Builds the blocks: one block if all names fit, otherwise an index over full leaves. Without
+    /// `dir_index` there are leaves only.
     pub(super) fn build(&self, format: &Format) -> Result<DirectoryBlocks, FileFault> {
         let packed: Result<Vec<Packed<'_>>, FileFault> = self.entries.iter().map(pack).collect();
         let packed = packed?;
@@ -42,7 +43,16 @@ impl Directory<'_> {
         };
         let mut all = vec![dot(b".", self.ino)?, dot(b"..", self.parent)?];
         all.extend(packed);
-        let mut blocks = vec![dirent::pack(&format.directories, &all)?];
+        let mut blocks = Vec::new();
+        let mut rest = all.as_slice();
+        while !rest.is_empty() {
+            let (here, after) = rest.split_at_checked(fitting(format, rest))?;
+            blocks.push(dirent::pack(&format.directories, here)?);
+            rest = after;
+        }
+        if blocks.len() > 1 && format.has_indexes {
+            return None;
+        }
         while blocks.len() < self.least_blocks {
             let mut empty = vec![0; format.block_size.bytes()];
             dirent::clear(&format.directories, &mut empty);
@@ -104,17 +114,12 @@ impl Directory<'_> {
         sorted.sort_by(|(a, one), (b, other)| {
             a.cmp(b).then_with(|| one.name.bytes().cmp(other.name.bytes()))
         });
-        let room = format.directories.record_bytes();
         let mut leaves: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut rest = sorted.as_slice();
         let mut before = None;
         while let Some((((low, _), _), _)) = rest.split_first() {
-            let mut bytes = 0;
-            let fits = rest.iter().take_while(|(_, packed)| {
-                bytes += packed.space();
-                bytes <= room
-            });
-            let (here, after) = rest.split_at_checked(fits.count().max(1))?;
+            let names = rest.iter().map(|(_, packed)| packed);
+            let (here, after) = rest.split_at_checked(fitting(format, names))?;
             let entries: Vec<Packed<'_>> = here.iter().map(|(_, packed)| *packed).collect();
             let mut block = dirent::pack(&format.directories, &entries)?;
             self.seal(format, &mut block);
@@ -126,6 +131,16 @@ impl Directory<'_> {
         }
         Some(leaves)
     }
+}
+
+/// Returns how many of the names fit into a block, at least one.
+fn fitting<'a, 'n: 'a>(format: &Format, names: impl IntoIterator<Item = &'a Packed<'n>>) -> usize {
+    let (room, mut bytes) = (format.directories.record_bytes(), 0);
+    let fits = names.into_iter().take_while(|packed| {
+        bytes += packed.space();
+        bytes <= room
+    });
+    fits.count().max(1)
 }
 
 fn pack<'a>(&(name, ino, file_type): &(&'a [u8], Ino, FileType)) -> Result<Packed<'a>, FileFault> {

@@ -5,6 +5,7 @@ use super::blocks::BlockWriter;
 use super::contents::ReadyInode;
 use crate::mkfs::layout::{File, Layout, ORPHAN_FILE, ino_of};
 use crate::mkfs::{MkfsError, resize};
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
@@ -42,8 +43,9 @@ fn write_nodes(
     ino: Ino,
     file: &File,
 ) -> Result<(), MkfsError> {
+    let has_extents = superblock.features().incompat.contains(Incompat::EXTENTS);
     for (place, mut bytes) in layout.leaf_nodes(file) {
-        if let Some(seed) = superblock.checksums().seed() {
+        if let Some(seed) = superblock.checksums().seed().filter(|_| has_extents) {
             extent::seal(&mut bytes, seed.of_inode(ino, 0));
         }
         out.write(place, &bytes)?;
@@ -131,7 +133,8 @@ fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
         let mut inode = in_use(mode, links, time, superblock);
         inode.size = u64::from(file.blocks()) << geometry.block_size().bits();
         inode.sectors = sectors(superblock, u64::from(file.blocks()) + file.nodes.len() as u64);
-        inode.flags = InodeFlags::EXTENTS;
+        let has_extents = superblock.features().incompat.contains(Incompat::EXTENTS);
+        inode.flags.set(InodeFlags::EXTENTS, has_extents);
         inode.block = layout.root_node(file);
         inode
     };

@@ -1,7 +1,7 @@
 //! The properties that the blocks of files depend on, without the layout of groups.
 
-use crate::mkfs::MkfsOptions;
 use crate::mkfs::numbers::Numbers;
+use crate::mkfs::{MkfsOptions, OnLoss};
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -18,6 +18,12 @@ pub(crate) struct Format {
     pub(super) extra_isize: u16,
     /// Bytes of an inode for attributes.
     pub(super) attribute_room: usize,
+    pub(super) has_extents: bool,
+    /// Directories of more than one block have an index.
+    pub(super) has_indexes: bool,
+    /// A directory can have more subdirectories than a link count expresses.
+    pub(super) has_many_subdirectories: bool,
+    pub(super) on_loss: OnLoss,
     has_orphan_file: bool,
 }
 
@@ -38,7 +44,7 @@ impl Format {
                 block_size: numbers.block_size,
                 has_file_types: features.incompat.contains(Incompat::FILETYPE),
                 has_checksums,
-                has_large_dirs: false,
+                has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
                 inodes: u32::MAX,
             },
             // The superblock has the same values.
@@ -53,6 +59,10 @@ impl Format {
             },
             extra_isize,
             attribute_room: usize::from(options.inode_size - 128 - extra_isize),
+            has_extents: features.incompat.contains(Incompat::EXTENTS),
+            has_indexes: features.compat.contains(Compat::DIR_INDEX),
+            has_many_subdirectories: features.ro_compat.contains(RoCompat::DIR_NLINK),
+            on_loss: options.on_loss,
             has_orphan_file: features.compat.contains(Compat::ORPHAN_FILE),
         }
     }

@@ -1,0 +1,334 @@
+//! mtree(5) specifications: a tree of files with their properties.
+//!
+//! Names are relative to the directory that was named last, `..` leaves it; names with a slash are
+//! whole paths. `/set` and `/unset` change the defaults. The properties that Lanefs obeys are type,
+//! mode, uid, gid, time, link, device, optional and contents (a file of the host); user names, sizes
+//! and digests are ignored. A directory, link, device, pipe or socket that is missing is made, so is
+//! a file with contents; a missing file without contents is an error unless it is optional.
+//!
+//! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
+
+use super::Wrong;
+use crate::entry::{Kind, Meta};
+use crate::error::{Cause, Error, Result};
+use crate::host_file::HostFile;
+use crate::pipeline::Feeder;
+use crate::tree::{Content, NodeId, Over, Tree, parts};
+use lanefs_ondisk::{FileType, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Properties that are accepted and have no effect.
+const IGNORED: [&str; 27] = [
+    "cksum",
+    "flags",
+    "gname",
+    "ignore",
+    "inode",
+    "md5",
+    "md5digest",
+    "nlink",
+    "nochange",
+    "resdevice",
+    "ripemd160digest",
+    "rmd160",
+    "rmd160digest",
+    "sha1",
+    "sha1digest",
+    "sha256",
+    "sha256digest",
+    "sha384",
+    "sha384digest",
+    "sha512",
+    "sha512digest",
+    "size",
+    "tags",
+    "uname",
+    "all",
+    "sha512_256",
+    "skein256",
+];
+
+#[derive(Debug, Clone)]
+pub(super) struct Mtree {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    line: usize,
+    path: Vec<u8>,
+    kind: FileType,
+    mode: Option<u16>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    time: Option<Time>,
+    target: Option<Vec<u8>>,
+    device: (u32, u32),
+    is_optional: bool,
+    contents: Option<String>,
+}
+
+type Words = BTreeMap<String, String>;
+
+impl Mtree {
+    pub(super) fn parse(text: &str) -> std::result::Result<Mtree, Wrong> {
+        let mut entries = Vec::new();
+        let mut defaults = Words::new();
+        let mut here: Vec<Vec<u8>> = Vec::new();
+        for (line, text) in joined(text) {
+            let wrong = |detail: String| (line, detail);
+            let mut fields = text.split_whitespace();
+            let Some(first) = fields.next() else { continue };
+            match first {
+                "/set" => defaults.extend(words(fields).map_err(wrong)?),
+                "/unset" => fields.for_each(|word| drop(defaults.remove(word))),
+                ".." => drop(here.pop()),
+                name => {
+                    let mut all = defaults.clone();
+                    all.extend(words(fields).map_err(wrong)?);
+                    let name = decoded(name).map_err(wrong)?;
+                    let is_whole = name.contains(&b'/');
+                    let path = match (is_whole, name.as_slice()) {
+                        (true, _) => name.clone(),
+                        (false, b".") => here.join(&b'/'),
+                        (false, _) => {
+                            let mut path = here.clone();
+                            path.push(name.clone());
+                            path.join(&b'/')
+                        }
+                    };
+                    let entry = entry(line, path, &all).map_err(wrong)?;
+                    if entry.kind == FileType::Directory && !is_whole {
+                        here.push(name);
+                    }
+                    entries.push(entry);
+                }
+            }
+        }
+        Ok(Mtree { entries })
+    }
+
+    pub(super) fn apply(
+        &self,
+        tree: &mut Tree,
+        feeder: &mut Feeder<'_, '_>,
+    ) -> std::result::Result<(), Wrong> {
+        self.entries.iter().try_for_each(|entry| {
+            entry.apply(tree, feeder).map_err(|error| {
+                let name = String::from_utf8_lossy(&entry.path);
+                (entry.line, format!("{name}: {}", error.cause))
+            })
+        })
+    }
+}
+
+/// Returns the lines with their numbers, without comments; a backslash at its end joins a line with
+/// the next.
+fn joined(text: &str) -> Vec<(usize, String)> {
+    let mut joined: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        let (line, continues) = match line.strip_suffix('\\') {
+            _ if line.starts_with('#') => continue,
+            Some(line) => (line, true),
+            None => (line, false),
+        };
+        match joined.last_mut().filter(|_| is_open) {
+            Some((_, open)) => {
+                open.push(' ');
+                open.push_str(line);
+            }
+            None => joined.push((number, line.into())),
+        }
+        is_open = continues;
+    }
+    joined
+}
+
+fn words<'a>(fields: impl Iterator<Item = &'a str>) -> std::result::Result<Words, String> {
+    let known =
+        ["type", "mode", "uid", "gid", "time", "link", "device", "optional", "contents", "content"];
+    let split = fields.map(|field| {
+        let (word, value) = field.split_once('=').unwrap_or((field, ""));
+        match known.contains(&word) || IGNORED.contains(&word) {
+            true => Ok((word.into(), value.into())),
+            false => Err(format!("'{word}' is not a property of mtree that Lanefs knows")),
+        }
+    });
+    split.collect()
+}
+
+/// Decodes a name of vis(3): `\s`, `\#`, `\\` and three octal digits.
+fn decoded(name: &str) -> std::result::Result<Vec<u8>, String> {
+    let wrong = || format!("'{name}' has a backslash without a meaning");
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let (byte, len) = match rest {
+            [b's', ..] => (b' ', 1),
+            [b't', ..] => (b'\t', 1),
+            [b'n', ..] => (b'\n', 1),
+            [b'\\' | b'#', ..] => (rest.first().copied().unwrap_or_default(), 1),
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3)
+            }
+            _ => return Err(wrong()),
+        };
+        bytes.push(byte);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+fn entry(line: usize, path: Vec<u8>, words: &Words) -> std::result::Result<Entry, String> {
+    let word = |name: &str| words.get(name).map(String::as_str);
+    let id = |name: &str| match word(name) {
+        Some(text) => text.parse().map(Some).map_err(|_| format!("{name}={text} is not a number")),
+        None => Ok(None),
+    };
+    let kind = match word("type") {
+        None | Some("file") => FileType::Regular,
+        Some("dir") => FileType::Directory,
+        Some("link") => FileType::Symlink,
+        Some("char") => FileType::CharDevice,
+        Some("block") => FileType::BlockDevice,
+        Some("fifo") => FileType::Fifo,
+        Some("socket") => FileType::Socket,
+        Some(kind) => return Err(format!("type={kind} is not a type of mtree")),
+    };
+    let mode = word("mode").map(|text| {
+        let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
+        mode.ok_or_else(|| format!("mode={text} is not an octal mode"))
+    });
+    Ok(Entry {
+        line,
+        path,
+        kind,
+        mode: mode.transpose()?,
+        uid: id("uid")?,
+        gid: id("gid")?,
+        time: word("time").map(parse_time).transpose()?,
+        target: word("link").map(decoded).transpose()?,
+        device: word("device").map(parse_device).transpose()?.unwrap_or_default(),
+        is_optional: words.contains_key("optional"),
+        contents: word("contents").or(word("content")).map(String::from),
+    })
+}
+
+fn parse_time(text: &str) -> std::result::Result<Time, String> {
+    let wrong = || format!("time={text} is not SECONDS.NANOSECONDS");
+    let (secs, nanos) = text.split_once('.').unwrap_or((text, "0"));
+    let nanos = match nanos.len() {
+        0..=9 => format!("{nanos:0<9}").parse(),
+        _ => return Err(wrong()),
+    };
+    Ok(Time { secs: secs.parse().map_err(|_| wrong())?, nanos: nanos.map_err(|_| wrong())? })
+}
+
+/// Parses `FORMAT,MAJOR,MINOR`, or the number of a device.
+fn parse_device(text: &str) -> std::result::Result<(u32, u32), String> {
+    let wrong = || format!("device={text} is not FORMAT,MAJOR,MINOR");
+    let number = |text: &str| text.parse().map_err(|_| wrong());
+    match text.split(',').collect::<Vec<_>>().as_slice() {
+        [all] => {
+            let all: u64 = all.parse().map_err(|_| wrong())?;
+            Ok((rustix::fs::major(all), rustix::fs::minor(all)))
+        }
+        [_, major, minor] => Ok((number(major)?, number(minor)?)),
+        _ => Err(wrong()),
+    }
+}
+
+impl Entry {
+    fn apply(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>) -> Result<()> {
+        let path = parts(&self.path)?;
+        let known = tree.find(&path)?;
+        let found = known
+            .filter(|&node| tree.node(node).is_some_and(|node| self.is_of_type(&node.content)));
+        let node = match (found, &self.contents) {
+            (Some(node), None) => node,
+            (None, None) if self.is_optional && known.is_none() => return Ok(()),
+            _ => self.make(tree, feeder, &path)?,
+        };
+        if let Some(node) = tree.node_mut(node) {
+            let meta = &mut node.meta;
+            meta.permissions = self.mode.unwrap_or(meta.permissions);
+            meta.uid = self.uid.unwrap_or(meta.uid);
+            meta.gid = self.gid.unwrap_or(meta.gid);
+            if let Some(time) = self.time {
+                (meta.mtime, meta.atime, meta.ctime) = (time, None, None);
+            }
+            if let (Some(wanted), Content::File(Kind::Symlink(target))) =
+                (&self.target, &mut node.content)
+            {
+                *target = wanted.clone().into();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_of_type(&self, content: &Content) -> bool {
+        match (content, self.kind) {
+            (Content::Directory(_), kind) => kind == FileType::Directory,
+            (Content::File(Kind::Regular(_)), kind) => kind == FileType::Regular,
+            (Content::File(Kind::Symlink(_)), kind) => kind == FileType::Symlink,
+            (Content::File(Kind::Empty(is)), kind) => *is == kind,
+            (Content::File(Kind::Device(is, major, minor)), kind) => {
+                *is == kind && (*major, *minor) == self.device
+            }
+        }
+    }
+
+    /// Makes the file, in place of one of another type.
+    fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
+        let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
+        let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);
+        let is_directory = self.kind == FileType::Directory;
+        let permissions = if is_directory { 0o755 } else { 0o644 };
+        let meta = Meta { permissions, mtime, ..Meta::default() };
+        let (name, dirs) = path.split_last().ok_or_else(|| missing("the name"))?;
+        let dir = tree.parent_for(dirs)?;
+        let kind = match self.kind {
+            FileType::Directory => return tree.make_directory(dir, name, meta),
+            FileType::Regular => {
+                let contents = self.contents.as_ref().ok_or_else(|| missing("the file"))?;
+                return contents_of(tree, feeder, (dir, name, meta), contents);
+            }
+            FileType::Symlink => {
+                let target = self.target.clone().ok_or_else(|| missing("link="))?;
+                Kind::Symlink(target.into())
+            }
+            kind @ (FileType::CharDevice | FileType::BlockDevice) => {
+                Kind::Device(kind, self.device.0, self.device.1)
+            }
+            kind => Kind::Empty(kind),
+        };
+        tree.make_file(dir, name, meta, kind, Over::Files)
+    }
+}
+
+/// Makes a file with the contents of a file of the host.
+fn contents_of(
+    tree: &mut Tree,
+    feeder: &mut Feeder<'_, '_>,
+    (dir, name, meta): (NodeId, &[u8], Meta),
+    contents: &str,
+) -> Result<NodeId> {
+    let host = |error| Error::new("", error);
+    let open = std::fs::File::open(contents).map_err(host)?;
+    let found = open.metadata().map_err(host)?;
+    if !found.is_file() {
+        return Err(Error::new("", Cause::Missing { what: format!("a file '{contents}'") }));
+    }
+    let node = tree.make_file(dir, name, meta, Kind::Regular(found.len()), Over::Files)?;
+    let from = Arc::new(HostFile::new(contents.into(), Some(open)));
+    feeder.host_data(node, &from, 0, found.len())?;
+    Ok(node)
+}

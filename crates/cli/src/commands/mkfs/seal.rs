@@ -1,0 +1,121 @@
+//! `lanefs mkfs --verity`: the hash tree of dm-verity for the new image.
+
+use super::fill::From;
+use crate::cli::Failure;
+use lanefs_build::{Built, Sealed, Verity};
+use lanefs_device::{Access, FileDevice, OpenOptions};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The place of the hash tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// After the file system, in the same file.
+    Append,
+    File(PathBuf),
+}
+
+impl std::str::FromStr for Place {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Place, Self::Err> {
+        Ok(match text {
+            "append" => Place::Append,
+            path => Place::File(path.into()),
+        })
+    }
+}
+
+/// A hash tree, with the values to open it.
+pub(super) struct Made {
+    verity: Verity,
+    sealed: Sealed,
+    /// The first byte of the tree in its file.
+    offset: u64,
+}
+
+/// Parses a salt: pairs of hexadecimal digits, or `-` for none.
+pub(super) fn parse_salt(text: &str) -> Result<Salt, String> {
+    let wrong = || format!("'{text}' is not 2 to 512 hexadecimal digits, or - for none");
+    let text = if text == "-" { "" } else { text };
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?));
+    let bytes: Option<Vec<u8>> = bytes.collect();
+    let bytes = bytes.filter(|bytes| rest.is_empty() && bytes.len() <= 256).ok_or_else(wrong)?;
+    Ok(Salt(bytes))
+}
+
+/// The bytes that come before each block when it is hashed.
+#[derive(Debug, Clone)]
+pub(super) struct Salt(Vec<u8>);
+
+/// Writes the hash tree of an image file.
+pub(super) fn seal(
+    from: &From,
+    image: &Path,
+    built: &Built,
+    threads: usize,
+) -> Result<Option<Made>, Failure> {
+    let Some(place) = &from.verity else { return Ok(None) };
+    let derived = Verity::derived(built.report.uuid);
+    let salt = from.verity_salt.as_ref().map_or(derived.salt().to_vec(), |salt| salt.0.clone());
+    let verity = Verity::new(salt, derived.uuid()).unwrap_or(derived);
+    let len = built.bytes();
+    let Some(hash_bytes) = Verity::hash_bytes(len) else {
+        let why = "--verity needs a size that is a multiple of 4096 bytes";
+        return Err(Failure::new(image.display(), why));
+    };
+    let (path, offset) = match place {
+        Place::Append => (image, len),
+        Place::File(path) => (path.as_path(), 0),
+    };
+    let file = File::options().create(true).write(true).truncate(false).open(path);
+    let sized = file.and_then(|file| file.set_len(offset).and(file.set_len(offset + hash_bytes)));
+    sized.map_err(|error| Failure::host(path.display(), &error))?;
+    let open = |path: &Path, access| {
+        FileDevice::open(path, access, OpenOptions::default())
+            .map_err(|error| Failure::opening(path, &error))
+    };
+    let written = match place {
+        Place::Append => {
+            let whole = open(image, Access::ReadWrite)?;
+            verity.write(&whole, len, &whole, offset, threads)
+        }
+        Place::File(_) => {
+            let out = open(path, Access::ReadWrite)?;
+            verity.write(&open(image, Access::ReadOnly)?, len, &out, offset, threads)
+        }
+    };
+    let sealed = written.map_err(|error| Failure::new(path.display(), error))?;
+    Ok(Some(Made { verity, sealed, offset }))
+}
+
+impl Made {
+    /// Prints the values for `veritysetup open`.
+    pub(super) fn print(&self) -> std::io::Result<()> {
+        use std::io::Write;
+        writeln!(
+            std::io::stdout(),
+            "dm-verity: root hash {}, hash tree at byte {}, {} data blocks",
+            hex(&self.sealed.root_hash),
+            self.offset,
+            self.sealed.data_blocks
+        )
+    }
+
+    pub(super) fn as_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "root_hash": hex(&self.sealed.root_hash),
+            "salt": hex(self.verity.salt()),
+            "uuid": uuid::Uuid::from_bytes(self.verity.uuid()).to_string(),
+            "hash_offset": self.offset,
+            "hash_bytes": self.sealed.hash_bytes,
+            "data_blocks": self.sealed.data_blocks,
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
