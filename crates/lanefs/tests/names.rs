@@ -115,7 +115,7 @@ fn the_floors_below_are_used_by_names_of_the_library() {
         vfs::OpenFile::flags,
         ext4::Fs::superblock,
         |options| &options.block_size,
-        |options| &options.without,
+        |options| &options.features,
         |statistics| &statistics.journal,
         |statistics| &statistics.locks,
         |names, dir, name| names.find(dir, name),
