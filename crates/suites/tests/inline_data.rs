@@ -418,3 +418,43 @@ fn damage_to_data_in_inodes_is_named() {
         file.write_all_at(&before.to_le_bytes(), at).expect("inside the image");
     }
 }
+
+#[test]
+fn threads_change_and_read_while_names_and_data_leave_inodes() {
+    let Some(image) = Image::make(SETS[0], "32M") else { return };
+    let mut ops = Vec::new();
+    for n in 0..60 {
+        ops.push(create(&format!("d{n}"), Kind::Directory));
+        ops.push(create(&format!("d{n}/kept"), Kind::Regular));
+        ops.push(write(&format!("d{n}/kept"), 0, 100));
+    }
+    let Some(_) = by_kernel(&image, &ops) else { return };
+    let mount = open(&image);
+    let start = pattern(100, 100);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (fs, start) = (mount.fs(), &start);
+            scope.spawn(move || {
+                let mut library = Library::new(fs);
+                for n in 0..60 {
+                    let dir = format!("d{n}");
+                    library.act(&create(&format!("{dir}/{thread}"), Kind::Regular)).expect("made");
+                    let len = 10 + thread as usize;
+                    let at = 200 + 1000 * thread as u64;
+                    library.act(&write(&format!("{dir}/kept"), at, len)).expect("written");
+                    let kept = contents(fs, &format!("{dir}/kept")).expect("sound").expect("there");
+                    assert!(kept[..100] == start[..] && kept.len() >= 200, "{dir}");
+                    library.act(&Op::List { path: dir.into_bytes() }).expect("a listing");
+                }
+            });
+        }
+    });
+    for n in 0..60 {
+        let mut library = Library::new(mount.fs());
+        let names = library.act(&Op::List { path: format!("d{n}").into_bytes() });
+        let lanefs_suites::op::Seen::Names(names) = names.expect("a listing") else { panic!() };
+        assert_eq!(names, [&b"0"[..], b"1", b"2", b"kept"]);
+    }
+    mount.close().expect("it unmounts");
+    image.assert_clean("changed by threads");
+}
