@@ -193,8 +193,14 @@ impl Image {
         if features.incompat.contains(Incompat::META_BG) {
             return Err(Error::refused("a file system with meta_bg cannot be made smaller here"));
         }
-        if features.incompat.contains(Incompat::EA_INODE) {
-            return Err(Error::refused("a file system with ea_inode cannot be made smaller here"));
+        // Inodes may have other numbers afterwards, and both features store numbers in inodes.
+        for (feature, name) in
+            [(Incompat::EA_INODE, "ea_inode"), (Incompat::INLINE_DATA, "inline_data")]
+        {
+            if features.incompat.contains(feature) {
+                let what = format!("a file system with {name} cannot be made smaller here");
+                return Err(Error::refused(what));
+            }
         }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
             return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));

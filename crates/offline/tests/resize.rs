@@ -165,10 +165,13 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
 
 #[test]
 fn what_names_inodes_by_number_is_not_made_smaller() {
-    let Some(image) = filled("-b 1024 -J size=1 -O ea_inode", "40M", 2) else { return };
-    let refused = shrink(image.device(), 30 << 10).expect_err("a refusal").to_string();
-    assert_eq!(refused, "a file system with ea_inode cannot be made smaller here");
-    image.assert_clean("refused");
+    for name in ["ea_inode", "inline_data"] {
+        let options = format!("-b 1024 -J size=1 -O {name}");
+        let Some(image) = filled(&options, "40M", 2) else { return };
+        let refused = shrink(image.device(), 30 << 10).expect_err("a refusal").to_string();
+        assert_eq!(refused, format!("a file system with {name} cannot be made smaller here"));
+        image.assert_clean("refused");
+    }
 }
 
 fn cut_smaller((options, before, after, _): (&str, u64, u64, u64), megabytes: u64) {

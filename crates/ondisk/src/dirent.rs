@@ -20,7 +20,7 @@ pub use edit::{
 };
 pub use format::{DirFormat, HEADER, MIN_RECORD, TAIL, space};
 pub use name::{MAX_NAME, Name, NameError};
-pub use record::{Entries, Entry, dots, entries, entry_at, find, named_at, places};
+pub use record::{Entries, Entry, dots, entries, entry_at, find, inline_entries, named_at, places};
 pub use tail::{seal, verify};
 
 #[cfg(test)]

@@ -205,7 +205,8 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGE_DIR);
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::INLINE_DATA);
 
 /// Features that can be read safely: the kernel reads `mmp` file systems without taking part in the
 /// protocol.
@@ -320,7 +321,6 @@ mod tests {
             Incompat::COMPRESSION,
             Incompat::JOURNAL_DEV,
             Incompat::DIRDATA,
-            Incompat::INLINE_DATA,
             Incompat::ENCRYPT,
             Incompat::CASEFOLD,
         ] {

@@ -388,3 +388,37 @@ fn damage_to_values_is_named() {
     let outcome = check_image(&image, "a value without the feature").expect("it holds");
     assert!(outcome.says("not supported: ea_inode"), "{:?}", outcome.errors);
 }
+
+#[test]
+fn threads_release_values_that_the_kernel_shares() {
+    for options in [SETS[0], SETS[3]] {
+        let Some(image) = Image::make(options, "48M") else { return };
+        let mut ops = Vec::new();
+        for n in 0..90 {
+            let path = n.to_string();
+            ops.push(create(&path, Kind::Regular));
+            ops.push(set(&path, "user.same", pattern(n / 9, 3000)));
+        }
+        let Some(_) = by_kernel(&image, &ops) else { return };
+        let mount = open(&image);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let fs = mount.fs();
+                scope.spawn(move || {
+                    let mut library = Library::new(fs);
+                    for n in (thread..90).step_by(3) {
+                        let path = n.to_string();
+                        let op = match n / 3 % 3 {
+                            0 => Op::Unlink { path: path.into_bytes() },
+                            1 => remove(&path, "user.same"),
+                            _ => set(&path, "user.same", pattern(n, 2000)),
+                        };
+                        library.act(&op).unwrap_or_else(|error| panic!("{op:?}: {error}"));
+                    }
+                });
+            }
+        });
+        mount.close().expect("it unmounts");
+        image.assert_clean(&format!("{options}: changed by threads"));
+    }
+}

@@ -57,6 +57,9 @@ impl FileData<'_> {
     /// Reads into `buf` through the mappings, holes as zeros, regardless of the file size. The
     /// caller holds the operation lock.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        if self.is_inline() {
+            return self.read_inline(offset, buf);
+        }
         for piece in self.pieces(offset, buf.len())? {
             let from = (piece.offset - offset) as usize;
             let part = &mut buf[from..from + piece.len];

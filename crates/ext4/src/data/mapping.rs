@@ -158,7 +158,12 @@ impl<'m> FileData<'m> {
         let form = match state.disk.block_field(&self.objects.volume.geometry) {
             BlockField::ExtentTree => Form::Extents,
             BlockField::BlockMap => Form::BlockMap,
-            BlockField::InlineData | BlockField::NoMapping => {
+            BlockField::InlineData => {
+                // Nothing is mapped until the data leaves the inode.
+                let form = self.objects.volume.new_form;
+                return Ok((form, form.empty_root()));
+            }
+            BlockField::NoMapping => {
                 let what = format!("{}: a file without a mapping of blocks", self.inode.ino);
                 return Err(Unsupported { what }.into());
             }

@@ -3,6 +3,7 @@
 pub(crate) mod bytes;
 pub(crate) mod file_data;
 pub(crate) mod holes;
+pub(crate) mod inline;
 pub(crate) mod mapping;
 pub(crate) mod unmap;
 pub(crate) mod values;

@@ -222,7 +222,9 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
-    if kind != FileType::Directory || size == 0 || sectors == 0 {
+    let flags = disk::InodeFlags::from_bits_retain(attr.flags);
+    let is_inline = flags.contains(disk::InodeFlags::INLINE_DATA);
+    if kind != FileType::Directory || size == 0 || (sectors == 0 && !is_inline) {
         let cause = disk::Cause::NotARoot { kind, size, sectors };
         return Err(Corruption::Inode { ino: Ino::ROOT, cause }.into());
     }

@@ -3,6 +3,7 @@
 use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::DirEntry;
 use crate::data::file_data::FileData;
+use crate::data::inline::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
 use crate::error::Error;
 use crate::object::dirty::Handle;
@@ -15,13 +16,15 @@ use crate::plan::extent::{Extent, Mapping, State};
 use crate::plan::{dir, extent};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::dirent::{self, Name};
+use lanefs_ondisk::dirent::{self, Name, Packed};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{Block, Corruption, FileBlock, FileType};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
 use std::ops::ControlFlow;
 
 /// More than the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
+/// Bytes of the first area of entries in an inode.
+const INLINE_AREA: usize = 56;
 /// Holds a change of a directory's shape that is ready for Apply: all blocks are read, claimed and
 /// pinned.
 struct DirChange<'f> {
@@ -41,10 +44,15 @@ pub(crate) struct Directory<'d> {
     pub(crate) dir: &'d Arc<Inode>,
     pub(crate) context: DirContext,
     count: u32,
+    /// The directory's only block, if its entries are in its inode (feature `inline_data`).
+    inline: Option<Arc<[u8]>>,
 }
 
 impl DirBlocks for Directory<'_> {
     fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error> {
+        if let Some(block) = &self.inline {
+            return Ok(block.clone());
+        }
         let (block, kind) = self.place(n)?;
         self.objects.meta.read(self.objects, block, kind)
     }
@@ -65,19 +73,65 @@ impl<'d> Directory<'d> {
             return Err(Error::NotDirectory);
         }
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        if flags.contains(InodeFlags::INLINE_DATA) {
-            let what = format!("{}: a directory inside its inode (inline_data)", dir.ino);
-            return Err(lanefs_ondisk::Unsupported { what }.into());
-        }
         let volume = &objects.volume;
         let indexing = volume.indexing(flags.contains(InodeFlags::INDEX));
         let context = volume.dir_context(dir.ino, dir.generation, indexing);
+        if (FileData { objects, inode: dir }).is_inline() {
+            let context = DirContext { indexing: volume.indexing(false), ..context };
+            let mut view = Directory { objects, dir, context, count: 1, inline: None };
+            view.inline = Some(view.inline_block()?);
+            return Ok(view);
+        }
         let blocks = dir.size() >> volume.geometry.block_size().bits();
         let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
         if count > extent::END - MOST_APPENDED {
             return Err(Error::FileTooLarge);
         }
-        Ok(Directory { objects, dir, context, count })
+        Ok(Directory { objects, dir, context, count, inline: None })
+    }
+
+    /// Returns whether the directory's entries are in its inode.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.inline.is_some()
+    }
+
+    /// Returns the block that a directory in its inode would have: "." and "..", then its entries.
+    fn inline_block(&self) -> Result<Arc<[u8]>, Error> {
+        let (ino, format) = (self.dir.ino, &self.context.format);
+        let damaged = |cause| Corruption::Directory { ino, block: FileBlock(0), cause };
+        let bytes = self.data().inline_bytes()?;
+        // The number of the parent, 56 bytes of entries, and a second area of entries.
+        let (parent, entries) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
+        let parent = Ino(u32::from_le_bytes(*parent));
+        if parent.0 == 0 || parent.0 > format.inodes {
+            return Err(damaged(dirent::Cause::NoDots).into());
+        }
+        let mut block = dirent::new_directory(format, ino, parent);
+        let (first, second) = entries.split_at(INLINE_AREA.min(entries.len()));
+        for area in [first, second] {
+            for entry in dirent::inline_entries(format, area) {
+                let entry = entry.map_err(damaged)?;
+                let Some(packed) = Packed::from_entry(&entry) else { continue };
+                if entry.is_dot() {
+                    return Err(
+                        damaged(dirent::Cause::MisplacedDot { offset: entry.offset }).into()
+                    );
+                }
+                let room = dirent::find_room(format, &block, &packed).map_err(damaged)?;
+                let room = room.ok_or(Error::NameTooLong)?;
+                dirent::insert_at(format, &mut block, room, &packed);
+            }
+        }
+        Ok(block.into())
+    }
+
+    /// Moves the entries from the inode to a block. Uses a handle of its own. The operation lock is
+    /// held exclusively.
+    pub(crate) fn leave_inode(&self) -> Result<(), Error> {
+        let Some(block) = &self.inline else { return Ok(()) };
+        let Directory { objects, dir, context, .. } = *self;
+        let empty = Directory { objects, dir, context, count: 0, inline: None };
+        empty.change_shape(Plan { appended: vec![block.clone()], ..Plan::default() })
     }
 
     fn data(&self) -> FileData<'d> {
@@ -104,7 +158,7 @@ impl<'d> Directory<'d> {
     /// change. `None` if several blocks are possible: a linear directory of several blocks, or
     /// leaves that share the name's hash. Also `None` for "." and "..".
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
-        if matches!(name.bytes(), b"." | b"..") {
+        if matches!(name.bytes(), b"." | b"..") || self.is_inline() {
             return Ok(None);
         }
         let (cx, count) = (&self.context, self.count);
@@ -271,6 +325,9 @@ impl<'d> Directory<'d> {
             objects.meta.create(handle, block, kind, data);
         }
         let update = |state: &mut InodeState| {
+            if is_marked(state.disk.flags) {
+                stop_inline(&objects.volume, dir, state);
+            }
             state.disk.size = change.size;
             // Without `dir_index` the index is not kept up to date, so an old flag must be cleared.
             state.disk.flags.set(InodeFlags::INDEX, change.indexing == Indexing::Indexed);

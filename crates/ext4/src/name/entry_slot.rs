@@ -53,7 +53,14 @@ impl<'f> EntrySlot<'f> {
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let view = Directory::of(objects, dir)?;
+        let mut view = Directory::of(objects, dir)?;
+        if view.is_inline() {
+            if locking == DirLocking::Shared {
+                return Ok(None);
+            }
+            view.leave_inode()?;
+            view = Directory::of(objects, dir)?;
+        }
         let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
             if locking == DirLocking::Shared {

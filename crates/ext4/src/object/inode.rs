@@ -182,9 +182,11 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
-    /// Returns the form of the mappings of a file or directory.
+    /// Returns the form of the mappings of a file or directory; for data in the inode, the form that
+    /// file systems with `inline_data` have.
     pub(crate) fn form(&self) -> Form {
-        match InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS) {
+        let flags = InodeFlags::from_bits_retain(self.rights().flags);
+        match flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
             true => Form::Extents,
             false => Form::BlockMap,
         }
@@ -306,6 +308,12 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
     };
     // An inode of 128 bytes stores whole seconds only, and the clock is finer.
     let kept = |time: Time| if disk.has_fine_times() { time } else { Time { nanos: 0, ..time } };
+    // As in the kernel, data in the inode counts as space, so that no program takes it for a hole.
+    let inside =
+        match file_type == FileType::Regular && disk.flags.contains(InodeFlags::INLINE_DATA) {
+            true => disk.size.div_ceil(512),
+            false => 0,
+        };
     Attr {
         ino,
         generation: disk.generation,
@@ -315,7 +323,7 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         uid: disk.uid,
         gid: disk.gid,
         size: disk.size,
-        sectors: disk.sectors,
+        sectors: disk.sectors.saturating_add(inside),
         rdev,
         atime: kept(disk.atime),
         mtime: kept(disk.mtime),

@@ -84,6 +84,7 @@ impl Fs {
         inode: &Arc<Inode>,
         write: &Write<'_>,
     ) -> Result<(u64, usize), Error> {
+        self.data(inode).leave_inode(u64::MAX)?;
         let size = inode.size();
         let offset = match write.at {
             At::Offset(offset) => offset,

@@ -65,6 +65,7 @@ impl Fs {
         // A hole may lie beyond the last block of a block map, as in the kernel (6.18).
         self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
+        self.data(inode).leave_inode(u64::MAX)?;
         let size = inode.attr().size;
         if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {
             self.data(inode).prepare_growth(size, end)?;

@@ -33,7 +33,7 @@ impl Fs {
         if offset >= size {
             return Err(Error::NoSuchOffset);
         }
-        if inode.file_type != FileType::Regular {
+        if inode.file_type != FileType::Regular || self.data(inode).is_inline() {
             return Ok(if what == Seek::Data { offset } else { size });
         }
         let block_size = self.objects.volume.block_size() as u64;

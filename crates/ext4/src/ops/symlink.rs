@@ -5,7 +5,6 @@ use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use lanefs_lanes::Lines;
 use lanefs_ondisk::FileType;
-use lanefs_ondisk::inode::InodeFlags;
 
 impl Fs {
     /// Returns the target of a symbolic link.
@@ -25,10 +24,6 @@ impl Fs {
         let _shared = inode.op.shared();
         let (inside, size) = {
             let state = inode.state.lock();
-            if state.disk.flags.contains(InodeFlags::INLINE_DATA) {
-                let what = format!("{}: a long target in the inode (inline_data)", inode.ino);
-                return Err(lanefs_ondisk::Unsupported { what }.into());
-            }
             (
                 state.disk.fast_symlink(&self.objects.volume.geometry).map(<[u8]>::to_vec),
                 state.disk.size,

@@ -14,6 +14,7 @@ use lanefs_ondisk::{Block, FileBlock, Time};
 impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
+        self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(inode.form(), size)?;
         let before = inode.attr().size;
         let now = now();

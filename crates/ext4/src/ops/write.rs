@@ -119,6 +119,9 @@ impl Fs {
             return Ok(None);
         }
         let shared = inode.op.shared();
+        if self.data(inode).is_inline() {
+            return Ok(None);
+        }
         if let At::Offset(offset) = write.at
             && self.overwrite_locked(inode, offset, write.data)?
         {

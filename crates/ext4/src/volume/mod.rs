@@ -51,6 +51,8 @@ pub(crate) struct Volume {
     max_size: u64,
     /// The largest size in bytes of a file with a block map.
     max_mapped_size: u64,
+    /// Feature `inline_data`: small files and directories may be in their inode.
+    pub(crate) inline_data: bool,
     /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
     pub(crate) value_seed: Option<Seed>,
     /// Number of bytes after the first 128 that new inodes use for fields.
@@ -93,6 +95,7 @@ impl Volume {
             },
             max_size: max_file_size(superblock, Form::Extents),
             max_mapped_size: max_file_size(superblock, Form::BlockMap),
+            inline_data: features.incompat.contains(Incompat::INLINE_DATA),
             value_seed: features
                 .incompat
                 .contains(Incompat::EA_INODE)

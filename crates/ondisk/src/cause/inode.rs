@@ -30,6 +30,10 @@ pub enum Cause {
     DirectorySize { size: u64 },
     #[error("symbolic link of {size} bytes")]
     SymlinkSize { size: u64 },
+    #[error("its data is in the inode, and it has no attribute system.data")]
+    NoInlineData,
+    #[error("size is {size}, and the inode has room for {room} bytes of data")]
+    InlineSize { size: u64, room: u64 },
     #[error("the list of orphans comes back to it")]
     OrphanLoop,
     #[error("it is recorded as an orphan, and there is no such inode")]

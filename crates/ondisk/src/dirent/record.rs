@@ -37,6 +37,12 @@ pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, C
     Ok(Entries { records: records(format, block)? })
 }
 
+/// Iterates over the entries of one of the two areas of a directory in its inode (feature
+/// `inline_data`), with all checks. The area has neither "." and ".." nor a tail.
+pub fn inline_entries<'a>(format: &DirFormat, area: &'a [u8]) -> Entries<'a> {
+    Entries { records: Records { format: *format, block: area, at: 0, end: area.len() } }
+}
+
 /// Iterates over the offsets and names of the entries of a linear block or leaf. Checks only the
 /// bounds of the records.
 ///

@@ -52,6 +52,15 @@ impl<'a> AttributeName<'a> {
     /// `security.`
     pub const SECURITY: u8 = 6;
 
+    /// `system.`
+    pub const SYSTEM: u8 = 7;
+
+    /// Returns the name of the attribute that holds data of a file or directory in its inode
+    /// (feature `inline_data`). No caller can name it.
+    pub const fn inline_data() -> AttributeName<'static> {
+        AttributeName { index: AttributeName::SYSTEM, rest: b"data" }
+    }
+
     /// Returns the name of the access ACL.
     pub const fn acl_access() -> AttributeName<'static> {
         AttributeName { index: AttributeName::ACL_ACCESS, rest: &[] }

@@ -20,7 +20,7 @@ pub const OPTIONS: [(&str, &str); 6] = [
     ("-b 4096 -J size=4 -N 600", "20M"),
     ("-b 1024 -J size=1 -N 600 -O ^orphan_file,^metadata_csum_seed", "14M"),
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
-    ("-b 1024 -J size=1 -N 900 -O ea_inode,large_dir", "14M"),
+    ("-b 1024 -J size=1 -N 900 -O ea_inode,large_dir,inline_data", "14M"),
     ("-t ext3 -b 1024 -J size=1 -N 600", "14M"),
 ];
 

@@ -50,7 +50,7 @@ pub const LARGEST: &[Extreme] = &[
 
 /// Images whose log replaces the superblock.
 pub const CHANGED_BY_LOG: &[Extreme] = &[
-    extreme("the log: inline_data", "not supported", || incompat(Incompat::INLINE_DATA)),
+    extreme("the log: inline_data", "", || incompat(Incompat::INLINE_DATA)),
     extreme("the log: encrypt", "not supported", || incompat(Incompat::ENCRYPT)),
     extreme("the log: casefold", "not supported", || incompat(Incompat::CASEFOLD)),
     extreme("the log: an unknown feature", "not supported", || {
