@@ -19,8 +19,8 @@ use lanefs_ondisk::{FileType, Group, Ino};
 pub(crate) struct Parent<'a> {
     pub ino: Ino,
     pub place: &'a WorkPlace,
-    /// Number of its subdirectories.
-    pub directories: u32,
+    /// The number by which a new subdirectory is placed, different for each.
+    pub before: u32,
     /// Whether its subdirectories are the tops of unrelated trees: true for the root, and for
     /// directories with the flag `T` of chattr(1).
     pub is_top: bool,
@@ -83,8 +83,8 @@ impl Groups {
             _ => None,
         };
         match own {
-            _ if parent.is_top && own.is_some() => region::top(parent.directories, groups),
-            Some(group) => region::below(group.0, parent.directories, groups),
+            _ if parent.is_top && own.is_some() => region::top(parent.before, groups),
+            Some(group) => region::below(group.0, parent.before, groups),
             None => self.next_in_region(caller).0,
         }
     }
