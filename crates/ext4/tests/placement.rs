@@ -86,15 +86,21 @@ fn workers_in_directories_that_one_thread_made_share_no_group() {
 
 #[test]
 fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
-    // 512 groups of 8 MiB.
-    let image = Image::made(&["-b", "1024", "-N", "131072"], "4G");
+    // Groups of 8 MiB: eight for each worker, and little more than one.
+    workers_share_no_group("4G", 3);
+    workers_share_no_group("640M", 1);
+}
+
+/// Has as many workers as lanes make `each` directories in the root of an image, and work in them.
+fn workers_share_no_group(size: &str, each: usize) {
+    let image = Image::made(&["-b", "1024", "-N", "32768"], size);
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();
     let root = fs.root().unwrap();
     let make = |name: String| fs.create(&root, name.as_bytes(), &directory()).unwrap();
-    let directories = in_turn(MANY, 3, |me, n| group(fs, &make(format!("{me}-{n}"))));
+    let directories = in_turn(MANY, each, |me, n| group(fs, &make(format!("{me}-{n}"))));
     let all: BTreeSet<u32> = directories.iter().flatten().copied().collect();
-    assert_eq!(all.len(), 3 * MANY, "a group each: {directories:?}");
+    assert_eq!(all.len(), each * MANY, "a group each: {directories:?}");
     let groups = in_turn(MANY, 4, |me, n| {
         let dir = fs.find(&root, format!("{me}-0").as_bytes()).unwrap().unwrap();
         let new = fs.create(&dir, format!("f{n}").as_bytes(), &file(0o644)).unwrap();

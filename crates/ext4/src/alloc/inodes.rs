@@ -62,6 +62,9 @@ impl Groups {
             parent.place.move_to(group);
         }
         let (group, index) = found.ok_or(Error::NoSpace)?;
+        if kind == FileType::Directory {
+            self.shared.summaries.set_directory(group.0);
+        }
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
@@ -83,7 +86,9 @@ impl Groups {
             _ => None,
         };
         match own {
-            _ if parent.is_top && own.is_some() => region::top(parent.before, groups),
+            _ if parent.is_top && own.is_some() => {
+                self.empty_from(region::top(parent.before, groups), 0..groups)
+            }
             Some(group) => region::below(group.0, parent.before, groups),
             None => self.next_in_region(caller).0,
         }
