@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const WORKERS: usize = 16;
 
+/// As many workers as there are lanes.
+const MANY: usize = lanefs_lanes::MAX_LANES;
+
 fn image() -> Image {
     // 128 groups of 8 MiB.
     Image::made(&["-b", "1024", "-N", "32768"], "1G")
@@ -21,15 +24,19 @@ fn group(fs: &Fs, inode: &InodeRef) -> u32 {
 }
 
 /// Runs `work` with each worker's number on threads that live at the same time and take turns.
-fn in_turn<T: Send>(rounds: usize, work: impl Fn(usize, usize) -> T + Sync) -> Vec<Vec<T>> {
-    let (barrier, work) = (Barrier::new(WORKERS), &work);
+fn in_turn<T: Send>(
+    workers: usize,
+    rounds: usize,
+    work: impl Fn(usize, usize) -> T + Sync,
+) -> Vec<Vec<T>> {
+    let (barrier, work) = (Barrier::new(workers), &work);
     let barrier = &barrier;
     std::thread::scope(|s| {
         let run = |me: usize| {
             move || {
                 let mut all = Vec::new();
                 for round in 0..rounds {
-                    for turn in 0..WORKERS {
+                    for turn in 0..workers {
                         if turn == me {
                             all.push(work(me, round));
                         }
@@ -39,7 +46,7 @@ fn in_turn<T: Send>(rounds: usize, work: impl Fn(usize, usize) -> T + Sync) -> V
                 all
             }
         };
-        let threads: Vec<_> = (0..WORKERS).map(|me| s.spawn(run(me))).collect();
+        let threads: Vec<_> = (0..workers).map(|me| s.spawn(run(me))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -56,7 +63,7 @@ fn shared(groups: &[Vec<u32>]) -> usize {
 }
 
 fn create_in_turn(fs: &Fs, dirs: &[InodeRef]) -> usize {
-    let groups = in_turn(40, |me, round| {
+    let groups = in_turn(WORKERS, 40, |me, round| {
         let name = format!("f{me}-{round}");
         group(fs, &fs.create(&dirs[me], name.as_bytes(), &file(0o644)).unwrap())
     });
@@ -73,6 +80,35 @@ fn workers_in_directories_that_one_thread_made_share_no_group() {
     let dirs: Vec<InodeRef> = (0..WORKERS).map(make).collect();
     assert_eq!(create_in_turn(fs, &dirs), 0);
     drop((dirs, top));
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
+    // Groups of 8 MiB: eight for each worker, and little more than one.
+    workers_share_no_group("4G", 3);
+    workers_share_no_group("640M", 1);
+}
+
+/// Has as many workers as lanes make `each` directories in the root of an image, and work in them.
+fn workers_share_no_group(size: &str, each: usize) {
+    let image = Image::made(&["-b", "1024", "-N", "32768"], size);
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let make = |name: String| fs.create(&root, name.as_bytes(), &directory()).unwrap();
+    let directories = in_turn(MANY, each, |me, n| group(fs, &make(format!("{me}-{n}"))));
+    let all: BTreeSet<u32> = directories.iter().flatten().copied().collect();
+    assert_eq!(all.len(), each * MANY, "a group each: {directories:?}");
+    let groups = in_turn(MANY, 4, |me, n| {
+        let dir = fs.find(&root, format!("{me}-0").as_bytes()).unwrap().unwrap();
+        let new = fs.create(&dir, format!("f{n}").as_bytes(), &file(0o644)).unwrap();
+        fs.write_at(&new, 0, &[7; 3000], Privilege::Ordinary).unwrap();
+        group(fs, &new)
+    });
+    assert_eq!(shared(&groups), 0, "{groups:?}");
+    drop(root);
     mount.close().unwrap();
     image.check();
 }
@@ -112,7 +148,7 @@ fn files_that_one_thread_made_and_many_empty_and_fill_again_share_no_group() {
     let dir = fs.create(&fs.root().unwrap(), b"all", &directory()).unwrap();
     let make = |n: usize| fs.create(&dir, format!("{n}").as_bytes(), &file(0o644)).unwrap();
     let files: Vec<InodeRef> = (0..WORKERS).map(make).collect();
-    in_turn(40, |me, _| {
+    in_turn(WORKERS, 40, |me, _| {
         let file = &files[me];
         fs.set_attr(file, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
         fs.fallocate(file, Fallocate::Allocate, 0, 8192, Privilege::Ordinary).unwrap();

@@ -38,15 +38,10 @@ impl Committer {
         self.log.as_ref().map_or(Tid(1 << 32), LogWriter::first)
     }
 
-    pub(crate) fn limits(
-        &self,
-        block_size: BlockSize,
-        image_cap: u64,
-        lanes: usize,
-    ) -> Result<Limits, Error> {
+    pub(crate) fn limits(&self, block_size: BlockSize, image_cap: u64) -> Result<Limits, Error> {
         let Some(log) = &self.log else {
-            return Ok(Limits::without_log(block_size, image_cap, lanes));
+            return Ok(Limits::without_log(block_size, image_cap));
         };
-        Limits::with_log(log.ring.size(), log.density(), block_size, image_cap, lanes)
+        Limits::with_log(log.ring.size(), log.density(), block_size, image_cap)
     }
 }

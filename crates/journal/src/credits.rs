@@ -172,9 +172,10 @@ impl Credits {
         pool.call();
     }
 
-    /// Returns the number of grains that a lane may keep.
+    /// Returns the number of grains that a lane may keep: an equal share for each lane in use, so
+    /// that lanes seldom have to take grains from each other's stashes.
     fn keep(&self) -> u64 {
-        u64::from(self.limits.keep) * self.limits.grains
+        u64::from(self.limits.stashes) * self.limits.grains / Lane::given().len() as u64
     }
 
     /// Opens a new transaction with all its credits. Stashes of the previous one become void.
@@ -281,9 +282,10 @@ impl Drop for Ticket<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use lanefs_lanes::MAX_LANES;
 
-    fn credits(capacity: u32, keep: u32) -> Credits {
-        Credits::new(Limits { grains: 10, capacity, keep }, Tid(1))
+    fn credits(capacity: u32, stashes: u32) -> Credits {
+        Credits::new(Limits { grains: 10, capacity, stashes }, Tid(1))
     }
 
     fn lanes() -> (Lane, Lane) {
@@ -303,6 +305,25 @@ mod tests {
         credits.open();
         credits.draw(Tid(2), a, 1000, None).unwrap();
         assert!(credits.draw(Tid(2), b, 1, None).is_err());
+    }
+
+    #[test]
+    fn with_threads_on_all_lanes_each_draws_from_its_own_stash() {
+        let barrier = lanefs_lanes::sync::unscheduled::Barrier::new(MAX_LANES);
+        let take_lane = || {
+            Lane::current();
+            barrier.wait();
+        };
+        std::thread::scope(|s| (0..MAX_LANES).for_each(|_| _ = s.spawn(take_lane)));
+        let credits = credits(8192, 4096);
+        for _ in 0..3 {
+            for lane in Lane::all() {
+                credits.draw(Tid(1), lane, 270, None).unwrap();
+                credits.give_back(Tid(1), lane, 250);
+            }
+        }
+        let short = |lane: &Lane| credits.stashes.of(*lane).lock().grains < 270;
+        assert_eq!(Lane::all().filter(short).count(), 0, "lanes that have to draw from the pool");
     }
 
     #[test]

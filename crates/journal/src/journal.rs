@@ -12,7 +12,7 @@ use crate::tid::Tid;
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Condvar, MAX_LANES, Membership, Mutex, Padded, Rank};
+use lanefs_lanes::{Condvar, Membership, Mutex, Padded, Rank};
 use lanefs_ondisk::{Block, BlockSize};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl<O, D> Journal<O, D> {
     pub fn start(config: Config) -> Result<Journal<O, D>, Error> {
         let Config { device, block_size, log, commit_interval, image_cap } = config;
         let committer = Committer::new(&*device, block_size, log)?;
-        let limits = committer.limits(block_size, image_cap, busy_lanes())?;
+        let limits = committer.limits(block_size, image_cap)?;
         let tid = committer.first();
         let before = Tid(tid.0 - 1);
         let progress = Progress {
@@ -279,12 +279,4 @@ impl<O, D> Journal<O, D> {
 
 pub(crate) fn parity(tid: Tid) -> usize {
     (tid.0 & 1) as usize
-}
-
-/// Returns the number of lanes that probably join concurrently. If more lanes join, grains that
-/// lanes have drawn and not used are taken back when credits are short. So this number affects only
-/// how many grains a lane keeps.
-fn busy_lanes() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).min(MAX_LANES)
 }

@@ -15,8 +15,8 @@ pub(crate) struct Limits {
     pub(crate) grains: u64,
     /// Blocks of one transaction, including revoke blocks, without descriptors and commit block.
     pub(crate) capacity: u32,
-    /// Blocks that a lane may keep drawn without using them.
-    pub(crate) keep: u32,
+    /// Blocks that all lanes together may keep drawn without using them.
+    pub(crate) stashes: u32,
 }
 
 /// The numbers of tags and records in a block, by the log's format.
@@ -40,7 +40,6 @@ impl Limits {
         density: Density,
         block_size: BlockSize,
         image_cap: u64,
-        lanes: usize,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
         // A quarter for each: one transaction is written, one runs, and two wait for their
@@ -53,25 +52,20 @@ impl Limits {
         if capacity < 8 {
             return Err(Error::LogTooSmall { blocks: usable });
         }
-        let keep = stash(usable.into(), capacity, lanes);
-        Ok(Limits { grains: revokes.max(1).into(), capacity, keep })
+        let stashes = (usable / 8).min(capacity / 2);
+        Ok(Limits { grains: revokes.max(1).into(), capacity, stashes })
     }
 
     /// Without a log only memory limits a transaction.
-    pub(crate) fn without_log(block_size: BlockSize, image_cap: u64, lanes: usize) -> Limits {
+    pub(crate) fn without_log(block_size: BlockSize, image_cap: u64) -> Limits {
         let capacity = in_memory(block_size, image_cap);
-        Limits { grains: 64, capacity, keep: stash(u64::from(capacity) * 4, capacity, lanes) }
+        Limits { grains: 64, capacity, stashes: capacity / 2 }
     }
 }
 
 fn in_memory(block_size: BlockSize, image_cap: u64) -> u32 {
     let blocks = image_cap / 2 / block_size.bytes() as u64;
     u32::try_from(blocks).unwrap_or(u32::MAX).clamp(SMALL_LOG, 1 << 24)
-}
-
-fn stash(log_blocks: u64, capacity: u32, lanes: usize) -> u32 {
-    let lanes = lanes.max(1) as u64;
-    (log_blocks / (8 * lanes)).min(u64::from(capacity) / (2 * lanes)) as u32
 }
 
 #[cfg(test)]
@@ -83,13 +77,13 @@ mod tests {
     fn limits(usable: u32, bytes: u32) -> Result<Limits, Error> {
         let density = Density { tags: (bytes - 32) / 16, revokes: (bytes - 20) / 8 };
         let size = BlockSize::new(bytes).unwrap();
-        Limits::with_log(usable, density, size, 64 << 20, 8)
+        Limits::with_log(usable, density, size, 64 << 20)
     }
 
     #[test]
     fn the_smallest_log_takes_handles_of_sixty_credits() {
         assert!(limits(1023, KIB).unwrap().capacity >= 4 * 60);
-        assert_eq!(limits(1023, KIB).unwrap().keep, 15);
+        assert_eq!(limits(1023, KIB).unwrap().stashes, 124);
     }
 
     #[test]
@@ -104,7 +98,7 @@ mod tests {
                 let tags = (bytes - 32) / 16;
                 let total = u64::from(capacity) + u64::from(capacity.div_ceil(tags)) + 2;
                 assert!(total < u64::from(usable), "{capacity} in {usable}");
-                assert!(limits.keep * 8 <= capacity);
+                assert!(limits.stashes * 2 <= capacity);
             }
         }
     }

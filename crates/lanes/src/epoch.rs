@@ -17,7 +17,7 @@
 //! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
-//! once or twice for each 8 to 16 values that the busiest lane retires.
+//! twice for each 8 to 256 values that the busiest lane retires, the more lanes there are.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};

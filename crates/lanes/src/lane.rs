@@ -134,7 +134,7 @@ impl Lane {
     /// These lanes are sufficient for a protocol in which one thread writes its lane's slot, then
     /// fences, and another fences, then reads the slots. If the second thread must see the value in
     /// the slot, it also sees the lane here, since the lane was given before its slot was written.
-    pub(crate) fn given() -> impl ExactSizeIterator<Item = Lane> {
+    pub fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not model `GIVEN`, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))

@@ -5,14 +5,23 @@ use crate::world;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// The largest value of [`crowded`].
+/// The number of values that are freed at once.
 pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
+/// The limits of [`crowded`].
+const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
+const LONGEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+
 /// Returns the length of a lane's limbo list at which the lane tries to free values. With a small
-/// length, new objects more often get memory that is still in the processor's caches; but each try
-/// reads every lane.
+/// length, new objects more often get memory that is still in the processor's caches. But each try
+/// moves a line of every lane there and back, so the more lanes there are, the more values a try
+/// frees.
 pub(crate) fn crowded() -> usize {
-    Lane::given().len().clamp(MOST.min(8), MOST)
+    crowded_with(Lane::given().len())
+}
+
+fn crowded_with(lanes: usize) -> usize {
+    (lanes * lanes).clamp(SHORTEST, LONGEST)
 }
 
 /// A value to be dropped later: a `Box` without its type.
@@ -130,5 +139,20 @@ impl Limbo {
 
     pub(crate) fn len(&self) -> usize {
         self.waiting.lock().values.len()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::lane::MAX_LANES;
+
+    #[test]
+    fn a_try_to_free_reads_few_lanes_for_each_value() {
+        for lanes in 1..=MAX_LANES {
+            let values = crowded_with(lanes);
+            assert!(values >= 4 * lanes || lanes < 4 && values <= 9, "{values} for {lanes} lanes");
+        }
+        assert_eq!(crowded_with(8), 64);
     }
 }

@@ -49,6 +49,14 @@ impl Bus {
     /// Runs an operation with this footprint on processor `who`; adds the moved lines to
     /// `transfers`.
     pub fn run(&mut self, who: usize, footprint: &Footprint, transfers: &mut Transfers) {
+        for line in self.moves(who, footprint) {
+            *transfers.lines.entry(line).or_default() += 1;
+        }
+    }
+
+    /// Runs an operation with this footprint on processor `who`; returns the moved lines.
+    pub fn moves(&mut self, who: usize, footprint: &Footprint) -> Vec<Line> {
+        let mut moved = Vec::new();
         for (line, touch) in footprint.lines() {
             let copies = self.lines.entry(*line).or_default();
             let has = copies.holders.contains(&who);
@@ -58,7 +66,7 @@ impl Bus {
                 false => !has && copies.written,
             };
             if moves {
-                *transfers.lines.entry(*line).or_default() += 1;
+                moved.push(*line);
             }
             if touch.is_written() {
                 copies.holders.clear();
@@ -68,5 +76,6 @@ impl Bus {
             }
             copies.holders.insert(who);
         }
+        moved
     }
 }

@@ -135,6 +135,10 @@ impl Groups {
             summaries.set_open_inodes(group, desc.free_inodes);
             // The longest run possible; the first search finds the actual length.
             summaries.set_longest(group, desc.free_blocks);
+            // The root and lost+found, in the first group, do not count.
+            if desc.used_dirs > if group == 0 { 2 } else { 0 } {
+                summaries.set_directory(group);
+            }
         }
         let cells = descriptors
             .into_iter()
@@ -177,11 +181,21 @@ impl Groups {
         Group(region.start + group.0 % (region.end - region.start))
     }
 
-    /// Returns a group of the caller's region, the next one each time.
+    /// Returns a group of the caller's region, the next one each time, without directories if
+    /// possible.
     pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
         let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
-        Group(region.start + placed % (region.end - region.start))
+        Group(self.empty_from(region.start + placed % (region.end - region.start), region))
+    }
+
+    /// Returns the first group from `first` on, in the cyclic order of `range`, that has room and no
+    /// directory. If there is none, or none is found soon, returns `first`.
+    pub(super) fn empty_from(&self, first: u32, range: Range<u32>) -> u32 {
+        const TRIES: usize = 128;
+        let summaries = &self.shared.summaries;
+        let is_empty = |group: &u32| !summaries.has_directory(*group) && summaries.has_room(*group);
+        (first..range.end).chain(range.start..first).take(TRIES).find(is_empty).unwrap_or(first)
     }
 
     /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or

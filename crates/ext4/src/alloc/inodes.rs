@@ -19,8 +19,8 @@ use lanefs_ondisk::{FileType, Group, Ino};
 pub(crate) struct Parent<'a> {
     pub ino: Ino,
     pub place: &'a WorkPlace,
-    /// Number of its subdirectories.
-    pub directories: u32,
+    /// The number by which a new subdirectory is placed, different for each.
+    pub before: u32,
     /// Whether its subdirectories are the tops of unrelated trees: true for the root, and for
     /// directories with the flag `T` of chattr(1).
     pub is_top: bool,
@@ -62,6 +62,9 @@ impl Groups {
             parent.place.move_to(group);
         }
         let (group, index) = found.ok_or(Error::NoSpace)?;
+        if kind == FileType::Directory {
+            self.shared.summaries.set_directory(group.0);
+        }
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
@@ -83,8 +86,10 @@ impl Groups {
             _ => None,
         };
         match own {
-            _ if parent.is_top && own.is_some() => region::top(parent.directories, groups),
-            Some(group) => region::below(group.0, parent.directories, groups),
+            _ if parent.is_top && own.is_some() => {
+                self.empty_from(region::top(parent.before, groups), 0..groups)
+            }
+            Some(group) => region::below(group.0, parent.before, groups),
             None => self.next_in_region(caller).0,
         }
     }

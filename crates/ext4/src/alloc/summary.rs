@@ -19,6 +19,9 @@ struct Summary {
     has_inodes: AtomicBool,
     /// The order of the longest run plus one, or a larger value; 0 if the group has no run.
     level: AtomicU8,
+    /// Whether the group has a directory, or had one since the mount. Never cleared, so that
+    /// directories that come and go do not write the line.
+    has_directory: AtomicBool,
 }
 #[cfg(not(any(loom, shuttle)))] // the checkers' atomics are larger
 const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
@@ -83,6 +86,21 @@ impl Summaries {
     /// Returns whether the group has inodes that are not taken; may be outdated.
     pub(crate) fn has_inodes(&self, group: u32) -> bool {
         self.of(group).has_inodes.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the group has blocks and inodes that are not taken; may be outdated.
+    pub(crate) fn has_room(&self, group: u32) -> bool {
+        self.has_blocks(group) && self.has_inodes(group)
+    }
+
+    /// Returns whether the group has a directory, or had one since the mount.
+    pub(crate) fn has_directory(&self, group: u32) -> bool {
+        self.of(group).has_directory.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the group has a directory. Needs no guard.
+    pub(crate) fn set_directory(&self, group: u32) {
+        changes(&self.of(group).has_directory, true);
     }
 
     /// Returns an upper bound for the length of the group's runs.

@@ -89,6 +89,7 @@ pub(crate) fn check_addable(
 /// Apply: updates `dir` after one of its names was added, removed or changed.
 pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: NameChange) {
     let (tid, now) = (handle.tid(), now());
+    dir.deltas.count_subdirectories(change.links());
     if dir.deltas.add(tid, now, change.links()) {
         return;
     }
@@ -97,7 +98,7 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
         state.count_subdirectories(change.links());
     });
     dir.deltas.listed(tid);
-    dir.deltas.meet(&dir.mount.totals);
+    dir.deltas.meet(&dir.mount.totals, dir.links().saturating_sub(2));
 }
 
 /// Fails if the name of `victim` cannot be removed, because `victim` is a directory that is not

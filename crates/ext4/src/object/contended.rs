@@ -41,6 +41,8 @@ pub(crate) struct LaneDeltas {
 
 struct Deltas {
     lanes: PerLane<Slot>,
+    /// The number of subdirectories when the directory became contended.
+    subdirectories: u32,
     _permit: Permit,
 }
 
@@ -49,6 +51,9 @@ struct Slot {
     /// see may read the flag without the lock.
     any: AtomicBool,
     delta: Mutex<Delta>,
+    /// The number of subdirectories that the lane added since the directory became contended,
+    /// as an `i32`: negative if it removed more.
+    subdirectories: AtomicU32,
 }
 
 /// Sums up changes of a directory's names.
@@ -79,8 +84,9 @@ impl LaneDeltas {
         self.deltas.get().is_some()
     }
 
-    /// Notes that the calling lane changed a name.
-    pub(crate) fn meet(&self, totals: &LaneArc<Totals>) {
+    /// Notes that the calling lane changed a name. The directory has `subdirectories`
+    /// subdirectories.
+    pub(crate) fn meet(&self, totals: &LaneArc<Totals>, subdirectories: u32) {
         let (seen, mine) = (self.seen.load(Ordering::Relaxed), Lane::current().index() as u32 + 1);
         let (last, times) = (seen & 0xffff, seen >> 16);
         if last == mine {
@@ -92,7 +98,7 @@ impl LaneDeltas {
             && self.deltas.get().is_none()
             && let Some(permit) = Totals::permit(totals)
         {
-            self.deltas.get_or_init(|| Deltas::new(permit));
+            self.deltas.get_or_init(|| Deltas::new(permit, subdirectories));
         }
     }
 
@@ -126,6 +132,23 @@ impl LaneDeltas {
         true
     }
 
+    /// Counts `more` subdirectories that the calling lane added.
+    pub(crate) fn count_subdirectories(&self, more: i32) {
+        if let Some(deltas) = self.deltas.get().filter(|_| more != 0) {
+            deltas.lanes.mine().subdirectories.fetch_add(more as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number by which a new subdirectory is placed; `subdirectories` is the number of
+    /// subdirectories that the inode counts. In a contended directory the inode's count is out of
+    /// date, so each lane takes numbers that no other lane takes, and reads no other lane's count.
+    pub(crate) fn next_number(&self, subdirectories: u32) -> u32 {
+        let Some(deltas) = self.deltas.get() else { return subdirectories };
+        let added = deltas.lanes.mine().subdirectories.load(Ordering::Relaxed) as i32;
+        let first = deltas.subdirectories.wrapping_add(Lane::current().index() as u32);
+        first.wrapping_add((added.max(0) as u32).wrapping_mul(Lane::given().len() as u32))
+    }
+
     /// Returns whether any lane has a delta that the caller must see.
     pub(crate) fn are_any(&self) -> bool {
         let has = |deltas: &Deltas| deltas.lanes.iter().any(|s| s.any.load(Ordering::Relaxed));
@@ -148,18 +171,20 @@ impl LaneDeltas {
 }
 
 impl Deltas {
-    fn new(permit: Permit) -> Deltas {
+    fn new(permit: Permit, subdirectories: u32) -> Deltas {
         let slot = |_| Slot {
             any: AtomicBool::new(false),
             delta: Mutex::new(Rank::LaneList, Delta::default()),
+            subdirectories: AtomicU32::new(0),
         };
-        Deltas { lanes: PerLane::new(slot), _permit: permit }
+        Deltas { lanes: PerLane::new(slot), subdirectories, _permit: permit }
     }
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
+    use lanefs_lanes::MAX_LANES;
 
     fn time(secs: i64) -> Time {
         Time { secs, nanos: 0 }
@@ -173,7 +198,7 @@ mod tests {
         let (deltas, totals) = (LaneDeltas::default(), totals());
         for other in 0..=CONTENDED {
             deltas.seen.store(other << 16 | 0xffff, Ordering::Relaxed);
-            deltas.meet(&totals);
+            deltas.meet(&totals, 100);
         }
         assert!(deltas.is_contended());
         (deltas, totals)
@@ -182,7 +207,7 @@ mod tests {
     #[test]
     fn one_lane_alone_does_not_contend() {
         let (deltas, totals) = (LaneDeltas::default(), totals());
-        (0..1000).for_each(|_| deltas.meet(&totals));
+        (0..1000).for_each(|_| deltas.meet(&totals, 100));
         assert!(!deltas.is_contended());
         assert!(!deltas.add(Tid(1), time(1), 0));
     }
@@ -197,6 +222,39 @@ mod tests {
         assert_eq!(deltas.take(), Some(Delta { changes: 2, at: time(10), links: 2 }));
         assert_eq!(deltas.take(), None);
         assert!(!deltas.are_any());
+    }
+
+    #[test]
+    fn each_lane_of_a_contended_directory_takes_numbers_of_its_own() {
+        assert_eq!(LaneDeltas::default().next_number(7), 7);
+        let (deltas, _totals) = contended();
+        // This many threads at a time use all lanes, so the number of lanes does not change later.
+        let barrier = lanefs_lanes::sync::unscheduled::Barrier::new(MAX_LANES);
+        let take = || {
+            Lane::current();
+            barrier.wait();
+            let take = |_| {
+                let number = deltas.next_number(7);
+                deltas.count_subdirectories(1);
+                (number, Lane::current())
+            };
+            let numbers: Vec<(u32, Lane)> = (0..10).map(take).collect();
+            barrier.wait();
+            numbers
+        };
+        let taken: Vec<(u32, Lane)> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..MAX_LANES).map(|_| s.spawn(take)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let mut lanes = std::collections::BTreeMap::new();
+        for (number, lane) in taken {
+            assert!(number >= 100, "{number} comes after the existing ones");
+            assert_eq!(*lanes.entry(number).or_insert(lane), lane, "of {number}");
+        }
+        let before = deltas.next_number(7);
+        deltas.count_subdirectories(1);
+        deltas.count_subdirectories(-1);
+        assert_eq!(deltas.next_number(7), before, "one was added and removed");
     }
 
     #[test]

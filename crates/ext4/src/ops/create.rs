@@ -401,11 +401,10 @@ impl Fs {
 
 /// Describes a directory to the allocator.
 fn as_parent(dir: &Inode) -> Parent<'_> {
-    // May be out of date if several lanes change names in the directory, which does not matter.
-    let links = dir.snapshot().links;
+    let before = dir.deltas.next_number(dir.links().saturating_sub(2));
     let is_top = dir.ino == Ino::ROOT
         || InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::TOPDIR);
-    Parent { ino: dir.ino, place: &dir.place, directories: links.saturating_sub(2), is_top }
+    Parent { ino: dir.ino, place: &dir.place, before, is_top }
 }
 
 /// Describes the last inode that had a number.

@@ -132,7 +132,7 @@ impl Fixture {
         kind: FileType,
         parent: u32,
     ) -> Result<InodeClaim<'_>, Error> {
-        let parent = Parent { ino: Ino(parent), place, directories: 0, is_top: false };
+        let parent = Parent { ino: Ino(parent), place, before: 0, is_top: false };
         self.groups.claim_inode(&self.device, kind, &parent)
     }
 

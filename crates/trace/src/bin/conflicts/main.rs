@@ -8,6 +8,7 @@ mod rounds;
 mod served;
 mod setting;
 mod stage;
+mod steady;
 mod table;
 
 use clap::Parser;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use steady::SteadyRow;
 use table::Row;
 
 /// The heap that the servers of file systems use.
@@ -47,6 +49,7 @@ Examples:
   lanefs-conflicts --settings file --threads 0 --reasons    # the matrix of one setting
   lanefs-conflicts --settings directories --rounds 0 --threads 2,64   # the table alone
   lanefs-conflicts --only mkdir,rmdir --threads 64 --reasons
+  lanefs-conflicts --settings directories --steady 200 --threads 8 --only create,unlink --reasons
   lanefs-conflicts --settings names --threads 0 --pairs-of-lines      # granules of 128 bytes")]
 struct Arguments {
     /// Settings to trace; all if none is given.
@@ -68,7 +71,12 @@ struct Arguments {
     /// such as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
-    /// Print why each pair shares lines.
+    /// Trace this many operations of each thread in turn instead of matrix and table, and count
+    /// every line that moves: nothing is counted apart, freed memory is used again, and tables have
+    /// their usual sizes. Some milliseconds for each operation of each thread.
+    #[arg(long, value_name = "OPERATIONS")]
+    steady: Option<usize>,
+    /// Print why lines are shared.
     #[arg(long)]
     reasons: bool,
     /// Write all results to this file.
@@ -99,7 +107,9 @@ type AnyError = Box<dyn std::error::Error>;
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     // Operations are traced one after another, so memory that one operation frees and another
     // allocates would look shared.
-    LineHeap::forget_what_is_freed();
+    if arguments.steady.is_none() {
+        LineHeap::forget_what_is_freed();
+    }
     lanefs_lanes::fix_hash_keys();
     let is_known = |only: &&String| {
         operations::OPERATIONS.iter().any(|op| op.name.contains(*only)) || served::is_known(only)
@@ -107,20 +117,25 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     if let Some(only) = arguments.only.iter().find(|only| !is_known(only)) {
         return Err(format!("--only {only}: there is no such operation").into());
     }
-    let fs = file_system(arguments.policies)?;
+    let fs = file_system(arguments)?;
     let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
     let threads = counts.iter().copied().max().unwrap_or(0).max(2);
-    let (pairs, rows) = Workers::with(
+    let (pairs, rows, steady) = Workers::with(
         threads,
         |me| Stage::new(&fs, me),
         |workers| -> Result<_, AnyError> {
             let recorder = Mutex::new(Recorder::new()?);
-            trace_all(&Session { fs: &fs, workers, recorder }, arguments, &counts)
+            let session = Session { fs: &fs, workers, recorder };
+            if let Some(each) = arguments.steady {
+                return Ok((vec![], vec![], trace_steady(&session, arguments, &counts, each)));
+            }
+            let (pairs, rows) = trace_all(&session, arguments, &counts)?;
+            Ok((pairs, rows, vec![]))
         },
     )?;
     fs.close()?;
     if let Some(path) = &arguments.json {
-        let found = serde_json::json!({ "pairs": pairs, "threads": rows });
+        let found = serde_json::json!({ "pairs": pairs, "threads": rows, "steady": steady });
         std::fs::write(path, serde_json::to_string_pretty(&found)?)?;
     }
     match &arguments.known {
@@ -132,16 +147,18 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
 /// Creates an image with more groups than lanes on a device in memory that commits only on request.
 /// A commit belongs to no single operation; it is counted by tracing the first round after a
 /// commit.
-fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
+fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
-    // With this many slots, two names of the run are unlikely to be in the same bucket of the name
-    // cache.
-    let options = OpenOptions::new()
-        .commit_interval(Duration::from_secs(3600))
-        .policies(policies)
-        .name_cache(policies.name_cache, 1 << 22);
+    let policies = arguments.policies;
+    let mut options =
+        OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
+    if arguments.steady.is_none() {
+        // With this many slots, two names of the run are unlikely to be in the same bucket of the
+        // name cache.
+        options = options.name_cache(policies.name_cache, 1 << 22);
+    }
     Ok(FileSystem::open_device(device, &options)?)
 }
 
@@ -184,6 +201,37 @@ fn trace_all(
     }
     summarise(&pairs);
     Ok((pairs, rows))
+}
+
+fn trace_steady(
+    session: &Session<'_, '_>,
+    arguments: &Arguments,
+    counts: &[usize],
+    each: usize,
+) -> Vec<SteadyRow> {
+    let mut reasons = Reasons::new();
+    let settings = match &*arguments.settings {
+        [] => &[Setting::Directories],
+        some => some,
+    };
+    let mut rows = Vec::new();
+    for &setting in settings.iter().filter(|setting| !setting.is_served()) {
+        println!("\n== {}: {each} operations of each thread in turn ==", setting.title());
+        println!("{:>28} threads instr. transfers preparation", "");
+        for &threads in counts {
+            let report = |row: &SteadyRow| print_steady(row, arguments);
+            let only = &arguments.only;
+            rows.extend(steady::trace(session, &mut reasons, setting, only, threads, each, report));
+        }
+    }
+    rows
+}
+
+fn print_steady(row: &SteadyRow, arguments: &Arguments) {
+    println!("{row}");
+    if arguments.reasons {
+        row.reasons.iter().for_each(|(moves, reason)| println!("  {moves:.3}\n{reason}"));
+    }
 }
 
 fn print_row(row: &Row, arguments: &Arguments) {

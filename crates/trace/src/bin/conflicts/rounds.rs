@@ -50,17 +50,11 @@ impl Session<'_, '_> {
         threads: usize,
         rounds: usize,
     ) -> Vec<Vec<Footprint>> {
-        self.fs.sync().expect("a RAM device does not fail");
-        for _ in 0..WARM {
-            self.prepare(operation, threads);
-            for thread in 0..threads {
-                self.workers.on(thread, |stage| (operation.act)(stage));
-            }
-        }
+        self.warm(operation, threads, WARM);
         (0..rounds)
             .map(|_| {
                 self.prepare(operation, threads);
-                (0..threads).map(|thread| self.trace(operation, thread)).collect()
+                (0..threads).map(|thread| self.trace(thread, operation.act)).collect()
             })
             .collect()
     }
@@ -74,10 +68,22 @@ impl Session<'_, '_> {
         }
     }
 
-    fn trace(&self, operation: &'static Operation, thread: usize) -> Footprint {
+    /// Commits, and runs untraced rounds of `operation`.
+    pub fn warm(&self, operation: &'static Operation, threads: usize, rounds: usize) {
+        self.fs.sync().expect("a RAM device does not fail");
+        for _ in 0..rounds {
+            self.prepare(operation, threads);
+            for thread in 0..threads {
+                self.workers.on(thread, |stage| (operation.act)(stage));
+            }
+        }
+    }
+
+    /// Returns the lines that `work` touches on a thread.
+    pub fn trace(&self, thread: usize, work: fn(&mut Stage<'_>)) -> Footprint {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         let steps = &mut *recorder;
-        self.workers.on(thread, |stage| steps.step(|| (operation.act)(stage)));
+        self.workers.on(thread, |stage| steps.step(|| work(stage)));
         recorder.footprint()
     }
 }

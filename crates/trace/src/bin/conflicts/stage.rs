@@ -168,16 +168,26 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Chooses new names for the next round that no other thread uses. Removes the names of the
-    /// last round, so that directories keep their size.
+    /// Removes the names of the last round, so that directories keep their size, and chooses names
+    /// for the next round.
     pub fn next_round(&mut self) {
-        self.round += 1;
+        self.clear();
+        self.name();
+    }
+
+    /// Removes the names of the last round.
+    pub fn clear(&mut self) {
         self.held = None;
         for left in [&self.name, &self.other] {
             if !left.is_empty() && self.fs.symlink_metadata(left).is_ok() {
                 self.fs.remove_dir_all(left).expect("what a thread made it may remove");
             }
         }
+    }
+
+    /// Chooses new names for the next round that no other thread uses.
+    pub fn name(&mut self) {
+        self.round += 1;
         self.name = self.own_name("");
         self.other = self.own_name("-other");
     }
