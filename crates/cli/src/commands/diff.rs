@@ -4,7 +4,7 @@ mod aspect;
 mod changes;
 mod pair;
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report};
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, Screen};
 use crate::copy::{HostTree, ImageTree, Source};
 use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
@@ -123,8 +123,7 @@ fn between<A: Source, B: Source>(
     b: &B,
     tops: (A::Node, B::Node),
 ) -> Result<Found, Failure> {
-    let mut output =
-        Output { arguments, out: io::BufWriter::new(io::stdout().lock()), found: Found::Equal };
+    let mut output = Output { arguments, out: Screen::new(), found: Found::Equal };
     let mut pair = Pair::new(a, b, tops);
     let mut changes =
         Changes::new(a, b, Aspects { ignored: arguments.ignore.clone(), times: arguments.times });

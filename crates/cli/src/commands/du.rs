@@ -1,7 +1,7 @@
 //! `lanefs du`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Size, human, long_help,
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, Screen, Size, human, long_help,
 };
 use crate::copy::{ImageTree, Meta};
 use crate::walk::{Entry, Order, Seen, Visit, Walk};
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
         return report.exit();
     };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Screen::new();
     let mut count =
         Count { arguments, report: &report, counted: Seen::default(), total: Space::default() };
     for place in &arguments.places {

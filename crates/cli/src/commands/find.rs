@@ -4,7 +4,7 @@ mod criterion;
 mod expression;
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, UserNames, long_help,
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, Screen, UserNames, long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some(images) = report.given(Images::open(ImageArguments { offset }, wanted)) else {
         return report.exit();
     };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Screen::new();
     for place in &parsed.places {
         let found = Search::new(&images, place, &parsed, &report).map(|mut search| {
             search.json = arguments.json || parsed.json;

@@ -2,8 +2,8 @@
 
 use super::getfattr::shown;
 use crate::cli::{
-    AclText, Failure, ImageArguments, ImagePath, Intent, Scope, UserNames, long_help, quoted,
-    rights, with_each,
+    AclText, Failure, ImageArguments, ImagePath, Intent, Scope, Screen, UserNames, long_help,
+    quoted, rights, with_each,
 };
 use crate::copy::{ImageNode, ImageTree, Meta};
 use crate::walk::{Depth, Entry, each_file};
@@ -73,7 +73,7 @@ struct Lists {
 /// Runs `lanefs getfacl`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Screen::new();
     with_each("getfacl", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         let names = UserNames::of(fs);
         each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {

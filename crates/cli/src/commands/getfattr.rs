@@ -1,7 +1,7 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, base64, hex, long_help, quoted, with_each,
+    Failure, ImageArguments, ImagePath, Intent, Screen, base64, hex, long_help, quoted, with_each,
 };
 use crate::copy::{Attribute, ImageNode, ImageTree, Source};
 use crate::walk::{Depth, each_file};
@@ -78,7 +78,10 @@ enum Encoding {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out: Box<dyn Write> = match arguments.only_values {
+        true => Box::new(io::BufWriter::new(io::stdout().lock())),
+        false => Box::new(Screen::new()),
+    };
     with_each("getfattr", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
             let found = arguments.of(tree, &entry.node)?;

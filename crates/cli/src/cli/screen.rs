@@ -1,0 +1,60 @@
+//! Standard output for lines with names of files.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// Buffered standard output. On a terminal, control characters other than newline and tab become
+/// question marks: a name in an image must not steer the terminal.
+pub struct Screen {
+    out: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Screen {
+    /// Locks standard output.
+    pub fn new() -> Screen {
+        let out = io::stdout().lock();
+        Screen { is_terminal: out.is_terminal(), out: BufWriter::new(out) }
+    }
+}
+
+/// Returns what a terminal gets in place of `bytes`.
+fn harmless(bytes: &[u8]) -> Vec<u8> {
+    let mut before = 0;
+    let shown = bytes.iter().map(|byte| {
+        // In UTF-8 the control characters from 0x80 on are 0xc2 and a byte below 0xa0.
+        let is_second = before == 0xc2 && (0x80..0xa0).contains(byte);
+        before = *byte;
+        match byte {
+            b'\n' | b'\t' => *byte,
+            0..=0x1f | 0x7f => b'?',
+            _ if is_second => b'?',
+            byte => *byte,
+        }
+    });
+    shown.collect()
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.is_terminal {
+            true => self.out.write_all(&harmless(bytes)).map(|()| bytes.len()),
+            false => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(harmless(b"a\x1b[2Jb\tc\n\x07\0"), b"a?[2Jb\tc\n??");
+        assert_eq!(harmless("\u{e9}".as_bytes()), "\u{e9}".as_bytes());
+        assert!(!harmless("\u{9b}2J".as_bytes()).contains(&0x9b));
+    }
+}
