@@ -9,15 +9,21 @@ use image::{
 };
 use lanefs_build::{Builder, Source};
 
+/// Returns a directory in memory, and a directory in it with one file of each kind.
+fn filled() -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    fill(&tree);
+    (dir, tree)
+}
+
 #[test]
 fn a_directory_arrives_with_everything() {
     if !can_mount() {
         return;
     }
-    let dir = scratch();
-    let tree = dir.path().join("tree");
-    std::fs::create_dir(&tree).unwrap();
-    fill(&tree);
+    let (dir, tree) = filled();
     let image = dir.path().join("a.img");
     let built = build_from(&image, Source::directory(&tree));
     assert_eq!(built.directories, 9);
@@ -49,10 +55,7 @@ fn each_format_of_tar_gives_what_gnu_tar_gives() {
     if !can_mount() {
         return;
     }
-    let dir = scratch();
-    let tree = dir.path().join("tree");
-    std::fs::create_dir(&tree).unwrap();
-    fill(&tree);
+    let (dir, tree) = filled();
     let all = "--xattrs --xattrs-include='*'";
     let short = "--exclude longlink --exclude deep --exclude a/hole --exclude block";
     for (name, how) in [

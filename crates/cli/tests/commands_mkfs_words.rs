@@ -160,6 +160,17 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         assert!(said.contains(told), "{told}: {said}");
         assert!(!image.exists());
     }
+    // With files too, the old contents are kept.
+    std::fs::write(&image, [7; 4096]).unwrap();
+    for wrong in ["-Obigalloc", "-Ononsense", "-Eoffset=x", "-g100"] {
+        for size in ["64M", "auto"] {
+            let mut command = Command::new(LANEFS);
+            command.args(["mkfs", "-F", wrong, "--size", size, "-d"]).arg(dir.path()).arg(&image);
+            assert_eq!(try_run(&mut command).0.code(), Some(1), "{wrong}");
+            assert!(std::fs::read(&image).unwrap() == [7; 4096], "{wrong} {size}");
+        }
+    }
+    std::fs::remove_file(&image).unwrap();
     for arguments in ["-t ext5", "-T nonsense", "-J device=/dev/sda", "-r 0"] {
         let arguments = arguments.split_whitespace();
         let mut command = Command::new(LANEFS);

@@ -11,7 +11,7 @@ use lanefs_build::{
     Builder, Built, Bytes, Owners, Room, Source, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions};
+use lanefs_ext4::mkfs::{Contents, MkfsOptions, preview};
 use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -69,8 +69,9 @@ fn failed(error: lanefs_build::Error) -> Failure {
 /// Makes the file system, and prints a description of it.
 pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     let builder = builder(arguments)?;
+    let options = checked_options(arguments)?;
     let place = Place::open(arguments)?;
-    let built = make(arguments, builder, &place);
+    let built = make(arguments, options, builder, &place);
     let built = match built {
         Ok(built) => built,
         Err(failure) => {
@@ -120,10 +121,32 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
         .bytes(if from.reproducible || is_dated { Bytes::Same } else { Bytes::New }))
 }
 
-fn make(arguments: &Arguments, builder: Builder, place: &Place) -> Result<Built, Failure> {
+/// Returns the options. Wrong ones are an error here, before the old contents are lost.
+fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let image = arguments.image.as_path();
-    let named = |cause: String| Failure::new(image.display(), cause);
-    let mut options = options(arguments).map_err(named)?;
+    let named = |cause: &dyn std::fmt::Display| Failure::new(image.display(), cause);
+    let options = options(arguments).map_err(|cause| named(&cause))?;
+    if let Some(size) = arguments.size() {
+        preview(size, &options).map_err(|error| named(&error))?;
+    } else if matches!(arguments.wanted(), Some(Wanted::Auto(_))) {
+        preview(most_bytes_fitted(&options), &options).map_err(|error| named(&error))?;
+    }
+    if let Some(seal::Place::File(tree)) = &arguments.fill.verity
+        && tree.exists()
+        && !arguments.force
+    {
+        return Err(Failure::new(tree.display(), "exists; --force overwrites it"));
+    }
+    Ok(options)
+}
+
+fn make(
+    arguments: &Arguments,
+    mut options: MkfsOptions,
+    builder: Builder,
+    place: &Place,
+) -> Result<Built, Failure> {
+    let image = arguments.image.as_path();
     options.contents = place.contents;
     options.on_loss = arguments.fill.on_loss;
     if let Some(source) = &place.array {
