@@ -55,7 +55,7 @@ fn each_format_of_tar_gives_what_gnu_tar_gives() {
     if !can_mount() {
         return;
     }
-    let (dir, tree) = filled();
+    let (dir, _) = filled();
     let all = "--xattrs --xattrs-include='*'";
     let short = "--exclude longlink --exclude deep --exclude a/hole --exclude block";
     for (name, how) in [

@@ -57,11 +57,11 @@ fn the_hash_tree_is_that_of_veritysetup() {
         let verity = Verity::new(salt.clone(), UUID_BYTES).unwrap();
         let sealed = {
             let open = |name| {
-                FileDevice::open(&path(name), Access::ReadOnly, OpenOptions::default()).unwrap()
+                FileDevice::open(path(name), Access::ReadOnly, OpenOptions::default()).unwrap()
             };
             let _ = std::fs::remove_file(path("ours"));
             let bytes = Verity::hash_bytes(data.len() as u64).unwrap();
-            let out = FileDevice::create(&path("ours"), bytes).unwrap();
+            let out = FileDevice::create(path("ours"), bytes).unwrap();
             verity.write(&open("data"), data.len() as u64, &out, 0, threads).unwrap()
         };
         assert_eq!(hex(&sealed.root_hash), hex(&naive(&data, &salt)), "{blocks} blocks");

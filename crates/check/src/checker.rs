@@ -17,7 +17,6 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
 use std::ops::Range;
 use std::sync::Arc;
-use thiserror::Error;
 
 /// How a check is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl Default for Options {
 }
 
 /// A check that could not be made.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Neither the superblock nor a copy of it is valid.

@@ -7,7 +7,7 @@
 //! "Direct/Indirect Block Addressing".
 //!
 //! *Invariants* of decoded [`Pointers`]: each is 0 or a block that files may use, and none maps file
-//! blocks from [`END`](crate::extent::END) on.
+//! blocks from [`END`] on.
 
 pub use crate::cause::block_map::Cause;
 use crate::extent::{END, ROOT_BYTES};

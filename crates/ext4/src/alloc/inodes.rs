@@ -90,7 +90,8 @@ impl Groups {
                 self.empty_from(region::top(parent.before, groups), 0..groups)
             }
             Some(group) => region::below(group.0, parent.before, groups),
-            None => self.next_in_region(caller).0,
+            // With few groups another caller's directory may lie in the region.
+            None => self.empty_from(self.next_in_region(caller).0, 0..groups),
         }
     }
 
