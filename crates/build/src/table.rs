@@ -7,14 +7,16 @@
 mod contexts;
 mod devices;
 mod fs_config;
+mod lines;
 mod mtree;
 
 use crate::error::{Cause, Error, Result};
 use crate::pipeline::Feeder;
-use crate::tree::{NodeId, Tree};
+use crate::tree::Tree;
 use contexts::Contexts;
 use devices::Devices;
 use fs_config::FsConfig;
+use lines::Wrong;
 use mtree::Mtree;
 
 /// A parsed table.
@@ -32,9 +34,6 @@ enum Rules {
     FsConfig(FsConfig),
     Contexts(Contexts),
 }
-
-/// The reason why a line is wrong, and its number.
-type Wrong = (usize, String);
 
 impl Table {
     /// Parses a table of devices, as `genext2fs -D` takes it; `name` is for messages.
@@ -92,27 +91,5 @@ impl Table {
             }
         };
         applied.map_err(|(line, detail)| Error::new(&self.name, Cause::Table { line, detail }))
-    }
-}
-
-/// Returns the lines that are not empty, with their numbers, without comments.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let lines = (1..).zip(text.lines());
-    let lines = lines.map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
-    lines.filter(|(_, line)| !line.is_empty())
-}
-
-/// Calls `visit` for each name of the tree, with its path on the running system.
-fn visit(tree: &mut Tree, mountpoint: &str, mut visit: impl FnMut(&mut Tree, NodeId, &[u8])) {
-    let base = mountpoint.trim_end_matches('/').as_bytes().to_vec();
-    let mut todo = vec![(Tree::ROOT, base)];
-    while let Some((node, path)) = todo.pop() {
-        let below: Vec<_> = tree
-            .names(node)
-            .map(|(name, child)| (child, [&path, &b"/"[..], name].concat()))
-            .collect();
-        visit(tree, node, if path.is_empty() { b"/" } else { &path });
-        // Of several names of one file, the last in the order of the tree is visited last.
-        todo.extend(below.into_iter().rev());
     }
 }

@@ -55,7 +55,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Mkfs(mkfs::Arguments),
+    Mkfs(Box<mkfs::Arguments>),
     Info(info::Arguments),
     Ls(ls::Arguments),
     Tree(tree::Arguments),

@@ -182,7 +182,7 @@ const HOUSES: &[House] = &[
     House {
         name: "build",
         floors: &[
-            &["error", "entry", "owners"],
+            &["error", "entry", "owners", "verity"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],

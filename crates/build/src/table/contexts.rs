@@ -6,7 +6,7 @@
 //!
 //! Source: selabel_file(5).
 
-use super::{Wrong, lines, visit};
+use super::lines::{Wrong, lines, visit};
 use crate::entry::Kind;
 use crate::tree::{Content, Tree};
 use lanefs_ondisk::FileType;

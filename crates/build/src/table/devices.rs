@@ -5,7 +5,7 @@
 //! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices,
 //! with numbers from START on behind the name.
 
-use super::{Wrong, lines};
+use super::lines::{Wrong, lines};
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::tree::{NodeId, Over, Tree, parts};

@@ -6,7 +6,7 @@
 //! Source: the Android Open Source Project, system/core/libcutils/include/private/fs_config.h
 //! (meaning of the fields), build tool fs_config (format of the file).
 
-use super::{Wrong, lines, visit};
+use super::lines::{Wrong, lines, visit};
 use crate::entry::Kind;
 use crate::tree::{Content, NodeId, Tree};
 use std::collections::HashMap;

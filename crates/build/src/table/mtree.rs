@@ -8,7 +8,7 @@
 //!
 //! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
 
-use super::Wrong;
+use super::lines::Wrong;
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
@@ -232,13 +232,14 @@ fn parse_time(text: &str) -> std::result::Result<Time, String> {
     Ok(Time { secs: secs.parse().map_err(|_| wrong())?, nanos: nanos.map_err(|_| wrong())? })
 }
 
-/// Parses `FORMAT,MAJOR,MINOR`, or the number of a device.
+/// Parses `FORMAT,MAJOR,MINOR`, or the number of a device, decimal or hexadecimal after `0x`.
 fn parse_device(text: &str) -> std::result::Result<(u32, u32), String> {
     let wrong = || format!("device={text} is not FORMAT,MAJOR,MINOR");
     let number = |text: &str| text.parse().map_err(|_| wrong());
     match text.split(',').collect::<Vec<_>>().as_slice() {
         [all] => {
-            let all: u64 = all.parse().map_err(|_| wrong())?;
+            let hexadecimal = all.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+            let all = hexadecimal.unwrap_or_else(|| all.parse()).map_err(|_| wrong())?;
             Ok((rustix::fs::major(all), rustix::fs::minor(all)))
         }
         [_, major, minor] => Ok((number(major)?, number(minor)?)),

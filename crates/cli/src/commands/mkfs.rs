@@ -5,18 +5,20 @@ mod fill;
 mod from;
 mod seal;
 mod target;
+mod verity;
 mod words;
 
 pub use arguments::Arguments;
 
 use crate::cli::{Failure, Report, complain, open_source};
-use arguments::{Wanted, options};
+use arguments::options;
 use lanefs::Source;
 use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
 use std::fs::File;
 use std::process::ExitCode;
 use target::{fit_to_rows, grow, open, print_summary, refuse_overwriting, tell_as_json, whole_of};
+use words::Wanted;
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {

@@ -63,7 +63,7 @@ impl BlockMap {
     pub(super) fn next_node(&self, at: u64) -> u64 {
         match at.checked_sub(DIRECT) {
             None => DIRECT,
-            Some(behind) => DIRECT + ((behind >> self.bits) + 1 << self.bits),
+            Some(behind) => DIRECT + (((behind >> self.bits) + 1) << self.bits),
         }
     }
 

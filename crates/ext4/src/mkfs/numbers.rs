@@ -1,6 +1,6 @@
 //! Chooses sizes and counts as mke2fs does for the same device and options.
 
-use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, TablePlaces, Usage};
+use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, TablePlaces};
 use super::{features, journal};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -30,26 +30,6 @@ pub(super) struct Numbers {
     most_blocks: Option<u64>,
 }
 
-/// Returns the block size and the number of bytes per inode for a usage and a size, as in
-/// mke2fs.conf.
-pub(super) fn defaults(usage: Usage, bytes: u64) -> (u32, u32) {
-    const MIB: u64 = 1 << 20;
-    match usage {
-        Usage::BySize if bytes < 3 * MIB => defaults(Usage::Floppy, bytes),
-        Usage::BySize if bytes < 512 * MIB => defaults(Usage::Small, bytes),
-        Usage::BySize if bytes >= 16 * MIB * MIB => defaults(Usage::Huge, bytes),
-        Usage::BySize if bytes >= 4 * MIB * MIB => defaults(Usage::Big, bytes),
-        Usage::BySize | Usage::Default => (4096, 16 << 10),
-        Usage::Floppy => (1024, 8 << 10),
-        Usage::Small => (1024, 4 << 10),
-        Usage::Big => (4096, 32 << 10),
-        Usage::Huge => (4096, 64 << 10),
-        Usage::News => (4096, 4 << 10),
-        Usage::Largefile => (4096, 1 << 20),
-        Usage::Largefile4 => (4096, 4 << 20),
-    }
-}
-
 impl Numbers {
     pub(super) fn choose(options: &MkfsOptions, device: u64) -> Result<Numbers, MkfsError> {
         let bytes = options.size.unwrap_or(device);
@@ -59,7 +39,7 @@ impl Numbers {
         if bytes < MIN_BYTES {
             return Err(MkfsError::TooSmall { bytes });
         }
-        let (_, default_ratio) = defaults(options.usage, bytes);
+        let (_, default_ratio) = options.usage.defaults(bytes);
         let block_size = options.block_size_for(bytes);
         let block_size = block_size.ok_or(MkfsError::Option { option: "block size" })?;
         let blocks = count_blocks(options, bytes, block_size);

@@ -1,6 +1,6 @@
 //! The options of creating a file system.
 
-use super::{Kind, MkfsError, features, numbers};
+use super::{Kind, MkfsError, features};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat};
 use lanefs_ondisk::superblock::OnError;
@@ -30,6 +30,27 @@ pub enum Usage {
     Largefile,
     /// Blocks of 4 KiB, one inode per 4 MiB.
     Largefile4,
+}
+
+impl Usage {
+    /// Returns the block size and the number of bytes per inode for a size, as in mke2fs.conf.
+    pub(super) fn defaults(self, bytes: u64) -> (u32, u32) {
+        const MIB: u64 = 1 << 20;
+        match self {
+            Usage::BySize if bytes < 3 * MIB => Usage::Floppy.defaults(bytes),
+            Usage::BySize if bytes < 512 * MIB => Usage::Small.defaults(bytes),
+            Usage::BySize if bytes >= 16 * MIB * MIB => Usage::Huge.defaults(bytes),
+            Usage::BySize if bytes >= 4 * MIB * MIB => Usage::Big.defaults(bytes),
+            Usage::BySize | Usage::Default => (4096, 16 << 10),
+            Usage::Floppy => (1024, 8 << 10),
+            Usage::Small => (1024, 4 << 10),
+            Usage::Big => (4096, 32 << 10),
+            Usage::Huge => (4096, 64 << 10),
+            Usage::News => (4096, 4 << 10),
+            Usage::Largefile => (4096, 1 << 20),
+            Usage::Largefile4 => (4096, 4 << 20),
+        }
+    }
 }
 
 /// The places of bitmaps and inode tables.
@@ -242,7 +263,7 @@ impl MkfsOptions {
 
     /// Returns the block size of a file system of `bytes` bytes.
     pub fn block_size_for(&self, bytes: u64) -> Option<BlockSize> {
-        self.block_size.or_else(|| BlockSize::new(numbers::defaults(self.usage, bytes).0))
+        self.block_size.or_else(|| BlockSize::new(self.usage.defaults(bytes).0))
     }
 
     /// Returns these options with UUID, hash seed and time, chosen now where they are missing.

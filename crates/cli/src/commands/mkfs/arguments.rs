@@ -1,10 +1,9 @@
 //! The arguments of `lanefs mkfs`.
 
 use super::fill::From;
-use super::words::{self, Operand, parse_journal, parse_kind, parse_usage};
-use crate::cli::{Size, parse_ids, parse_size};
+use super::words::{self, Operand, Wanted, parse_journal, parse_kind, parse_usage};
+use crate::cli::{Size, parse_ids};
 use crate::commands::tune::{parse_on_error, parse_uuid};
-use lanefs_build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
@@ -151,38 +150,6 @@ struct Mke2fs {
     /// Revision of the format: only 1
     #[arg(short = 'r', value_name = "REVISION", value_parser = clap::value_parser!(u32).range(1..=1))]
     revision: Option<u32>,
-}
-
-/// The size of a file system.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted {
-    Bytes(u64),
-    /// The smallest size that holds the files and leaves this much free space.
-    Auto(Spare),
-}
-
-impl std::str::FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Wanted, String> {
-        let Some(rest) = text.strip_prefix("auto") else {
-            return parse_size(text).map(Wanted::Bytes);
-        };
-        let wrong = || format!("'{text}' is not a size (examples: 2G, auto, auto+512M, auto+10%)");
-        let mut spare = Spare::default();
-        match (rest.strip_prefix('+'), rest) {
-            (_, "") => {}
-            (Some(more), _) => match more.strip_suffix('%') {
-                Some(percent) => spare.percent = percent.parse().map_err(|_| wrong())?,
-                None => spare.bytes = more.parse::<Size>().map_err(|_| wrong())?.bytes(),
-            },
-            (None, _) => return Err(wrong()),
-        }
-        match spare.percent <= 1000 {
-            true => Ok(Wanted::Auto(spare)),
-            false => Err(wrong()),
-        }
-    }
 }
 
 impl Arguments {

@@ -1,6 +1,6 @@
 //! The arguments of `lanefs mkfs` about the contents of the new file system.
 
-use super::seal;
+use super::verity;
 use crate::cli::parse_ids;
 use lanefs_build::{IdMap, OnLoss};
 use std::path::PathBuf;
@@ -57,10 +57,10 @@ pub struct From {
     /// Write the hash tree of dm-verity to FILE, or append it to the image, as veritysetup format does,
     /// and print the root hash. The image must not be changed afterwards
     #[arg(long, value_name = "FILE|append")]
-    pub(super) verity: Option<seal::Place>,
+    pub(super) verity: Option<verity::Place>,
     /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]
-    #[arg(long, value_name = "HEX", requires = "verity", value_parser = seal::parse_salt)]
-    pub(super) verity_salt: Option<seal::Salt>,
+    #[arg(long, value_name = "HEX", requires = "verity", value_parser = verity::parse_salt)]
+    pub(super) verity_salt: Option<verity::Salt>,
     /// Number of threads that move data; it does not change the result
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,

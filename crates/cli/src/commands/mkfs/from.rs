@@ -1,9 +1,11 @@
 //! `lanefs mkfs --from`: makes a file system together with its files.
 
-use super::arguments::{Arguments, Wanted, options};
+use super::arguments::{Arguments, options};
 use super::fill::From;
-use super::seal::{self, Made, seal};
+use super::seal::{Made, seal};
 use super::target::{counted, fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
+use super::verity;
+use super::words::Wanted;
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -131,7 +133,7 @@ fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     } else if matches!(arguments.wanted(), Some(Wanted::Auto(_))) {
         preview(most_bytes_fitted(&options), &options).map_err(|error| named(&error))?;
     }
-    if let Some(seal::Place::File(tree)) = &arguments.fill.verity
+    if let Some(verity::Place::File(tree)) = &arguments.fill.verity
         && tree.exists()
         && !arguments.force
     {
@@ -205,7 +207,7 @@ impl<'a> Place<'a> {
             other == path || other.canonicalize().ok() == path.canonicalize().ok() && path.exists()
         };
         let is_alone = match &arguments.fill.verity {
-            Some(seal::Place::File(tree)) => !same(tree),
+            Some(verity::Place::File(tree)) => !same(tree),
             _ => true,
         };
         if arguments.fill.verity.is_some() && (!is_whole || is_device || !is_alone) {

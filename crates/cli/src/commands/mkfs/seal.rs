@@ -1,30 +1,12 @@
 //! `lanefs mkfs --verity`: the hash tree of dm-verity for the new image.
 
 use super::fill::From;
+use super::verity::Place;
 use crate::cli::Failure;
 use lanefs_build::{Built, Sealed, Verity};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
-use std::path::{Path, PathBuf};
-
-/// The place of the hash tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    /// After the file system, in the same file.
-    Append,
-    File(PathBuf),
-}
-
-impl std::str::FromStr for Place {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Place, Self::Err> {
-        Ok(match text {
-            "append" => Place::Append,
-            path => Place::File(path.into()),
-        })
-    }
-}
+use std::path::Path;
 
 /// A hash tree, with the values to open it.
 pub(super) struct Made {
@@ -33,22 +15,6 @@ pub(super) struct Made {
     /// The first byte of the tree in its file.
     offset: u64,
 }
-
-/// Parses a salt: pairs of hexadecimal digits, or `-` for none.
-pub(super) fn parse_salt(text: &str) -> Result<Salt, String> {
-    let wrong = || format!("'{text}' is not 2 to 512 hexadecimal digits, or - for none");
-    let text = if text == "-" { "" } else { text };
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?));
-    let bytes: Option<Vec<u8>> = bytes.collect();
-    let bytes = bytes.filter(|bytes| rest.is_empty() && bytes.len() <= 256).ok_or_else(wrong)?;
-    Ok(Salt(bytes))
-}
-
-/// The bytes that come before each block when it is hashed.
-#[derive(Debug, Clone)]
-pub(super) struct Salt(Vec<u8>);
 
 /// Writes the hash tree of an image file.
 pub(super) fn seal(

@@ -1,10 +1,42 @@
 //! The option words of mke2fs: `-E`, `-O`, `-T`, `-J`, and sizes in its units.
 
-use super::arguments::Wanted;
 use crate::cli::{Size, parse_ids, parse_size};
 use crate::commands::tune::parse_uuid;
+use lanefs_build::Spare;
 use lanefs_ext4::mkfs::{InodeTables, JournalSize, Kind, MkfsOptions, TablePlaces, Usage};
 use lanefs_ondisk::features::{Features, Incompat};
+
+/// The size of a file system.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted {
+    Bytes(u64),
+    /// The smallest size that holds the files and leaves this much free space.
+    Auto(Spare),
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        let Some(rest) = text.strip_prefix("auto") else {
+            return parse_size(text).map(Wanted::Bytes);
+        };
+        let wrong = || format!("'{text}' is not a size (examples: 2G, auto, auto+512M, auto+10%)");
+        let mut spare = Spare::default();
+        match (rest.strip_prefix('+'), rest) {
+            (_, "") => {}
+            (Some(more), _) => match more.strip_suffix('%') {
+                Some(percent) => spare.percent = percent.parse().map_err(|_| wrong())?,
+                None => spare.bytes = more.parse::<Size>().map_err(|_| wrong())?.bytes(),
+            },
+            (None, _) => return Err(wrong()),
+        }
+        match spare.percent <= 1000 {
+            true => Ok(Wanted::Auto(spare)),
+            false => Err(wrong()),
+        }
+    }
+}
 
 /// Parses `-t`.
 pub(super) fn parse_kind(text: &str) -> Result<Kind, String> {
@@ -109,8 +141,8 @@ pub(super) fn edit_features(features: &mut Features, words: &[String]) -> Result
 
 /// Returns the value of the last `-E offset=`.
 pub(super) fn offset(words: &[String]) -> Result<Option<Size>, String> {
-    let offsets = words.iter().filter_map(|word| word.strip_prefix("offset="));
-    offsets.last().map(str::parse).transpose()
+    let mut offsets = words.iter().filter_map(|word| word.strip_prefix("offset="));
+    offsets.next_back().map(str::parse).transpose()
 }
 
 /// Returns whether `-E discard` is given, and `nodiscard` not after it.

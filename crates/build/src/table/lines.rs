@@ -1,0 +1,32 @@
+//! The lines of a table, and the names that a line is compared with.
+
+use crate::tree::{NodeId, Tree};
+
+/// The reason why a line is wrong, and its number.
+pub(super) type Wrong = (usize, String);
+
+/// Returns the lines that are not empty, with their numbers, without comments.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(text.lines());
+    let lines = lines.map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
+    lines.filter(|(_, line)| !line.is_empty())
+}
+
+/// Calls `visit` for each name of the tree, with its path on the running system.
+pub(super) fn visit(
+    tree: &mut Tree,
+    mountpoint: &str,
+    mut visit: impl FnMut(&mut Tree, NodeId, &[u8]),
+) {
+    let base = mountpoint.trim_end_matches('/').as_bytes().to_vec();
+    let mut todo = vec![(Tree::ROOT, base)];
+    while let Some((node, path)) = todo.pop() {
+        let below: Vec<_> = tree
+            .names(node)
+            .map(|(name, child)| (child, [&path, &b"/"[..], name].concat()))
+            .collect();
+        visit(tree, node, if path.is_empty() { b"/" } else { &path });
+        // Of several names of one file, the last in the order of the tree is visited last.
+        todo.extend(below.into_iter().rev());
+    }
+}
