@@ -15,7 +15,8 @@ use lanefs::{FileType, Follow};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Writes a tree of an image as a tar archive
@@ -86,6 +87,7 @@ fn export(
     let top = tree.find(&place.path, Follow::Nothing)?;
     let out: Box<dyn Write> = match &arguments.file {
         Some(path) => {
+            refuse_image(path, place)?;
             let file = File::create(path).map_err(|e| Failure::host(path.display(), &e))?;
             Box::new(file)
         }
@@ -103,6 +105,17 @@ fn export(
         linked: HashMap::new(),
     };
     Ok(export.run(top))
+}
+
+/// Fails if the archive would be written over the image that is read.
+fn refuse_image(archive: &Path, place: &ImagePath) -> Result<(), Failure> {
+    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    match file(archive) {
+        Some(found) if file(&place.image) == Some(found) => {
+            Err(Failure::new(archive.display(), "this is the image that is read"))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Export<'a> {
