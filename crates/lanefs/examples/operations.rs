@@ -7,9 +7,13 @@
 //! ```
 
 use lanefs::device::RamDevice;
-use lanefs::{FileOptions, FileSystem, FormatOptions, OpenOptions};
+use lanefs::{FileOptions, FileSystem, FormatOptions, LineHeap, OpenOptions};
 use std::error::Error;
 use std::sync::Arc;
+
+/// The allocator of the command and of the mount.
+#[global_allocator]
+static HEAP: LineHeap = LineHeap;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);

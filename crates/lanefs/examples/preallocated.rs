@@ -31,12 +31,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device: Arc<dyn Device> = match words.get(3) {
         Some(path) => {
             let mut device = FileDevice::open(path, Access::ReadWrite, Part::default())?;
+            FileSystem::format(&device, &FormatOptions::default())?;
             device.with_direct_io(path.as_ref())?;
             Arc::new(device)
         }
-        None => Arc::new(RamDevice::create(bytes + bytes / 4 + (64 << 20))?),
+        None => {
+            let device = RamDevice::create(bytes + bytes / 4 + (64 << 20))?;
+            FileSystem::format(&device, &FormatOptions::default())?;
+            Arc::new(device)
+        }
     };
-    FileSystem::format(&*device, &FormatOptions::default())?;
     let fs = FileSystem::open_device(device, &OpenOptions::new().policies(policies))?;
     let file = fs.open_file_with("/file", &FileOptions::new().read().write().create())?;
     file.allocate(0, bytes)?;
