@@ -1,6 +1,9 @@
 //! The checker and e2fsck agree on images with one change of metadata.
 
+use lanefs_check::{Harm, Options, Report, Verdict};
+use lanefs_device::Device;
 use lanefs_suites::changes::{Corpus, Extent, check};
+use lanefs_suites::image::Image;
 use lanefs_suites::random::seeds;
 
 #[test]
@@ -20,4 +23,33 @@ fn the_checker_and_e2fsck_agree_on_changes_of_every_format() {
         let tally = check(&Corpus::make(Extent::Whole), seed, 800);
         println!("{}", tally.unwrap_or_else(|why| panic!("seed {seed}: {why}")));
     }
+}
+
+fn report(image: &Image, memory: u64) -> Report {
+    let options = Options { memory, ..Options::default() };
+    lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")
+}
+
+#[test]
+fn a_check_in_several_passes_finds_the_same_as_in_one() {
+    let Some(image) = Image::make("-E lazy_itable_init=0", "64M") else { return };
+    let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
+    assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
+    assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));
+    // Clears the block bitmaps of two groups: everything there is in use and marked free.
+    for group in [1, 5] {
+        clear_block_bitmap(&*image.device(), group);
+    }
+    let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
+    assert_eq!(whole.verdict(), Verdict::Damaged);
+    assert!(whole.findings.iter().any(|finding| finding.harm() == Harm::Overwritten));
+    assert_eq!(parts.findings, whole.findings);
+}
+
+/// Clears the block bitmap of a group of an image with blocks of 1 KiB, without its checksum.
+fn clear_block_bitmap(device: &dyn Device, group: u64) {
+    let mut word = [0; 4];
+    device.read_at(2 * 1024 + group * 64, &mut word).expect("a descriptor");
+    let at = u64::from(u32::from_le_bytes(word)) * 1024;
+    device.write_at(at, &[0; 1024]).expect("the bitmap");
 }

@@ -163,6 +163,9 @@ impl<'h> Checker<'h> {
         }
         let state = Arc::new(state);
         self.recover(at, state.clone())?;
+        if is_new {
+            sound(state.clone())?;
+        }
         if checks {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             clean(image, "recovered by Lanefs")?;
@@ -385,6 +388,20 @@ pub(super) fn has_torn_superblock(device: &OverlayDevice) -> bool {
 pub(super) fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
     Mount::open(device, options).map_err(|e| format!("Lanefs does not mount it: {e}"))
+}
+
+/// Fails unless the independent checker finds a recovered state clean.
+fn sound(state: Arc<dyn Device>) -> Result<(), String> {
+    let options = lanefs_check::Options { threads: 1, ..lanefs_check::Options::default() };
+    let report = lanefs_check::check(state, &options, &|_| {}).map_err(|e| e.to_string())?;
+    match report.verdict() {
+        lanefs_check::Verdict::Clean => Ok(()),
+        verdict => {
+            let told: Vec<String> =
+                report.findings.iter().take(10).map(|f| f.to_string()).collect();
+            Err(format!("recovered by Lanefs, lanefs check: {verdict:?}: {}", told.join("; ")))
+        }
+    }
 }
 
 pub(super) fn clean(image: &Image, what: &str) -> Result<(), String> {
