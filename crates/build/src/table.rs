@@ -39,7 +39,7 @@ impl Table {
     /// Parses a table of devices, as `genext2fs -D` takes it; `name` is for messages.
     ///
     /// # Errors
-    /// The first line that is wrong; so for the other kinds.
+    /// The first wrong line. The functions for other kinds of tables return the same error.
     pub fn parse(name: &str, text: &str) -> Result<Table> {
         Table::of(name, Devices::parse(text).map(Rules::Devices))
     }

@@ -11,7 +11,7 @@ use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::{Block, FileType, Group};
 use std::ops::Range;
 
-/// The most runs of differing bits that are told of one bitmap.
+/// The most runs of differing bits that are reported for one bitmap.
 const MOST_RUNS: usize = 8;
 
 /// Sums over all groups.
@@ -206,7 +206,7 @@ fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit)
     }
 }
 
-/// Tells the runs in which a bitmap differs from what is in use.
+/// Reports the runs in which a bitmap differs from the claims.
 fn compare(
     run: &Run<'_>,
     place: Place,

@@ -3,7 +3,7 @@
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lanefs_ondisk::Ino;
 
-/// Each directory with the directory that has its name, and the one that its ".." names.
+/// For each directory: the directory that contains its name, and the directory of its "..".
 pub struct Parents {
     /// In ascending order.
     inos: Vec<Ino>,

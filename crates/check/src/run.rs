@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
             let bits = self.volume.geometry.cluster_bits();
             let first = self.volume.geometry.first_data_block().0;
             let start = Block((cluster << bits) + first);
-            // Reported in the pass of its window.
+            // Claims outside of the window are ignored, so each cluster is reported in one pass.
             self.report.add(place, Fault::DoublyClaimed { start, len: clusters.end - cluster });
         }
     }

@@ -13,7 +13,7 @@ const TIME: &str = "1700000000";
 const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
-/// Sizes of the file, and arguments with a size in the end if it is not the file's.
+/// The size of the file, and the arguments. They end with a size if the file system is smaller.
 const CASES: [(&str, &str); 43] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),

@@ -73,7 +73,7 @@ const HOUSES: &[House] = &[
             &["array"],
             &["correct", "flush", "intent_bits", "logging", "maintenance", "membership"],
             &["ram_array", "read"],
-            &["exchange", "keeper", "write"],
+            &["background", "exchange", "write"],
             &["open"],
             &["changes", "source"],
             // Models for shuttle.

@@ -23,7 +23,8 @@ use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
 use lanefs_ondisk::{Block, Corruption, Group, Ino, Time};
 
-/// The kind of the copy of the journal's block field in the superblock: `EXT3_JNL_BACKUP_BLOCKS`.
+/// The value of `s_jnl_backup_type` for a copy of the journal inode's block field:
+/// `EXT3_JNL_BACKUP_BLOCKS`.
 const BACKUP_BLOCKS: u8 = 1;
 /// The smallest number of blocks of a journal: `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;

@@ -209,8 +209,8 @@ impl Image {
             ));
         }
         if sets {
-            // The seed is in another sector than the feature, so it is written before: then even a
-            // torn superblock has no feature without the seed.
+            // Seed and feature are in different sectors. The seed is written first, so even a torn
+            // superblock never has the feature without the seed.
             let mut before = self.found.raw().clone();
             before.s_checksum_seed.set(seed);
             let before = lanefs_ondisk::superblock::Superblock::from_raw(before)?;

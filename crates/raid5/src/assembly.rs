@@ -72,12 +72,12 @@ impl Assembly {
             left_out: Vec::new(),
         };
         for (at, candidate) in candidates.iter().enumerate() {
-            assembly.seat(at, candidate, fresh, candidates)?;
+            assembly.assign(at, candidate, fresh, candidates)?;
         }
         Ok(assembly)
     }
 
-    fn seat(
+    fn assign(
         &mut self,
         at: usize,
         candidate: &Candidate,
@@ -121,20 +121,21 @@ impl Assembly {
         })?;
         check_same_shape(candidate, fresh)?;
         // Roles were checked to be below the number of members when they were decoded.
-        let Some(seat) = self.slots.get_mut(slot) else { return Ok(()) };
-        if let Some((other, _)) = *seat {
+        let Some(assigned) = self.slots.get_mut(slot) else { return Ok(()) };
+        if let Some((other, _)) = *assigned {
             let other = all.get(other).map(|other| other.name.clone()).unwrap_or_default();
             return Err(AssembleError::Twice { name: other, other: candidate.name.clone() });
         }
-        *seat = Some((at, own.recovery()));
+        *assigned = Some((at, own.recovery()));
         Ok(())
     }
 
     /// Returns the slots without a member, or with a member that is not fully rebuilt.
     pub fn degraded(&self) -> Vec<usize> {
-        let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
+        let whole =
+            |assigned: &Option<(usize, Recovery)>| matches!(assigned, Some((_, Recovery::InSync)));
         let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, seat)| !whole(seat)).map(|(slot, _)| slot).collect()
+        slots.filter(|(_, assigned)| !whole(assigned)).map(|(slot, _)| slot).collect()
     }
 }
 

@@ -113,9 +113,9 @@ impl OpenArray {
         let (member, known) = self.member_of(new, superblock, slot)?;
         let array = self.array();
         let id = array.add_shadow(slot, member)?;
-        let seat = || self.metadata().seat(known, slot, Recovery::InSync);
+        let assign = || self.metadata().assign_slot(known, slot, Recovery::InSync);
         let done = match array.copy_to_shadow(id, progress) {
-            Ok(Ended::Done) => array.exchange(id, seat).map(|()| Replaced::Done),
+            Ok(Ended::Done) => array.exchange(id, assign).map(|()| Replaced::Done),
             Ok(Ended::Stopped) => Ok(Replaced::Stopped),
             Err(error) => Err(error),
         };
@@ -188,7 +188,7 @@ impl OpenArray {
                 true => Recovery::InSync,
                 false => Recovery::Below(0),
             };
-            let lost = self.metadata().seat(known, slot, recovery)?;
+            let lost = self.metadata().assign_slot(known, slot, recovery)?;
             Ok((lost, recovery))
         })
     }

@@ -17,7 +17,7 @@ use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::lost::{Lost, ReadError, Stretch};
 use crate::maintenance::{Callback, Ended, gone};
-use crate::metadata::SeatError;
+use crate::metadata::AssignError;
 use crate::parity_log::LogLocation;
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
@@ -123,7 +123,7 @@ impl Array {
     pub(crate) fn exchange(
         &self,
         id: MemberId,
-        record: impl FnOnce() -> Result<Slots, SeatError>,
+        record: impl FnOnce() -> Result<Slots, AssignError>,
     ) -> Result<(), NotExchanged> {
         let slot = id.slot;
         let log = self.quieten_log(slot)?;
@@ -134,8 +134,8 @@ impl Array {
             return Err(self.why_no_shadow(id));
         }
         let lost = record().map_err(|error| match error {
-            SeatError::Unchanged(error) => error,
-            SeatError::Unsettled(error) => {
+            AssignError::Unchanged(error) => error,
+            AssignError::Unsettled(error) => {
                 self.stop_writes(&error);
                 error
             }

@@ -1,10 +1,43 @@
-//! RAID-5 in Linux md's own format: a block device made of block devices.
+//! RAID-5 in Linux md's own format: a block device made of block devices. `docs/raid5.md` explains
+//! rows, the write hole, the log, and what happens when a member fails.
+//!
+//! # How does one write run?
+//!
+//! Parity is kept, locked and logged in *blocks* of 4 KiB: the same offset in every chunk of a row.
+//! A write to a row is cut into *strips*: ranges of offsets in which the same chunks are written in
+//! the same way. For each strip `plan.rs`, a pure function, chooses the fewest reads: none if all
+//! data is written, the data not written (*reconstruct*), or the old data and parity (*modify*). If
+//! a crash left the parity in doubt, it reconstructs; if a member that is not written is missing,
+//! it modifies. On the calling thread (`write.rs`):
+//!
+//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`).
+//! 2. Take a unit of the row budget (`budget.rs`).
+//! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
+//!    If this is done already, each costs one load.
+//! 4. Read the blocks of the plans. If a member fails, the write is planned again.
+//! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
+//! 6. Write data and parity. Nothing is read any more; a member that fails now is left out.
+//! 7. Record failed members on all others, before returning.
+//!
+//! Reads of present members take no lock; a computed read holds its blocks shared (`read.rs`).
+//! Threads in different rows share no cache line, unless the rows' parity is on the same member of
+//! an array with a log: its headers follow each other.
+//!
+//! # How do members come and go under I/O?
+//!
+//! The *standing* of a slot is one word: its device, and the number of its valid rows
+//! (`standing.rs`). Rebuilding locks a row, writes its share, and publishes the word before it
+//! releases the row. So while an operation holds a range of a row, a member may be taken out or
+//! replaced by its copy, but none is added. If a member is taken out under a read, the read is
+//! planned again; under a write, the member is left out. A slot changes in the superblocks and in
+//! memory under one hold. `exchange.rs` replaces a member by a copy of it.
 #![forbid(unsafe_code)]
 
 mod activity;
 mod array;
 mod assemble_error;
 mod assembly;
+mod background;
 mod bad_blocks;
 mod band;
 mod budget;
@@ -23,7 +56,6 @@ mod gate;
 mod held_log;
 mod intent_bits;
 mod intents;
-mod keeper;
 mod layout;
 mod left_out;
 mod loads;

@@ -77,17 +77,17 @@ pub(crate) enum Writes {
 
 /// Why a device did not get a slot.
 #[derive(Debug)]
-pub(crate) enum SeatError {
+pub(crate) enum AssignError {
     /// The new device failed; nothing was changed.
     Unchanged(DeviceError),
     /// The write failed halfway; the contents of the members are unknown.
     Unsettled(DeviceError),
 }
 
-impl From<SeatError> for DeviceError {
-    fn from(error: SeatError) -> DeviceError {
+impl From<AssignError> for DeviceError {
+    fn from(error: AssignError) -> DeviceError {
         match error {
-            SeatError::Unchanged(error) | SeatError::Unsettled(error) => error,
+            AssignError::Unchanged(error) | AssignError::Unsettled(error) => error,
         }
     }
 }
@@ -206,14 +206,14 @@ impl Metadata {
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
-    pub(crate) fn seat(
+    pub(crate) fn assign_slot(
         &self,
         mut new: Known,
         slot: usize,
         recovery: Recovery,
-    ) -> Result<Slots, SeatError> {
+    ) -> Result<Slots, AssignError> {
         let mut state = self.known.lock();
-        let number = state.admit(&mut new).map_err(SeatError::Unchanged)?;
+        let number = state.admit(&mut new).map_err(AssignError::Unchanged)?;
         let had = |known: &&Known| known.live && known.slot == Some(slot);
         if let Some(before) = state.members.iter().find(had).map(|k| k.superblock.number()) {
             state.fail(before);
@@ -224,7 +224,7 @@ impl Metadata {
         new.live = true;
         state.members.retain(|known| known.live || known.name != new.name);
         state.members.push(new);
-        state.commit(self.writes).map_err(SeatError::Unsettled)
+        state.commit(self.writes).map_err(AssignError::Unsettled)
     }
 
     /// Forgets failed devices, which frees their device numbers. Returns their number, and the

@@ -3,9 +3,9 @@
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
+use crate::background::Background;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::candidate::Candidate;
-use crate::keeper::Keeper;
 use crate::layout::{Geometry, Layout};
 use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
@@ -79,7 +79,7 @@ impl ArrayOptions {
 pub struct OpenArray {
     array: Arc<Array>,
     metadata: Arc<Metadata>,
-    keeper: Option<Keeper>,
+    background: Option<Background>,
     left_out: Vec<LeftOut>,
     log: Option<LogOutcome>,
     access: Access,
@@ -155,8 +155,8 @@ impl OpenArray {
 
     /// Stops the background thread, so that the caller can do the thread's work.
     pub fn without_upkeep(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.end();
+        if let Some(background) = self.background.take() {
+            background.end();
         }
     }
 
@@ -286,8 +286,8 @@ impl Start {
         let in_memory = self.options.access == Access::ReadOnly
             && self.has_log()
             && self.doubtful_from().is_some();
-        let member = |seat: &Option<(usize, Recovery)>| {
-            let Some((at, recovery)) = *seat else { return Ok(None) };
+        let member = |assigned: &Option<(usize, Recovery)>| {
+            let Some((at, recovery)) = *assigned else { return Ok(None) };
             let candidate = &self.candidates[at];
             let mut device = candidate.device.clone();
             let bad = candidate.bad_blocks()?;
@@ -419,7 +419,7 @@ impl Start {
         })?);
         let wanted = self.options.upkeep == Upkeep::Background && writes == Writes::Members;
         Ok(OpenArray {
-            keeper: wanted.then(|| Keeper::start(array.clone())),
+            background: wanted.then(|| Background::start(array.clone())),
             array,
             metadata,
             left_out: self.plan.left_out,
@@ -429,8 +429,9 @@ impl Start {
     }
 
     fn known(&self) -> Vec<Known> {
-        let seats = self.plan.slots.iter().enumerate();
-        let seated = seats.filter_map(|(slot, seat)| seat.map(|(at, _)| (at, Some(slot))));
+        let slots = self.plan.slots.iter().enumerate();
+        let assigned =
+            slots.filter_map(|(slot, assigned)| assigned.map(|(at, _)| (at, Some(slot))));
         let spares = self.plan.spares.iter().map(|at| (*at, None));
         let known = |(at, slot): (usize, Option<usize>)| Known {
             name: self.candidates[at].name.clone(),
@@ -439,7 +440,7 @@ impl Start {
             slot,
             live: true,
         };
-        seated.chain(spares).map(known).collect()
+        assigned.chain(spares).map(known).collect()
     }
 
     /// Returns the bitmap of the freshest member. All bits are set if it cannot be trusted.
@@ -459,8 +460,8 @@ fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     if !believed(&newest, fresh) {
         return;
     }
-    for seat in &mut plan.slots {
-        let Some((at, _)) = *seat else { continue };
+    for assigned in &mut plan.slots {
+        let Some((at, _)) = *assigned else { continue };
         let candidate = &candidates[at];
         if candidate.superblock.events() >= fresh.superblock.events() {
             continue;
@@ -468,7 +469,7 @@ fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
         let Ok(Some(own)) = read_intents(candidate) else { continue };
         if newest.bits.iter().zip(&own.bits).any(|(newest, own)| newest & !own != 0) {
             plan.left_out.push(LeftOut { name: candidate.name.clone(), why: Outside::Behind });
-            *seat = None;
+            *assigned = None;
         }
     }
 }

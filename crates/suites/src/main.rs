@@ -153,7 +153,7 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// Makes changes of metadata at volume.
+/// Makes a large number of changes of metadata.
 fn many_changes(seed: u64, changes: u64) -> ExitCode {
     let begun = Instant::now();
     let ended = changes::check(&Corpus::make(Extent::Whole), seed, changes);

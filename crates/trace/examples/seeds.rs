@@ -99,7 +99,7 @@ fn measure(
     let fs = FileSystem::open_device(device, &options)?;
 
     let mut step = worker(&fs, 0);
-    // Two rounds fill the caches and give back everything once.
+    // After two rounds the caches are full, and all memory was freed once.
     (0..2 * steps).for_each(|n| step(n % steps));
     let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for n in 0..steps {

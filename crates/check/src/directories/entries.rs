@@ -114,7 +114,7 @@ fn key(name: &[u8]) -> u64 {
     rest.iter().fold(key, |key, byte| mix(key, u64::from(*byte) + 1))
 }
 
-/// Tells names that are in the block twice.
+/// Reports names that occur twice in the block.
 fn check_twice(
     directory: &Directory<'_>,
     block: FileBlock,

@@ -42,7 +42,7 @@ struct Branch {
 }
 
 impl Tree {
-    /// Reads all blocks of an index, and tells what is wrong with them. Each block is visited once.
+    /// Reads all blocks of an index, and reports their faults. Each block is visited once.
     pub(super) fn read(directory: &Directory<'_>, runs: &Runs, blocks: u32) -> Tree {
         let mut tree = Tree { blocks: HashMap::new(), hasher: None, is_damaged: false };
         tree.blocks.insert(FileBlock(0), Role::Root);
@@ -142,7 +142,7 @@ impl Tree {
         }
     }
 
-    /// Returns the range of a leaf; tells if no entry leads to the block.
+    /// Returns the range of a leaf; reports a block to which no entry leads.
     pub(super) fn leaf(&self, directory: &Directory<'_>, block: FileBlock) -> Option<Leaf> {
         let Some(Role::Leaf(range)) = self.blocks.get(&block) else {
             if !self.is_damaged {

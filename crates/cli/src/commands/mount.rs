@@ -76,7 +76,7 @@ pub struct Arguments {
     /// Print the transport of the kernel's requests, and how to get a faster one
     #[arg(short, long)]
     pub verbose: bool,
-    /// Do not write /etc/mtab (accepted for mount(8): nothing ever does)
+    /// Accepted for mount(8), without effect: Lanefs never writes /etc/mtab
     #[arg(short, hide = true)]
     pub no_mtab: bool,
     /// Do all but mount (accepted for mount(8))
@@ -340,7 +340,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
-/// Tells a user without permission to create files in the root directory how to get it.
+/// Prints the ways to get permission, for a user who cannot create files in the root directory.
 fn tell_of_closed_root(source: &OsStr, server: &Server) {
     use rustix::process::{getegid, geteuid, getgroups};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

@@ -15,7 +15,7 @@ use lanefs_ondisk::{BlockSize, Group};
 /// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
 /// KiB blocks) before it needs more descriptor blocks.
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
-/// One inode for this many bytes that are to stay free.
+/// Bytes of wanted free space for which the layout has one more inode.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
 /// Free blocks below which a group at the end is not worth its own metadata.
 const MIN_LAST_GROUP: u64 = 8;

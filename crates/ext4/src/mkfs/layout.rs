@@ -414,7 +414,7 @@ fn place_flexible(
     let members = groups.len() as u32;
     let last = Group(groups.end - 1);
     let space = group_range(geometry, Group(groups.start)).start..group_range(geometry, last).end;
-    // A single group leaves as much room as if the other groups existed.
+    // A flexible group that has only one group so far leaves room for the other groups.
     let gap = if members == 1 { geometry.flex_size() } else { members };
     let table = u64::from(geometry.itable_blocks());
     let most = u64::from(geometry.blocks_per_group() / 4);

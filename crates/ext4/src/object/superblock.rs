@@ -15,8 +15,8 @@ pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 /// close.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
-    /// An error that no image contains yet. Any thread may record one, whatever locks it holds.
-    /// [rank LaneList]
+    /// An error that no captured superblock contains yet. Any thread may record one, whatever
+    /// locks it holds. [rank LaneList]
     error: Mutex<Option<ErrorRecord>>,
 }
 

@@ -172,7 +172,7 @@ impl MountPoint {
     }
 }
 
-/// Unmounts the mount on `path`, of any program.
+/// Unmounts `path`, also if another program mounted it.
 ///
 /// # Errors
 /// The same as for [`MountPoint::detach`].

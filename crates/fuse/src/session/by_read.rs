@@ -1,6 +1,6 @@
 //! A thread that reads requests from /dev/fuse and serves them.
 
-use super::crowd::{Crowd, Wanted};
+use super::clients::{Clients, Wanted};
 use super::look::Look;
 use super::pace::Pace;
 use super::readers::Join;
@@ -27,7 +27,7 @@ impl<S: Service> Shared<'_, S> {
 
     fn read_and_answer(&self, me: usize) -> Ended {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let (mut pace, mut crowd, mut look) = (Pace::new(), Crowd::new(), Look::new());
+        let (mut pace, mut clients, mut look) = (Pace::new(), Clients::new(), Look::new());
         // If there are rings, this thread reads only FORGET and INTERRUPT, and no client waits for
         // these.
         let beside_rings = !self.queues.is_empty() && !self.without_rings.load(Ordering::Acquire);
@@ -47,7 +47,7 @@ impl<S: Service> Shared<'_, S> {
                 }
             };
             let (opcode, begun) = (request.header.opcode, Instant::now());
-            let wanted = crowd.saw(request.header.pid);
+            let wanted = clients.saw(request.header.pid);
             if wanted == Wanted::OneMore {
                 self.readers.grow();
             }
@@ -77,7 +77,7 @@ impl<S: Service> Shared<'_, S> {
                     }
                 }
             }
-            crowd = Crowd::new();
+            clients = Clients::new();
         }
     }
 

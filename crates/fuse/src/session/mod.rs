@@ -8,7 +8,7 @@
 
 mod by_read;
 mod by_ring;
-mod crowd;
+mod clients;
 mod look;
 mod pace;
 mod processors;

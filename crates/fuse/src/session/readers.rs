@@ -2,7 +2,7 @@
 //! and each serves the requests that it reads. For each thread that waits for the device there is
 //! one thread more.
 //!
-//! The number of wanted readers is learned ([`super::crowd`]): each reader records which client
+//! The number of wanted readers is learned ([`super::clients`]): each reader records which client
 //! sends each request. With one client, one thread reads. A second reader would be woken for every
 //! other request, on a processor where the client does not run.
 //!

@@ -97,8 +97,8 @@ impl<K, V> Table<K, V> {
     /// Returns the successor, which has the entries of the moved buckets.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
         // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
-        // after `self`. A pin that starts after the successor was replaced as the root reaches
-        // neither table.
+        // after `self`. Once another table has replaced the successor as the root, new pins reach
+        // neither `self` nor the successor.
         unsafe { &*self.successor.load(Ordering::Acquire) }
     }
 

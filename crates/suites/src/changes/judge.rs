@@ -44,7 +44,7 @@ impl Verdicts {
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");
-        // The time of the last mount or write is later than now: no damage, and told so.
+        // e2fsck reports a time of the last mount or write that is later than now; it is no damage.
         let lines: Vec<&str> = self.text.lines().collect();
         let is_time = |n: usize| n > 0 && lines[n - 1].contains("is in the future.");
         let mut asked = (0..lines.len()).filter(|n| is_question(lines[*n]) && !is_time(*n));
@@ -61,8 +61,8 @@ impl Verdicts {
         self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
     }
 
-    /// Returns why e2fsck finds an image clean that is not: a reason for each finding of the
-    /// checker.
+    /// Returns why e2fsck misses the damage of an image: a known reason for each of the checker's
+    /// findings.
     pub fn known(&self) -> Option<&'static str> {
         let report = self.report.as_ref()?;
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);

@@ -33,9 +33,9 @@ pub struct Parsed {
     pub depths: RangeInclusive<usize>,
     /// Whether a directory is judged after its entries.
     pub entries_first: bool,
-    /// Whether JSON is asked for among the tests.
+    /// Whether the words contain `--json`.
     pub json: bool,
-    /// The start of the file system in the image, if it is given among the tests.
+    /// The start of the file system in the image, if the words contain it.
     pub offset: Option<Size>,
     tree: Tree<Raw>,
 }
@@ -47,7 +47,7 @@ pub struct Verdict {
     pub prune: bool,
 }
 
-/// An expression whose names are looked up.
+/// An expression with the ids of its users and groups, and the times of its files.
 pub struct Expression(Tree<Criterion>);
 
 impl Parsed {

@@ -145,7 +145,7 @@ pub(super) fn offset(words: &[String]) -> Result<Option<Size>, String> {
     offsets.next_back().map(str::parse).transpose()
 }
 
-/// Returns whether `-E discard` is given, and `nodiscard` not after it.
+/// Returns whether `-E` has `discard`, without a later `nodiscard`.
 pub(super) fn discards(words: &[String]) -> bool {
     let last = words.iter().rfind(|word| word.ends_with("discard"));
     last.is_some_and(|word| word == "discard")

@@ -47,7 +47,7 @@ pub(super) enum Found {
 /// The state of an array, read without writing.
 pub(super) struct Look {
     pub(super) array: OpenArray,
-    /// The user of the array, if it is in use: then nothing is locked.
+    /// The program that uses the array, if there is one: then this command has locked nothing.
     pub(super) in_use: Option<String>,
     /// The reason why the array cannot be used.
     pub(super) refused: Option<Failure>,

@@ -351,8 +351,8 @@ mod tests {
         };
         let (atime, mtime, ctime) = (fattr::ATIME, fattr::MTIME, fattr::CTIME);
         let (atime_now, mtime_now) = (atime | fattr::ATIME_NOW, mtime | fattr::MTIME_NOW);
-        // The kernel stores times that it has set itself: first those of a file that was written,
-        // then that of a file whose inode was changed.
+        // The kernel sends times that it has set itself: both times after a write, then the ctime
+        // after a change of the inode.
         assert_eq!(change(mtime | ctime | fattr::FH, 5, 5), Change::empty());
         assert_eq!(change(ctime, 0, 5), Change::empty());
         // touch(1), with the writeback cache and without.

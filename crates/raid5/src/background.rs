@@ -15,7 +15,7 @@ use std::time::Duration;
 const REST: Duration = Duration::from_millis(500);
 
 /// The background thread. It terminates on request, or when its work fails.
-pub(crate) struct Keeper {
+pub(crate) struct Background {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,
 }
@@ -33,8 +33,8 @@ impl Shared {
     }
 }
 
-impl Keeper {
-    pub(crate) fn start(array: Arc<Array>) -> Keeper {
+impl Background {
+    pub(crate) fn start(array: Arc<Array>) -> Background {
         let shared = Arc::new(Shared {
             ends: AtomicBool::new(false),
             sleep: Mutex::new(Rank::Bucket, ()),
@@ -42,7 +42,7 @@ impl Keeper {
         });
         let of_thread = shared.clone();
         let thread = thread::spawn(move || keep(&array, &of_thread));
-        Keeper { shared, thread }
+        Background { shared, thread }
     }
 
     pub(crate) fn end(self) {

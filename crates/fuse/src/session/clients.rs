@@ -23,18 +23,18 @@ pub enum Wanted {
 }
 
 /// The score of one reader.
-pub struct Crowd {
+pub struct Clients {
     last: u32,
     score: u8,
     /// The requests of other clients since the last reader was wanted.
     others: u8,
 }
 
-impl Crowd {
+impl Clients {
     /// Creates the score of a new reader. The score is high enough to keep the reader, since a
     /// thread is started only if it is wanted.
-    pub fn new() -> Crowd {
-        Crowd { last: 0, score: SEVERAL, others: 0 }
+    pub fn new() -> Clients {
+        Clients { last: 0, score: SEVERAL, others: 0 }
     }
 
     /// Records a request of thread `client` of the kernel. Requests that the kernel sends for
@@ -62,40 +62,40 @@ impl Crowd {
 mod tests {
     use super::*;
 
-    fn wanted(crowd: &mut Crowd, clients: impl Iterator<Item = u32>) -> Vec<Wanted> {
-        let all = clients.map(|client| crowd.saw(client));
+    fn wanted(score: &mut Clients, requests: impl Iterator<Item = u32>) -> Vec<Wanted> {
+        let all = requests.map(|client| score.saw(client));
         all.filter(|wanted| *wanted != Wanted::AsMany).collect()
     }
 
     #[test]
     fn one_client_wants_one_reader() {
-        let mut crowd = Crowd::new();
-        let all = wanted(&mut crowd, std::iter::repeat_n(7, 100));
+        let mut clients = Clients::new();
+        let all = wanted(&mut clients, std::iter::repeat_n(7, 100));
         assert!(all.contains(&Wanted::OneFewer), "{all:?}");
-        let all = wanted(&mut crowd, std::iter::repeat_n(7, 100));
+        let all = wanted(&mut clients, std::iter::repeat_n(7, 100));
         assert!(!all.contains(&Wanted::OneMore), "{all:?}");
     }
 
     #[test]
     fn two_clients_want_two_readers_also_if_their_requests_come_in_runs() {
         for run in 1..4 {
-            let mut crowd = Crowd::new();
-            let all = wanted(&mut crowd, (0..100).map(|n| 1 + n / run % 2));
+            let mut clients = Clients::new();
+            let all = wanted(&mut clients, (0..100).map(|n| 1 + n / run % 2));
             assert!(all.contains(&Wanted::OneMore) && !all.contains(&Wanted::OneFewer), "{run}");
         }
     }
 
     #[test]
     fn programs_one_after_the_other_want_one_reader() {
-        let mut crowd = Crowd::new();
-        wanted(&mut crowd, std::iter::repeat_n(7, 200));
-        let all = wanted(&mut crowd, (0..1000).map(|n| 1 + n / 8));
+        let mut clients = Clients::new();
+        wanted(&mut clients, std::iter::repeat_n(7, 200));
+        let all = wanted(&mut clients, (0..1000).map(|n| 1 + n / 8));
         assert!(!all.contains(&Wanted::OneMore), "{all:?}");
     }
 
     #[test]
     fn requests_of_the_kernel_say_nothing() {
-        let mut crowd = Crowd::new();
-        assert_eq!(wanted(&mut crowd, std::iter::repeat_n(0, 100)), []);
+        let mut clients = Clients::new();
+        assert_eq!(wanted(&mut clients, std::iter::repeat_n(0, 100)), []);
     }
 }
