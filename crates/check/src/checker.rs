@@ -65,9 +65,9 @@ pub enum Phase {
 pub struct Progress {
     /// The part that is running.
     pub phase: Phase,
-    /// What is done of it.
+    /// The units of that part that are done.
     pub done: u64,
-    /// All of it.
+    /// All units of that part.
     pub of: u64,
 }
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found and expected
 pub enum Fault {
-    // What a format itself refuses.
+    // Faults that the decoder of a structure finds.
     #[error("{0}")]
     Superblock(superblock::Cause),
     #[error("{0}")]
@@ -152,7 +152,7 @@ pub enum Fault {
     OrphansPending { orphans: u64 },
 }
 
-/// What a bit of a bitmap stands for.
+/// The object that a bit of a bitmap represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A block, or a cluster of blocks.

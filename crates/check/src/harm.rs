@@ -1,4 +1,4 @@
-//! What a fault does to the users of a file system.
+//! The harm of a fault to the users of a file system.
 
 use lanefs_ondisk::FileBlock;
 use std::fmt;

@@ -51,7 +51,7 @@ pub struct Report {
     pub left_out: u64,
     /// Parts that the checker does not know, by name: they were not checked.
     pub unchecked: Vec<String>,
-    /// What was seen.
+    /// Counts of the checked objects.
     pub totals: Totals,
 }
 

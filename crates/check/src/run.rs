@@ -26,7 +26,7 @@ pub struct SharedBlock {
     pub ino: Ino,
 }
 
-/// What the inodes of one user, group or project use.
+/// The inodes of one user, group or project, and the bytes that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub inodes: u64,

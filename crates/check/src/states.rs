@@ -1,4 +1,4 @@
-//! What a check remembers of each inode: one word.
+//! The state that a check keeps of each inode: one word.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_ondisk::{FileType, Ino};

@@ -99,7 +99,8 @@ impl Case<'_> {
         if self.command.first() == Some(&"edit") { Times::Ignored } else { Times::Compared }
     }
 
-    /// Leaves `after` as an undisturbed run does, and returns the shortest time of some runs.
+    /// Runs the command three times without a kill, copies the result to `after`, and returns the
+    /// shortest time.
     fn undisturbed(&self, after: &Path) -> Duration {
         let mut shortest = Duration::MAX;
         for _ in 0..3 {

@@ -210,6 +210,7 @@ const HOUSES: &[House] = &[
             &["image", "kernel", "op", "library", "listing", "planted"],
             &[
                 "array",
+                "both",
                 "changes",
                 "crash",
                 "faults",

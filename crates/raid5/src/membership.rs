@@ -45,8 +45,8 @@ impl Array {
         }
     }
 
-    /// Handles a shadow's failure: its member keeps the slot. Returns `true` if the shadow has
-    /// become the member, so that a member of the array has failed.
+    /// Handles a shadow's failure: its member keeps the slot. Returns `true` if the shadow became
+    /// the member before it failed: then a member of the array has failed.
     pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
         let _state = self.state();
         self.members.drop_shadow(lost.member, Some(&lost.error));

@@ -250,8 +250,9 @@ impl Recorded {
         Ok(())
     }
 
-    /// Returns whether a write in flight may change this place of a lost member: a write to its own
-    /// block; without a log, also one to another block of the same parity.
+    /// Returns whether a write in flight may change the contents at `place`, which is on a lost
+    /// member. A write to the same block may; without a log, so may a write to another block that
+    /// the same parity covers.
     fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Location, in_flight: &[usize]) -> bool {
         let shape = self.rig.shape;
         let block = place.offset / 4096;

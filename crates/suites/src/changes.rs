@@ -26,7 +26,7 @@ const TOGETHER: u64 = 50;
 /// The most differences that are printed in full.
 const MOST_SHOWN: usize = 20;
 
-/// What the judges said.
+/// Counts of the verdicts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Changes that were judged.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod both;
 pub mod changes;
 pub mod conditions;
 pub mod crash;

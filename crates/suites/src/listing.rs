@@ -62,6 +62,20 @@ impl Listing {
         self
     }
 
+    /// Returns the listing without properties that may differ between file systems with the same
+    /// contents.
+    pub fn content(mut self) -> Listing {
+        self.entries.remove(&b"lost+found"[..]);
+        for entry in self.entries.values_mut() {
+            (entry.ino, entry.sectors, entry.ctime, entry.data) = (None, None, None, None);
+            (entry.atime, entry.mtime) = (None, None);
+            if entry.mode & 0xf000 == 0x4000 {
+                entry.size = None;
+            }
+        }
+        self
+    }
+
     /// Returns the differences in words, at most twenty; empty if there are none.
     pub fn differences(&self, other: &Listing) -> Vec<String> {
         let mut found = Vec::new();

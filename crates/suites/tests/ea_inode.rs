@@ -1,14 +1,13 @@
 //! Attributes whose values are in inodes of their own (`ea_inode`).
 
 use lanefs_device::{OverlayDevice, RamDevice};
-use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions, SetXattr};
+use lanefs_ext4::{Error, Fs, SetXattr};
+use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
 use lanefs_suites::hostile::check_image;
 use lanefs_suites::image::Image;
-use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
-use lanefs_suites::listing::{self, Listing};
-use lanefs_suites::op::{File, Kind, Op, Tree, pattern, show};
+use lanefs_suites::op::{File, Kind, Op, pattern, show};
 use lanefs_suites::random::seeds;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -88,46 +87,6 @@ fn change() -> Vec<Op> {
     ops
 }
 
-fn run_all(tree: &mut dyn Tree, context: &str, ops: &[Op]) {
-    for op in ops {
-        if let Err(errno) = tree.apply(op) {
-            panic!("{context}: {op:?}: {}", std::io::Error::from_raw_os_error(errno));
-        }
-    }
-}
-
-fn by_kernel(image: &Image, ops: &[Op]) -> Option<Listing> {
-    let mount = image.kernel_mount("noatime")?;
-    run_all(&mut Kernel::new(mount.path()), "the kernel", ops);
-    let listing = listing::of_kernel(mount.path()).expect("the kernel reads everything");
-    mount.unmount();
-    Some(listing)
-}
-
-fn open(image: &Image) -> Mount {
-    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
-    Mount::open(image.device(), options).expect("Lanefs mounts it")
-}
-
-fn by_library(image: &Image, ops: &[Op]) -> Listing {
-    let mount = open(image);
-    run_all(&mut Library::new(mount.fs()), "Lanefs", ops);
-    let listing = listing::of_library(mount.fs())
-        .unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)));
-    mount.close().expect("Lanefs unmounts it");
-    listing
-}
-
-/// Returns the listing without properties that differ between file systems.
-fn content(mut listing: Listing) -> Listing {
-    listing.entries.remove(&b"lost+found"[..]);
-    for entry in listing.entries.values_mut() {
-        (entry.ino, entry.sectors, entry.ctime, entry.data) = (None, None, None, None);
-        (entry.atime, entry.mtime) = (None, None);
-    }
-    listing
-}
-
 #[test]
 fn the_kernel_and_lanefs_read_and_change_each_others_values() {
     for options in SETS {
@@ -139,7 +98,7 @@ fn the_kernel_and_lanefs_read_and_change_each_others_values() {
         ours.assert_clean(&format!("{options}: filled by Lanefs"));
         let Some(seen) = by_kernel(&ours, &[]) else { return };
         seen.assert_same(&mine, &format!("{options}: Lanefs's, kernel / Lanefs"));
-        content(filled).assert_same(&content(mine), &format!("{options}: by kernel / by Lanefs"));
+        filled.content().assert_same(&mine.content(), &format!("{options}: by kernel / by Lanefs"));
 
         let a = by_library(&kernels, &change());
         kernels.assert_clean(&format!("{options}: filled by the kernel, changed by Lanefs"));
@@ -147,7 +106,8 @@ fn the_kernel_and_lanefs_read_and_change_each_others_values() {
         seen.assert_same(&a, &format!("{options}: changed by Lanefs, kernel / Lanefs"));
         let Some(b) = by_kernel(&ours, &change()) else { return };
         ours.assert_clean(&format!("{options}: filled by Lanefs, changed by the kernel"));
-        content(a).assert_same(&content(b), &format!("{options}: changed by Lanefs / the kernel"));
+        a.content()
+            .assert_same(&b.content(), &format!("{options}: changed by Lanefs / the kernel"));
 
         for image in [&kernels, &ours] {
             let names = (0..32).map(|n| format!("d/{n}"));

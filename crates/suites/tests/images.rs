@@ -1,13 +1,14 @@
 //! Images of every supported format that the kernel fills and Lanefs reads, and the reverse.
 
 use lanefs_device::{Access as DeviceAccess, FileDevice, OpenOptions};
-use lanefs_ext4::{Access, Atime, Mount, MountOptions};
+use lanefs_ext4::{Access, Mount, MountOptions};
+use lanefs_suites::both::{open, run_all};
 use lanefs_suites::fill::{Scale, WideTimes, change, fill};
 use lanefs_suites::image::{Image, Mappings};
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
 use lanefs_suites::listing::{self, Listing};
-use lanefs_suites::op::{Op, Tree, show};
+use lanefs_suites::op::{Op, show};
 use std::sync::Arc;
 
 /// Options for mke2fs, the size in MiB and the resulting block size.
@@ -56,14 +57,6 @@ fn scale(options: &str, megabytes: u64, block: usize) -> Scale {
     scale
 }
 
-fn run_all(tree: &mut dyn Tree, who: &str, ops: &[Op]) {
-    for op in ops {
-        if let Err(errno) = tree.apply(op) {
-            panic!("{who}: {op:?}: {}", std::io::Error::from_raw_os_error(errno));
-        }
-    }
-}
-
 fn run_on_kernel(image: &Image, ops: &[Op]) -> Option<()> {
     let mount = image.kernel_mount("noatime")?;
     run_all(&mut Kernel::new(mount.path()), "the kernel", ops);
@@ -72,8 +65,7 @@ fn run_on_kernel(image: &Image, ops: &[Op]) -> Option<()> {
 }
 
 fn run_on_library(image: &Image, ops: &[Op]) {
-    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
-    let mount = Mount::open(image.device(), options).expect("Lanefs mounts it");
+    let mount = open(image);
     run_all(&mut Library::new(mount.fs()), "Lanefs", ops);
     mount.close().expect("Lanefs unmounts it");
 }
@@ -94,20 +86,6 @@ fn seen_by_library(image: &Image) -> Listing {
         .unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
 }
 
-/// Returns the listing without properties that may differ between file systems with the same
-/// contents.
-fn content(mut listing: Listing) -> Listing {
-    listing.entries.remove(&b"lost+found"[..]);
-    for entry in listing.entries.values_mut() {
-        (entry.ino, entry.sectors, entry.ctime, entry.data) = (None, None, None, None);
-        (entry.atime, entry.mtime) = (None, None);
-        if entry.mode & 0xf000 == 0x4000 {
-            entry.size = None;
-        }
-    }
-    listing
-}
-
 /// Tests both directions with one set of options.
 fn both_ways(options: &str, size: &str, scale: Scale) {
     let what = format!("mke2fs {options} {size}");
@@ -123,7 +101,9 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
     ours.assert_clean(&format!("{what}: filled by Lanefs"));
     let Some(after) = seen_by_kernel(&ours) else { return };
     after.assert_same(&seen_by_library(&ours), &format!("{what}: Lanefs's, kernel / Lanefs"));
-    content(before).assert_same(&content(after), &format!("{what}: filled by kernel / by Lanefs"));
+    before
+        .content()
+        .assert_same(&after.content(), &format!("{what}: filled by kernel / by Lanefs"));
 
     // Each file system changes the image that the other one filled.
     run_on_library(&kernels, &change);
@@ -138,7 +118,7 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
         &seen_by_library(&ours),
         &format!("{what}: changed by the kernel, kernel / Lanefs"),
     );
-    content(a).assert_same(&content(b), &format!("{what}: changed by Lanefs / by the kernel"));
+    a.content().assert_same(&b.content(), &format!("{what}: changed by Lanefs / by the kernel"));
 }
 
 #[test]

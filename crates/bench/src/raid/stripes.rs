@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The upper bound given by the speed of memory and XOR: the time of a loop with only the necessary
-/// work of a row, row by row, so that each step finds the other step's data in the caches.
+/// The speed limit that memory and XOR set. It is the time of a loop that does only the necessary
+/// work, one row after another, so that the second step finds the row in the processor's caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Seconds to copy one row's data and parity into devices in memory.

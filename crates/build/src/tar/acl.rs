@@ -13,17 +13,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Vec<u8>> {
         .filter(|line| !line.is_empty())
         .map(entry)
         .collect();
-    let mut entries = entries?;
-    // The order that the format requires: owner, users, owning group, groups, mask, others.
-    entries.sort_by_key(|entry| match entry.tag {
-        Tag::Owner => (0, 0),
-        Tag::User(id) => (1, id),
-        Tag::OwningGroup => (2, 0),
-        Tag::Group(id) => (3, id),
-        Tag::Mask => (4, 0),
-        Tag::Other => (5, 0),
-    });
-    Some(Acl::new(entries).ok()?.to_system())
+    Some(Acl::from_unordered(entries?).ok()?.to_system())
 }
 
 fn entry(line: &str) -> Option<AclEntry> {

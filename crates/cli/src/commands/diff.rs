@@ -55,7 +55,7 @@ pub struct Arguments {
     image: ImageArguments,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     Equal,

@@ -142,7 +142,7 @@ pub struct Spare {
     pub percent: u32,
 }
 
-/// What happens with an attribute or a time that ext4 cannot store.
+/// The treatment of attributes and times that ext4 cannot store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
     /// It is an error.
@@ -214,7 +214,7 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
-    /// What happens with properties of files that ext4 cannot store.
+    /// The treatment of properties of files that ext4 cannot store.
     pub on_loss: OnLoss,
     /// User and group of the root directory.
     pub root_owner: (u32, u32),

@@ -86,8 +86,8 @@ impl Share {
         Share { most: part / bytes, bytes }
     }
 
-    /// Returns how many of `there` objects are too many. An eighth is kept free, since other lanes
-    /// load meanwhile.
+    /// Returns the number of objects to evict if there are `there` objects. An eighth is kept free,
+    /// since other lanes load meanwhile.
     pub(super) fn excess(self, there: usize) -> u64 {
         (there as u64).saturating_sub(self.most - self.most / 8)
     }

@@ -71,8 +71,16 @@ impl Tag {
         }
     }
 
+    /// Returns the id of a named user or group.
+    fn id(self) -> Option<u32> {
+        match self {
+            Tag::User(id) | Tag::Group(id) => Some(id),
+            Tag::Owner | Tag::OwningGroup | Tag::Mask | Tag::Other => None,
+        }
+    }
+
     fn is_named(self) -> bool {
-        matches!(self, Tag::User(_) | Tag::Group(_))
+        self.id().is_some()
     }
 }
 
@@ -105,6 +113,12 @@ impl Acl {
             return Err(Cause::NoMask);
         }
         Ok(Acl { entries })
+    }
+
+    /// Creates a list of the entries, which must be complete, in any order.
+    pub fn from_unordered(mut entries: Vec<AclEntry>) -> Result<Acl, Cause> {
+        entries.sort_by_key(|entry| (entry.tag.rank(), entry.tag.id()));
+        Acl::new(entries)
     }
 
     /// Returns the list with the same meaning as the nine permission bits of `mode`.

@@ -45,11 +45,11 @@ pub enum Sum {
 pub struct Change {
     /// The changed part.
     pub part: Part,
-    /// How it is changed.
+    /// The kind of the change.
     pub how: How,
     /// Whether its checksum is right.
     pub sum: Sum,
-    /// What to write.
+    /// The bytes to write, by their offset in the image.
     pub writes: Vec<(u64, Vec<u8>)>,
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// What e2fsck and the checker say of one image.
+/// The verdicts of e2fsck and of the checker on one image.
 #[derive(Debug)]
 pub struct Verdicts {
     /// The exit code of e2fsck -fn.

@@ -36,7 +36,7 @@ pub enum Kind {
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// What it is.
+    /// Its structure.
     pub kind: Kind,
     /// Its first byte in the image.
     pub at: u64,

@@ -52,7 +52,7 @@ pub enum Criterion {
 /// A number, or a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
-    /// The order of the value to the number.
+    /// Whether the value must be less than, equal to, or greater than the number.
     order: Ordering,
     number: u64,
 }

@@ -40,7 +40,7 @@ pub struct Parsed {
     tree: Tree<Raw>,
 }
 
-/// What to do with a file.
+/// The actions for a file.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub outputs: Vec<Output>,

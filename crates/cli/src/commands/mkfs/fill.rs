@@ -5,7 +5,7 @@ use crate::cli::parse_ids;
 use lanefs_build::{IdMap, OnLoss};
 use std::path::PathBuf;
 
-/// What the file system is filled with.
+/// The options for the contents of the new file system.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filling")]
 pub struct From {

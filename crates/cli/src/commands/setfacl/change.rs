@@ -109,17 +109,9 @@ fn put(entries: &mut Vec<AclEntry>, new: AclEntry) {
     }
 }
 
-fn finish(mut entries: Vec<AclEntry>) -> Result<Option<Acl>, String> {
+fn finish(entries: Vec<AclEntry>) -> Result<Option<Acl>, String> {
     if entries.is_empty() {
         return Ok(None);
     }
-    entries.sort_by_key(|entry| match entry.tag {
-        Tag::Owner => (0, 0),
-        Tag::User(id) => (1, id),
-        Tag::OwningGroup => (2, 0),
-        Tag::Group(id) => (3, id),
-        Tag::Mask => (4, 0),
-        Tag::Other => (5, 0),
-    });
-    Acl::new(entries).map(Some).map_err(|cause| cause.to_string())
+    Acl::from_unordered(entries).map(Some).map_err(|cause| cause.to_string())
 }

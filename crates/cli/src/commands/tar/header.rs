@@ -3,9 +3,10 @@
 
 use super::archive::{Archive, BLOCK};
 use super::pieces::Pieces;
+use crate::cli::AclText;
 use crate::copy::{Attribute, Meta};
 use lanefs::Time;
-use lanefs::ondisk::acl::{Acl, Tag};
+use lanefs::ondisk::acl::Acl;
 use std::io;
 
 /// The times that are stored.
@@ -265,19 +266,8 @@ impl Records {
 }
 
 fn list_as_text(list: &Acl) -> String {
-    let entry = |entry: &lanefs::ondisk::acl::AclEntry| {
-        let (kind, id) = match entry.tag {
-            Tag::Owner => ("user", None),
-            Tag::User(id) => ("user", Some(id)),
-            Tag::OwningGroup => ("group", None),
-            Tag::Group(id) => ("group", Some(id)),
-            Tag::Mask => ("mask", None),
-            Tag::Other => ("other", None),
-        };
-        let id = id.map(|id| id.to_string()).unwrap_or_default();
-        format!("{kind}:{id}:{}", crate::cli::rights(entry.permissions))
-    };
-    list.entries().iter().map(entry).collect::<Vec<_>>().join(",")
+    let text = AclText { names: None };
+    list.entries().iter().map(|entry| text.entry(entry)).collect::<Vec<_>>().join(",")
 }
 
 fn percent(name: &[u8]) -> String {

@@ -67,8 +67,8 @@ impl AllocPolicy for Counting {
     }
 }
 
-/// How many groups all claims looked for, how many at most one claim, and how many bitmaps were
-/// read.
+/// The groups that all claims looked at, the most that one claim looked at, and the bitmaps that
+/// were read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,
