@@ -115,6 +115,9 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     let place = Place::Inode { ino };
+    if state.names() > 0 && run.volume.is_unused_quota_file(ino) {
+        run.add(place, Fault::NamedAsQuota);
+    }
     let is_directory = state.file_type() == Some(FileType::Directory);
     let (found, expected) = (state.links(), state.names());
     if expected == 0 {
