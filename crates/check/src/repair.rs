@@ -39,7 +39,7 @@ const MOST_CHANGED: u64 = 4 << 30;
 /// Most rounds. A round mends all faults of a stage, so that even an image full of noise takes few.
 const MOST_ROUNDS: usize = 100;
 /// Most findings of a round; those left out are found in a later round.
-const MOST_FINDINGS: usize = 100_000;
+const MOST_FINDINGS: usize = 10_000;
 
 /// A block with its new content.
 pub type Write = (Block, Vec<u8>);

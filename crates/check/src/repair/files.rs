@@ -89,7 +89,7 @@ impl Mender<'_> {
     }
 
     /// Mends one fault. Returns whether the mapping has to be written anew.
-    fn mend_fault(&mut self, ino: Ino, bytes: &mut Vec<u8>, fault: &Fault) -> bool {
+    fn mend_fault(&mut self, ino: Ino, bytes: &mut [u8], fault: &Fault) -> bool {
         let record = Record::decode(bytes);
         match *fault {
             Fault::Inode(Cause::Mode { .. }) | Fault::WrongType { .. } => {
@@ -105,7 +105,7 @@ impl Mender<'_> {
                 put32(bytes, DTIME, time);
             }
             Fault::NoDeletionTime => match self.is_marked_used(ino) {
-                true => put16(bytes, LINKS, 1),
+                true => put16(bytes, LINKS, if record.is_directory() { 2 } else { 1 }),
                 false => put32(bytes, DTIME, self.time()),
             },
             Fault::TimeRange => mend_times(bytes),
@@ -129,7 +129,7 @@ impl Mender<'_> {
         false
     }
 
-    fn map_anew(&mut self, ino: Ino, bytes: &mut Vec<u8>, record: &Record) {
+    fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let extents = le16(&record.block, 0) == EXTENT_MAGIC;
         if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
             // Pointers never begin with the magic of a node.
@@ -154,7 +154,7 @@ impl Mender<'_> {
 
     /// Chooses the type of an inode whose type is lost: a directory if its first block is one, a
     /// regular file if it has blocks.
-    fn guess_mode(&mut self, ino: Ino, bytes: &mut Vec<u8>, record: &Record) {
+    fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
         let named = [
             self.run.volume.superblock().orphan_file().map(|ino| ino.0),
@@ -212,12 +212,14 @@ impl Mender<'_> {
     }
 
     /// Sets the length of a symbolic link from its target, or deletes the link.
-    fn mend_link(&mut self, ino: Ino, bytes: &mut Vec<u8>, record: &Record) {
+    fn mend_link(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         put32(bytes, FLAGS, (record.flags - frozen).bits());
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
         let record = Record::decode(bytes);
-        let target = match record.flags.intersects(elsewhere) || record.blocks_lo != 0 {
+        // Without the flag of extents, only a link of ext2 or ext3 can have its target in a block.
+        let in_block = !self.has_extents() && record.blocks_lo != 0;
+        let target = match record.flags.intersects(elsewhere) || in_block {
             false => Some(record.block.to_vec()),
             true if record.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) => None,
             true => crate::mapping::Runs::of(self.run.volume, ino, &record)

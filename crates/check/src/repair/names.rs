@@ -181,10 +181,12 @@ impl Mender<'_> {
         let mut seen = HashSet::new();
         names.retain_mut(|kept| {
             let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
-            let is_wrong = faults.clone().any(|finding| match finding.fault {
-                Fault::BadTarget { .. } | Fault::SecondName { .. } | Fault::Encoding => true,
-                Fault::Dirent(dirent::Cause::MisplacedDot { .. }) => true,
-                _ => false,
+            let mut faults = faults.map(|finding| &finding.fault);
+            let is_wrong = faults.any(|fault| {
+                let dot = dirent::Cause::MisplacedDot { offset: kept.offset };
+                let is_dot = *fault == Fault::Dirent(dot);
+                let wrong = matches!(fault, Fault::BadTarget { .. } | Fault::SecondName { .. });
+                wrong || is_dot || *fault == Fault::Encoding
             });
             if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {
                 return false;

@@ -87,7 +87,7 @@ impl Mender<'_> {
     }
 
     /// Removes the blocks after the end of a file.
-    fn truncate(&mut self, ino: Ino, bytes: &mut Vec<u8>, record: &Record) {
+    fn truncate(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         if !record.maps_blocks() || record.is_directory() {
             return;
         }

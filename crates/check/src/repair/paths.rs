@@ -77,7 +77,9 @@ impl Mender<'_> {
     fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
         let Some((mut bytes, record)) = self.read_inode(directory) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {
-            let Some(block) = self.to_blocks(directory, &mut bytes, &record) else { return false };
+            let Some(block) = self.move_to_block(directory, &mut bytes, &record) else {
+                return false;
+            };
             let Some(record) = self.read_inode(directory).map(|(_, record)| record) else {
                 return false;
             };
@@ -279,7 +281,7 @@ impl Mender<'_> {
         let Some((mut bytes, mut record)) = self.read_inode(directory) else { return false };
         let Ok(name) = Name::new(name) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {
-            if self.to_blocks(directory, &mut bytes, &record).is_none() {
+            if self.move_to_block(directory, &mut bytes, &record).is_none() {
                 return false;
             }
         } else if record.flags.contains(InodeFlags::INDEX) {
@@ -314,7 +316,7 @@ impl Mender<'_> {
     }
 
     /// Moves a directory out of its inode into a block. Returns the block.
-    fn to_blocks(&mut self, ino: Ino, bytes: &mut Vec<u8>, record: &Record) -> Option<Block> {
+    fn move_to_block(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) -> Option<Block> {
         let names = crate::directories::inline_names(self.run, record, bytes);
         let block = self.allocate()?;
         let format = self.run.volume.dir_format();
@@ -336,7 +338,7 @@ impl Mender<'_> {
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
         self.rebuild(ino, bytes, salvaged).then_some(())?;
         set_size(bytes, self.run.volume.block_bytes() as u64);
-        self.write_inode(ino, bytes.clone());
+        self.write_inode(ino, bytes.to_vec());
         self.act(Place::Inode { ino }, "directory: moved out of the inode into a block");
         Some(block)
     }

@@ -35,20 +35,22 @@ impl Mender<'_> {
     fn part_file(&mut self, ino: Ino, ranges: &[Range<u64>]) {
         let Some((mut bytes, record)) = self.read_inode(ino) else { return };
         let mut salvaged = self.salvage(ino, &record);
-        let (mut copies, mut times) = (HashMap::new(), HashMap::new());
+        let mut copies = HashMap::new();
         let (mut extents, mut cut) = (Vec::new(), false);
         for extent in &salvaged.extents {
+            let end = extent.block.0 + u64::from(extent.len);
+            if !ranges.iter().any(|range| range.start < end && extent.block.0 < range.end) {
+                push_run(&mut extents, *extent);
+                continue;
+            }
             for n in 0..extent.len {
                 let old = Block(extent.block.0 + u64::from(n));
                 let is_shared = ranges.iter().any(|range| range.contains(&old.0));
-                // A file can have a block twice: each time needs a copy of its own.
-                let time: &mut u32 = times.entry(old).or_default();
+                let start = FileBlock(extent.start.0 + n);
                 let block = match is_shared {
-                    true => self.copy(&mut copies, old, *time),
+                    true => self.copy(&mut copies, old, start),
                     false => Some(old),
                 };
-                *time += 1;
-                let start = FileBlock(extent.start.0 + n);
                 match block {
                     Some(block) => {
                         push_run(&mut extents, Extent { start, len: 1, block, ..*extent })
@@ -74,7 +76,7 @@ impl Mender<'_> {
         &mut self,
         copies: &mut HashMap<(u64, u32), Option<Block>>,
         old: Block,
-        time: u32,
+        start: FileBlock,
     ) -> Option<Block> {
         if self.shared == Shared::Cut {
             return None;
@@ -82,8 +84,9 @@ impl Mender<'_> {
         let geometry = self.run.volume.geometry;
         let (bits, first) = (geometry.cluster_bits(), geometry.first_data_block().0);
         let from_first = old.0.saturating_sub(first);
-        let cluster = from_first >> bits;
-        let new = *copies.entry((cluster, time)).or_insert_with(|| self.allocate());
+        // A file can have a cluster twice: each time needs a copy of its own.
+        let cluster = (from_first >> bits, start.0 >> bits);
+        let new = *copies.entry(cluster).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + (from_first & ((1 << bits) - 1)));
         let bytes = self.read_block(old)?;
         self.write_block(block, &bytes);
