@@ -114,7 +114,7 @@ pub enum Fault {
     NoName,
     #[error("no path leads to it from the root directory")]
     Unconnected,
-    #[error("no directory lost+found")]
+    #[error("no directory lost+found: a repair that needs it makes it")]
     NoLostAndFound,
 
     // Indexes of directories.
@@ -132,6 +132,8 @@ pub enum Fault {
     ValueInode { ino: u32 },
 
     // Quotas.
+    #[error("the superblock names it as a quota file, and the feature quota is missing")]
+    NamedAsQuota,
     #[error("not a quota file")]
     QuotaFile,
     #[error("the usage of id {id} is not the sum of its inodes")]
@@ -214,19 +216,21 @@ impl Fault {
                 Harm::NamesLost
             }
             NotInIndex | IndexDepth | Index(_) => Harm::NamesNotFound,
-            NoName | Unconnected | NoLostAndFound => Harm::NoPath,
+            NoName | Unconnected => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,
             DotBytes { .. } | TimeRange | Padding { .. } | Field { .. } => Harm::Harmless,
             Attributes(_) | AttributePrefix { .. } | ValueInode { .. } => Harm::AttributesLost,
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,
             FreeButUsed { len, by: Unit::Block, .. } => Harm::SpaceLeaked { clusters: *len },
             FreeButUsed { .. } | NoDeletionTime | DeletedInUse { .. } => Harm::WrongCounts,
-            Count { .. } | Sectors { .. } | QuotaFile | Quota { .. } => Harm::WrongCounts,
+            Count { .. } | Sectors { .. } | NamedAsQuota | QuotaFile | Quota { .. } => {
+                Harm::WrongCounts
+            }
             Links { found, expected } if found < expected => Harm::Overwritten,
             Links { .. } => Harm::NeverFreed,
             Orphans(_) | Orphan { .. } | OrphansPending { .. } => Harm::NeverFreed,
             NotZero { .. } | Feature { .. } => Harm::WrongAnswers,
-            MarkedErrors | Differs { .. } | Replayed { .. } => Harm::Note,
+            MarkedErrors | NoLostAndFound | Differs { .. } | Replayed { .. } => Harm::Note,
         }
     }
 }

@@ -29,8 +29,9 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     run.states.set_scanned(ino);
     let record = Record::decode(bytes);
     let is_hidden = run.volume.is_hidden(ino);
+    check_low_deletion_time(run, ino, &record);
     if record.links == 0 && !is_hidden {
-        check_free(run, ino, &record, bytes);
+        check_free(run, ino, &record);
         return false;
     }
     if bytes.iter().all(|byte| *byte == 0) {
@@ -48,11 +49,21 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
 }
 
 /// Checks a free inode: a deleted one has the time of its deletion.
-fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+fn check_free(run: &Run<'_>, ino: Ino, record: &Record) {
     if record.mode != 0 && record.dtime == 0 {
         run.add(Place::Inode { ino }, Fault::NoDeletionTime);
     }
-    let _ = bytes;
+}
+
+/// Checks for a deletion time that is the number of an inode: a part of a list of orphans that the
+/// superblock does not lead to. A file system whose own times are so small has no such check.
+fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
+    let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
+    let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];
+    let is_number = |time: u32| time != 0 && time < inodes;
+    if is_number(record.dtime) && !times.into_iter().any(is_number) {
+        run.add(Place::Inode { ino }, Fault::Orphan { ino: ino.0 });
+    }
 }
 
 /// Checks an inode that no name leads to: a reserved one, or one that the superblock names.
@@ -86,7 +97,10 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         return check_blocks(run, ino, &maps, bytes);
     }
-    check_blocks(run, ino, record, bytes);
+    // Nothing reads the attributes of a reserved inode that has no use.
+    let has_attributes = is_named || is_own;
+    let (acl_lo, acl_hi) = if has_attributes { (record.acl_lo, record.acl_hi) } else { (0, 0) };
+    check_blocks(run, ino, &Record { acl_lo, acl_hi, ..record.clone() }, bytes);
 }
 
 /// Checks an inode that has links.
@@ -103,6 +117,13 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
+    let encrypt = InodeFlags::ENCRYPT;
+    if record.flags.contains(encrypt)
+        && record.maps_blocks()
+        && !attributes::has_encryption_context(run, record, bytes)
+    {
+        run.add(place, Fault::Flags { flags: encrypt.bits() });
+    }
     let Some(kind) = record.file_type() else {
         run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));
         return;

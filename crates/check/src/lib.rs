@@ -7,10 +7,10 @@
 //!
 //! ```no_run
 //! use lanefs_check::{Options, Verdict, check};
-//! use lanefs_device::FileDevice;
+//! use lanefs_device::{Access, FileDevice, OpenOptions};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let device = std::sync::Arc::new(FileDevice::open_read_only("disk.img")?);
-//! let report = check(device, &Options::default(), &|_| {})?;
+//! let device = FileDevice::open("disk.img", Access::ReadOnly, OpenOptions::default())?;
+//! let report = check(std::sync::Arc::new(device), &Options::default(), &|_| {})?;
 //! report.findings.iter().for_each(|finding| println!("{finding}"));
 //! assert_eq!(report.verdict(), Verdict::Clean);
 //! # Ok(())
@@ -38,6 +38,7 @@ mod parents;
 mod place;
 mod quota;
 mod record;
+pub mod repair;
 mod report;
 mod run;
 mod special;

@@ -115,14 +115,15 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     let place = Place::Inode { ino };
+    if state.names() > 0 && run.volume.is_unused_quota_file(ino) {
+        run.add(place, Fault::NamedAsQuota);
+    }
     let is_directory = state.file_type() == Some(FileType::Directory);
     let (found, expected) = (state.links(), state.names());
     if expected == 0 {
         return run.add(place, Fault::NoName);
     }
-    let many = is_directory
-        && run.volume.ro_compat(RoCompat::DIR_NLINK)
-        && (expected > MOST_LINKS || found == 1);
+    let many = is_directory && run.volume.ro_compat(RoCompat::DIR_NLINK) && expected > MOST_LINKS;
     if found != expected && !(many && found == 1) {
         run.add(place, Fault::Links { found, expected });
     }

@@ -107,6 +107,13 @@ impl Volume {
         self.ro_compat(RoCompat::QUOTA) && named.contains(&Some(ino.0))
     }
 
+    /// Returns whether the superblock names the inode as a quota file without the feature `quota`.
+    pub fn is_unused_quota_file(&self, ino: Ino) -> bool {
+        let raw = self.raw();
+        let named = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get()];
+        !self.ro_compat(RoCompat::QUOTA) && named.contains(&ino.0)
+    }
+
     /// Returns whether no name leads to the inode although it is in use: it is reserved, or the
     /// superblock refers to it.
     pub fn is_hidden(&self, ino: Ino) -> bool {

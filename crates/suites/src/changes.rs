@@ -5,9 +5,12 @@
 //! listed with the reason in `judge`, and counted.
 
 mod change;
+mod contents;
 mod corpus;
+mod cut;
 mod judge;
 mod parts;
+mod repair;
 
 use crate::random::in_parallel;
 use change::Change;
@@ -20,6 +23,8 @@ use std::fmt;
 use std::os::unix::fs::FileExt;
 
 pub use corpus::{Corpus, Extent};
+pub use cut::{Cuts, cut};
+pub use repair::{Repairs, repair};
 
 /// Changes that one worker makes on one image before it takes the next image.
 const TOGETHER: u64 = 50;
@@ -85,8 +90,7 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
     let work = base.copy();
     let file = std::fs::OpenOptions::new().write(true).open(work.path()).expect("the copy opens");
     for n in 0..count {
-        // The generator mixes the three numbers well enough if they do not overlap.
-        let mut rng = Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n);
+        let mut rng = rng_of(seed, job, n);
         let change = change::choose(&mut rng, base.device(), base.parts());
         put(&file, change.writes.iter().map(|(at, bytes)| (*at, bytes.clone())));
         let verdicts = Verdicts::of(work.path());
@@ -95,6 +99,12 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
         judge(&mut tally, &mut differences, base, &change, &verdicts);
     }
     (tally, differences)
+}
+
+/// Returns the generator of one change. It mixes the three numbers well enough if they do not
+/// overlap.
+fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
+    Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
 }
 
 fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {

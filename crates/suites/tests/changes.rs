@@ -2,7 +2,7 @@
 
 use lanefs_check::{Harm, Options, Report, Verdict};
 use lanefs_device::Device;
-use lanefs_suites::changes::{Corpus, Extent, check};
+use lanefs_suites::changes::{Corpus, Extent, check, cut, repair};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::seeds;
 
@@ -22,6 +22,36 @@ fn the_checker_and_e2fsck_agree_on_changes_of_every_format() {
         println!("seed {seed}");
         let tally = check(&Corpus::make(Extent::Whole), seed, 800);
         println!("{}", tally.unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    }
+}
+
+#[test]
+fn repaired_images_are_clean_and_whole_files_are_as_before() {
+    for seed in seeds(1) {
+        println!("seed {seed}");
+        let repairs = repair(&Corpus::make(Extent::Sample), seed, 200);
+        println!("{}", repairs.unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    }
+}
+
+#[test]
+#[ignore = "long: every form of image"]
+fn repaired_images_of_every_format_are_clean() {
+    for seed in seeds(1) {
+        println!("seed {seed}");
+        let repairs = repair(&Corpus::make(Extent::Whole), seed, 800);
+        println!("{}", repairs.unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    }
+}
+
+#[test]
+fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
+    for seed in seeds(1) {
+        println!("seed {seed}");
+        let cuts = cut(&Corpus::make(Extent::Sample), seed, 4);
+        let cuts = cuts.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        println!("{cuts}");
+        assert!(cuts.logged.1 > 0 || cuts.undone.1 == 0);
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn check_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: &Ent
     if entry.rec_len > 2 * MIN_RECORD {
         directory.run.add(place, Fault::DotBytes { name: "." });
     }
-    directory.check_dot_type(place, bytes, entry, ino);
+    directory.check_type(place, bytes, entry, ino);
     directory.count_target(ino);
 }
 
@@ -49,7 +49,7 @@ pub(super) fn check_dot_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: 
         return directory.run.add(place, Fault::Dirent(Cause::NoDots));
     };
     check_end(directory, place, bytes, entry, "..");
-    directory.check_dot_type(place, bytes, entry, ino);
+    directory.check_type(place, bytes, entry, ino);
     parent(directory, ino);
 }
 

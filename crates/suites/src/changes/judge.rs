@@ -1,9 +1,9 @@
 //! The two verdicts on one image, and the differences between them that are known.
 
 use super::change::Change;
-use lanefs_check::{Fault, Finding, Harm, Options, Report, Verdict, check};
+use lanefs_check::{Fault, Finding, Harm, Options, Place, Report, Verdict, check};
 use lanefs_device::{Access, FileDevice, OpenOptions};
-use lanefs_ondisk::{Ino, jbd2, superblock};
+use lanefs_ondisk::{Ino, extent, inode::InodeFlags, jbd2, superblock};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -68,9 +68,18 @@ impl Verdicts {
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);
         let is_resize = |finding: &Finding| matches!(finding.fault, Fault::Special { ino: 7, .. });
         let has_resize = report.findings.iter().any(is_resize);
-        let reason = |finding: &Finding| match finding.place.ino() {
-            Some(Ino::RESIZE) if has_resize => Some(RESIZE),
-            _ => missed(&finding.fault),
+        let is_deep = |finding: &Finding| missed(&finding.fault) == Some(DEPTH);
+        let has_depth = report.findings.iter().any(is_deep);
+        let reason = |finding: &Finding| match (finding.place.ino(), &finding.fault) {
+            (Some(Ino::RESIZE), _) if has_resize => Some(RESIZE),
+            // The blocks below the node do not count as in use.
+            (_, Fault::Count { .. } | Fault::FreeButUsed { .. }) if has_depth => Some(DEPTH),
+            (Some(_), Fault::WildBlock { .. })
+                if matches!(finding.place, Place::Attributes { .. }) =>
+            {
+                Some("e2fsck does not look at the attributes of hidden files; the kernel does")
+            }
+            (_, fault) => missed(fault),
         };
         let reasons: Option<Vec<_>> = faults.map(reason).collect();
         reasons.filter(|_| self.is_clean_for_e2fsck())?.first().copied()
@@ -97,6 +106,7 @@ impl Verdicts {
 }
 
 const RESIZE: &str = "e2fsck looks at a quarter of the reserved descriptors";
+const DEPTH: &str = "e2fsck accepts an extent node below the root with a depth over 5";
 
 /// Returns why e2fsck -fn does not see a fault.
 fn missed(fault: &Fault) -> Option<&'static str> {
@@ -112,6 +122,10 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         | Fault::OrphansPending { .. } => "e2fsck -n does not follow the list of orphans",
         Fault::Superblock(superblock::Cause::JournalPlace { .. }) => {
             "e2fsck accepts a journal in a file and on a device; the kernel does not mount it"
+        }
+        Fault::Extent { cause: extent::Cause::TooDeep { .. }, .. } => DEPTH,
+        Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
+            "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
         }
         _ => return None,
     })
