@@ -36,6 +36,9 @@ pub struct Seed {
 /// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
+/// Bytes of the file of S3, as in the change to XFS; at most half of the image.
+const FILE: u64 = 1 << 30;
+
 impl Seed {
     /// Returns the seeds of the file system itself.
     pub fn all() -> Vec<Seed> {
@@ -50,15 +53,17 @@ impl Seed {
         };
         let waiting =
             Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
-        let skipping =
-            Policies { busy_group: BusyGroup::Skip, stream_goal: StreamGoal::Inode, ..meeting };
+        // The first patch of S2 alone skips busy groups; the second gives each inode its own goal.
+        let skipping = Policies { busy_group: BusyGroup::Skip, ..meeting };
+        let own_goals = Policies { stream_goal: StreamGoal::Inode, ..skipping };
         let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };
         let inodes = steps(&[("two-step", claiming), ("one-step", waiting), ("lanes", after)]);
         let blocks = steps(&[
             ("wait", meeting),
             ("skip", skipping),
             ("hashed", Policies { stream_goal: StreamGoal::Hashed, ..skipping }),
-            ("index", Policies { group_search: GroupSearch::Index, ..skipping }),
+            ("goals", own_goals),
+            ("index", Policies { group_search: GroupSearch::Index, ..own_goals }),
             ("lanes", after),
         ]);
         let exclusive = Policies { overwrite: Overwrite::Exclusive, ..after };
@@ -82,6 +87,9 @@ impl Seed {
                 "inode allocation: workers in directories of their own (mdtest -F -C -r -u)",
                 &inodes,
             ),
+            seed("S1", Workload::Create, "the same, creating alone (mdtest -C)", &inodes),
+            seed("S1", Workload::Stat, "the same, reading attributes alone (mdtest -T)", &inodes),
+            seed("S1", Workload::Remove, "the same, removing alone (mdtest -r)", &inodes),
             seed(
                 "S2",
                 Workload::Fallocate2,
@@ -91,7 +99,7 @@ impl Seed {
             seed(
                 "S3",
                 Workload::DirectWrite,
-                "overwrite: 4 KiB at random pages of one preallocated file",
+                "overwrite: 4 KiB at random pages of one preallocated file of 1 GiB",
                 &data,
             ),
             seed(
@@ -101,6 +109,7 @@ impl Seed {
                 &data,
             ),
             seed("S5", Workload::OpenClose, "open and close, own directories", &names),
+            seed("S5", Workload::OpenCloseShared, "open and close, one directory", &names),
             seed("S5", Workload::CreateUnlink, "create and unlink, own directories", &names),
             seed("S5", Workload::CreateUnlinkShared, "create and unlink, one directory", &names),
             seed("S5", Workload::TreeDiff, "lstat of every file of an own tree (git diff)", &names),
@@ -128,6 +137,8 @@ pub struct SeedPlan {
     pub slice: Duration,
     /// Bytes of each image.
     pub image: u64,
+    /// Size of each image's journal in MiB; `None`: the default of mke2fs.
+    pub log: Option<u64>,
     /// Ends the run early.
     pub stop: Arc<Stop>,
 }
@@ -144,14 +155,17 @@ pub fn run_seed(
     let mut targets = Vec::new();
     for (name, how) in &seed.steps {
         plan.stop.check()?;
-        targets.push(Target::with_many_groups(plan.image, *how)?.named(*name));
+        targets.push(Target::with_many_groups(plan.image, plan.log, *how)?.named(*name));
     }
     let plan = Plan {
         workloads: vec![seed.workload],
         threads: plan.threads.clone(),
         slices: plan.slices,
         slice: plan.slice,
-        scale: Scale::full(crate::tree::Tree::default()),
+        scale: Scale {
+            file_bytes: FILE.min(plan.image / 2),
+            ..Scale::full(crate::tree::Tree::default())
+        },
         stop: plan.stop.clone(),
     };
     Ok(crate::run(&plan, &targets, |measured| each(measured)))
@@ -280,6 +294,7 @@ mod tests {
             slices: 2,
             slice: Duration::from_millis(10),
             image: 256 << 20,
+            log: Some(16),
             stop: Arc::default(),
         };
         let seed = Seed::all().into_iter().find(|seed| seed.workload == Workload::OpenClose);

@@ -125,9 +125,14 @@ impl Target {
     }
 
     /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that each of many workers
-    /// has several.
-    pub fn with_many_groups(bytes: u64, how: Mounting) -> Result<Target> {
-        Target::in_memory_with(bytes, &["-g", "8192"], how)
+    /// has several. `log` is the size of the journal in MiB; `None` for the default of mke2fs.
+    pub fn with_many_groups(bytes: u64, log: Option<u64>, how: Mounting) -> Result<Target> {
+        let log = log.map(|mebibytes| format!("size={mebibytes}"));
+        let mut options = vec!["-g", "8192"];
+        if let Some(size) = &log {
+            options.extend(["-J", size]);
+        }
+        Target::in_memory_with(bytes, &options, how)
     }
 
     /// Creates a target with Lanefs on a new array of `members` in this process's memory, with

@@ -15,6 +15,8 @@ pub enum Workload {
     Remove,
     /// Opens one file of many, and closes it.
     OpenClose,
+    /// Opens one file of the thread's own, and closes it, all threads in one directory.
+    OpenCloseShared,
     /// Creates an empty file and removes it.
     CreateUnlink,
     /// Creates files in a directory per thread, reads the attributes of each, removes each: mdtest
@@ -61,11 +63,12 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads, in the order of the tables.
-    pub const ALL: [Workload; 23] = [
+    pub const ALL: [Workload; 24] = [
         Workload::Create,
         Workload::Stat,
         Workload::Remove,
         Workload::OpenClose,
+        Workload::OpenCloseShared,
         Workload::CreateUnlink,
         Workload::CreateStatRemove,
         Workload::CreateUnlinkShared,
@@ -94,6 +97,7 @@ impl Workload {
             Workload::Stat => "stat",
             Workload::Remove => "remove",
             Workload::OpenClose => "open-close",
+            Workload::OpenCloseShared => "open-close-shared",
             Workload::CreateUnlink => "create-unlink",
             Workload::CreateStatRemove => "create-stat-remove",
             Workload::CreateUnlinkShared => "create-unlink-shared",
@@ -129,8 +133,8 @@ impl Workload {
     /// Returns whether [`crate::scale::Scale::files`] is the number of files in its directory or
     /// tree.
     pub fn looks_at_files(self) -> bool {
-        use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
-        matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
+        use Workload::{OpenClose, OpenCloseShared, Readdir, ReaddirStat, Stat, TreeDiff};
+        matches!(self, Stat | OpenClose | OpenCloseShared | TreeDiff | ReaddirStat | Readdir)
     }
 
     /// Returns whether it uses files of [`crate::scale::Scale::file_bytes`].

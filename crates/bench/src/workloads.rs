@@ -19,6 +19,7 @@ pub(crate) fn start<'a>(workload: Workload, given: Assignment<'a>) -> Result<Box
         Workload::Stat => Box::new(names::Lookup::new(given, names::Question::Stat)?),
         Workload::Remove => Box::new(names::Remove::new(given)),
         Workload::OpenClose => Box::new(names::Lookup::new(given, names::Question::OpenClose)?),
+        Workload::OpenCloseShared => Box::new(names::Lookup::shared(given)?),
         Workload::CreateUnlink => Box::new(names::CreateUnlink::new(given)),
         Workload::CreateStatRemove => Box::new(names::CreateStatRemove::new(given)),
         Workload::CreateUnlinkShared => Box::new(names::CreateUnlink::shared(given)),

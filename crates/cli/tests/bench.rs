@@ -147,7 +147,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn what_makes_no_sense_is_wrong_usage_and_says_what_would() {
     for (line, why) in [
-        ("seeds stat", "S3 direct-write, S4 fsmark, S5"),
+        ("seeds mix", "S3 direct-write, S4 fsmark, S5"),
         ("seeds --files 10", "--files: seeds has its own targets"),
         ("efficiency create", "efficiency; there are create-unlink, open-close, stat"),
         ("create --files 10", "--files: only used by stat, open-close"),

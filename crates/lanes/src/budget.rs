@@ -86,8 +86,12 @@ impl Budget {
     pub fn give_back(&self, key: u64) {
         self.units.mine().fetch_add(1, Ordering::Release);
         match self.wake {
-            Wake::All => self.waits.wake_all(),
-            Wake::One => drop(self.waits.wake_any(key)),
+            Wake::All => {
+                self.waits.wake_all();
+            }
+            Wake::One => {
+                self.waits.wake_any(key);
+            }
         }
     }
 

@@ -17,11 +17,14 @@
 //! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
-//! twice for each 8 to 256 values that the busiest lane retires, the more lanes there are.
+//! twice for each 8 to 1024 values that the busiest lane retires, the more lanes there are
+//! ([`usual`]). A lane's retired values wait in a list of about this length. For each new value the
+//! lane frees the oldest one, so memory goes from there to the lane's new objects, and does not
+//! pass through other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
-use crate::limbo::{Limbo, Retired, crowded};
+use crate::limbo::{Limbo, Retired, usual};
 use crate::pin_depth;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::world;
@@ -55,6 +58,10 @@ world::constant_global! {
         })),
     }
 }
+
+/// The number of epochs for which the values of another lane can be freed before [`advance`] frees
+/// them: a lane that works frees its own values some epochs late.
+const PATIENCE: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 
@@ -176,8 +183,8 @@ pub fn advance() -> bool {
     for lane in Lane::given() {
         // A lane frees the values that it retired, so their memory stays in this lane's part of the
         // allocator. After some epochs any lane frees the values of an idle one.
-        let patience = if lane == mine { 0 } else { 2 };
-        LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
+        let patience = if lane == mine { 0 } else { PATIENCE };
+        LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience), 0);
     }
     advanced
 }
@@ -218,11 +225,12 @@ fn pay() {
     }
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
-    let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
+    let keep = usual();
+    let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)), keep);
     // All threads read the epoch. If other lanes have advanced it far enough, this lane does not
     // advance it. So the epoch changes as often as the busiest lane needs, for any number of lanes.
     // After two advances all values can be freed, if no thread is pinned.
-    if collect() < crowded() / 2 && domain.try_advance() {
+    if !collect() && domain.try_advance() {
         domain.try_advance();
         collect();
     }

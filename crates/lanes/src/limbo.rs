@@ -5,23 +5,27 @@ use crate::world;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// The number of values that are freed at once.
-pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+/// The largest number of values that are freed under one hold of the list's lock.
+const BATCH: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// The limits of [`crowded`].
-const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
-const LONGEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+/// The number of values that a lane retires between two looks at its list.
+pub(crate) const STEP: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
-/// Returns the length of a lane's limbo list at which the lane tries to free values. With a small
-/// length, new objects more often get memory that is still in the processor's caches. But each try
-/// moves a line of every lane there and back, so the more lanes there are, the more values a try
-/// frees.
-pub(crate) fn crowded() -> usize {
-    crowded_with(Lane::given().len())
+/// The limits of [`usual`].
+const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
+const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
+
+/// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
+/// beyond this number, a few at a time, and advances the epoch only if these cannot be freed. So
+/// the epoch advances once in about this number of retirements. An advance moves some lines of
+/// every lane, and the more lanes there are, the longer the list. With few lanes the list is short:
+/// new objects then get memory that is still in the processor's caches.
+pub(crate) fn usual() -> usize {
+    usual_with(Lane::given().len())
 }
 
-fn crowded_with(lanes: usize) -> usize {
-    (lanes * lanes).clamp(SHORTEST, LONGEST)
+fn usual_with(lanes: usize) -> usize {
+    lanes.saturating_pow(3).clamp(SHORTEST, LONGEST)
 }
 
 /// A value to be dropped later: a `Box` without its type.
@@ -84,7 +88,7 @@ impl Drop for Outermost {
 
 impl Limbo {
     pub(crate) fn new() -> Limbo {
-        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: crowded() }) }
+        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: STEP }) }
     }
 
     /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
@@ -97,44 +101,47 @@ impl Limbo {
         if due {
             // If a pin prevents freeing, the next attempt comes after more values, not after each
             // value.
-            waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
+            waiting.due = len + (len / 4).clamp(STEP, 16 * BATCH);
         }
         due
     }
 
-    /// Frees the values that were retired in epoch `last` or before; returns their number.
-    pub(crate) fn collect(&self, last: u64) -> usize {
+    /// Frees the oldest values until the list has `keep` values, as far as they were retired in
+    /// epoch `last` or before. Returns whether the list has no more than `keep` values.
+    pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
-            return 0;
+            // The outermost collection frees them.
+            return true;
         }
         let _outermost = Outermost;
-        let mut freed = 0;
         loop {
             // Allocates nothing, since this runs where values are retired.
-            let mut batch = [const { None }; MOST];
-            let taken = self.take(last, &mut batch);
-            freed += taken;
-            if taken < MOST {
-                return freed;
+            let mut batch = [const { None }; BATCH];
+            let (taken, left) = self.take(last, keep, &mut batch);
+            if taken < BATCH || left <= keep {
+                return left <= keep;
             }
         }
     }
 
-    /// Moves values that were retired in epoch `last` or before to `batch`; returns their number.
-    fn take(&self, last: u64, batch: &mut [Option<Retired>; MOST]) -> usize {
+    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves at least
+    /// `keep` values. Returns the numbers of values that were moved and that are left.
+    fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, usize) {
         let mut waiting = self.waiting.lock();
+        let most = waiting.values.len().saturating_sub(keep);
         let mut taken = 0;
-        for place in batch {
+        for place in batch.iter_mut().take(most) {
             let Some((_, value)) = waiting.values.pop_front_if(|(epoch, _)| *epoch <= last) else {
                 break;
             };
             *place = Some(value);
             taken += 1;
         }
-        if taken > 0 {
-            waiting.due = waiting.values.len() + crowded();
+        let left = waiting.values.len();
+        if taken > 0 || left <= keep {
+            waiting.due = left.max(keep) + STEP;
         }
-        taken
+        (taken, left)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -146,13 +153,73 @@ impl Limbo {
 mod tests {
     use super::*;
     use crate::lane::MAX_LANES;
+    use std::cell::Cell;
+    use std::rc::Rc;
 
     #[test]
-    fn a_try_to_free_reads_few_lanes_for_each_value() {
+    fn an_advance_reads_few_lanes_for_each_value() {
         for lanes in 1..=MAX_LANES {
-            let values = crowded_with(lanes);
-            assert!(values >= 4 * lanes || lanes < 4 && values <= 9, "{values} for {lanes} lanes");
+            let values = usual_with(lanes);
+            assert!(values >= 16 * lanes || lanes < 4 && values <= 27, "{values} for {lanes}");
         }
-        assert_eq!(crowded_with(8), 64);
+        assert_eq!(usual_with(8), 512);
+    }
+
+    thread_local! { static FREED: Rc<Cell<usize>> = Rc::default() }
+
+    /// Counts the values that this thread frees.
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            FREED.with(|freed| freed.set(freed.get() + 1));
+        }
+    }
+
+    #[test]
+    fn a_list_keeps_its_length_and_needs_two_epochs_for_each_length() {
+        const KEEP: usize = 512;
+        const VALUES: usize = 100 * KEEP;
+        let freed = FREED.with(Rc::clone);
+        let limbo = Limbo::new();
+        let (mut now, mut most_at_once) = (2, 0);
+        for retired in 1..=VALUES {
+            // SAFETY: the box is new, and no other code has a pointer to it.
+            let value = unsafe { Retired::new(Box::into_raw(Box::new(Counted))) };
+            if limbo.push(value, || now) {
+                let before = freed.get();
+                if !limbo.collect(now - 2, KEEP) {
+                    now += 2;
+                    assert!(limbo.collect(now - 2, KEEP));
+                }
+                most_at_once = most_at_once.max(freed.get() - before);
+            }
+            assert!(limbo.len() <= KEEP + STEP);
+            assert_eq!(limbo.len() + freed.get(), retired);
+        }
+        let advances = (now - 2) / 2;
+        assert!((90..=100).contains(&advances), "{advances} times two epochs");
+        assert_eq!(most_at_once, STEP, "values are freed a few at a time");
+        assert!(limbo.collect(now, 0));
+        assert_eq!(freed.get(), VALUES);
+    }
+
+    #[test]
+    fn values_that_a_pin_kept_are_freed_at_once_when_it_ends() {
+        let freed = FREED.with(Rc::clone);
+        let limbo = Limbo::new();
+        let mut looks = 0;
+        for _ in 0..10_000 {
+            // SAFETY: the box is new, and no other code has a pointer to it.
+            let value = unsafe { Retired::new(Box::into_raw(Box::new(Counted))) };
+            if limbo.push(value, || 2) {
+                looks += 1;
+                assert!(!limbo.collect(0, 0), "a thread is pinned in epoch 2");
+            }
+        }
+        assert!(looks < 100, "{looks} looks at a list that cannot be shortened");
+        assert_eq!(freed.get(), 0);
+        assert!(limbo.collect(2, 100));
+        assert_eq!((limbo.len(), freed.get()), (100, 9_900));
+        limbo.collect(2, 0);
     }
 }

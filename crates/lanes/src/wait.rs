@@ -116,12 +116,11 @@ impl WaitBuckets {
         })
     }
 
-    /// Wakes all waiters.
-    pub fn wake_all(&self) {
+    /// Wakes all waiters that a queue has when this call comes to it; returns their number. A
+    /// waiter that finds nothing and joins its queue again is not woken a second time.
+    pub fn wake_all(&self) -> usize {
         fence(Ordering::SeqCst);
-        for bucket in &self.buckets {
-            while bucket.pick(|_| true, Picked::WithAll) {}
-        }
+        self.buckets.iter().map(|bucket| bucket.pick_all()).sum()
     }
 
     /// Returns the number of waiters.
@@ -205,13 +204,31 @@ impl Bucket {
         let waiter = queue.remove(at).expect("the position is in the queue");
         self.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
-        *waiter.picked.lock() = Some(why);
-        waiter.wake.notify_one();
+        waiter.wake_up(why);
         true
+    }
+
+    /// Empties the queue, and wakes the waiters; returns their number.
+    fn pick_all(&self) -> usize {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut queue = self.queue.lock();
+        let waiters = std::mem::take(&mut *queue);
+        self.waiting.store(0, Ordering::Relaxed);
+        drop(queue);
+        waiters.iter().for_each(|waiter| waiter.wake_up(Picked::WithAll));
+        waiters.len()
     }
 }
 
 impl Waiter {
+    /// Wakes a waiter that was removed from its queue.
+    fn wake_up(&self, why: Picked) {
+        *self.picked.lock() = Some(why);
+        self.wake.notify_one();
+    }
+
     /// Sleeps until picked.
     fn sleep(&self) -> Picked {
         let mut picked = self.picked.lock();

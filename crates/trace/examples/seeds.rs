@@ -33,10 +33,11 @@ const CLAIMS: [(&str, &str); 3] = [
     ("one-step", "placement=shared+busy_group=wait"),
     ("lanes", "after"),
 ];
-const SEARCHES: [(&str, &str); 5] = [
+const SEARCHES: [(&str, &str); 6] = [
     ("wait", "placement=shared+busy_group=wait+stream_goal=global+group_search=scan"),
-    ("skip", "placement=shared+group_search=scan"),
+    ("skip", "placement=shared+stream_goal=global+group_search=scan"),
     ("hashed", "placement=shared+stream_goal=hashed+group_search=scan"),
+    ("goals", "placement=shared+group_search=scan"),
     ("index", "placement=shared"),
     ("lanes", "after"),
 ];

@@ -217,9 +217,22 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
+    /// Asks about files in a directory of the worker's own.
     pub fn new(given: Assignment<'a>, question: Question) -> Result<Lookup<'a>> {
+        let prefix = format!("{}/f", given.own);
+        Lookup::of_files(given, &prefix, question)
+    }
+
+    /// Opens files of the worker's own in the directory that all workers share.
+    pub fn shared(given: Assignment<'a>) -> Result<Lookup<'a>> {
+        let prefix = format!("{}/t{}f", given.shared, given.thread);
+        Lookup::of_files(given, &prefix, Question::OpenClose)
+    }
+
+    /// Creates the files whose paths are `prefix` and a number.
+    fn of_files(given: Assignment<'a>, prefix: &str, question: Question) -> Result<Lookup<'a>> {
         let files: Vec<String> =
-            (0..given.scale.files.max(1)).map(|n| format!("{}/f{n}", given.own)).collect();
+            (0..given.scale.files.max(1)).map(|n| format!("{prefix}{n}")).collect();
         for file in &files {
             given.stop.check()?;
             given.place.create(file)?;

@@ -35,7 +35,7 @@ pub(crate) trait Cached: Send + Sync + 'static {
     /// commit, and no unfinished work of a transaction after `settled`.
     ///
     /// # Locking
-    /// Takes the object's own guard; waits for no other lock.
+    /// Waits for no lock: if another thread has the object's guard, the object is needed.
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted;
 }
 

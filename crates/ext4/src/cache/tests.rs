@@ -1,4 +1,7 @@
 use super::*;
+use lanefs_lanes::sync::OnceLock;
+use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// More than the number of buckets in these tests.
 const ALL: usize = 1 << 20;
@@ -9,6 +12,15 @@ struct Thing {
     used: Used,
     needed: AtomicBool,
     last: Tid,
+    /// Called by the first eviction.
+    pause: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Thing {
+    fn new(number: u64, last: Tid) -> Arc<Thing> {
+        let (used, needed) = (Used::new(), AtomicBool::new(false));
+        Arc::new(Thing { number, used, needed, last, pause: OnceLock::new() })
+    }
 }
 
 impl Cached for Thing {
@@ -19,6 +31,9 @@ impl Cached for Thing {
         &self.used
     }
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
+        if let Some(pause) = self.pause.get() {
+            pause();
+        }
         match self.needed.load(Ordering::Relaxed) || self.last > settled {
             true => Evicted::Nothing,
             false => Evicted::Object,
@@ -31,9 +46,7 @@ fn things(count: u64) -> Cache<Thing> {
     // round.
     let cache = Cache::new(1 << 14, Rank::Load);
     for number in 0..count {
-        let thing =
-            Thing { number, used: Used::new(), needed: AtomicBool::new(false), last: Tid(1) };
-        cache.insert(Arc::new(thing), |_| ());
+        cache.insert(Thing::new(number, Tid(1)), |_| ());
     }
     cache
 }
@@ -95,9 +108,7 @@ fn a_missing_object_is_loaded_once() {
     let look = || Ok(cache.hold(3, |thing| Some(thing.number)));
     let load = || {
         loads.fetch_add(1, Ordering::Relaxed);
-        let thing =
-            Thing { number: 3, used: Used::new(), needed: AtomicBool::new(false), last: Tid(0) };
-        cache.insert(Arc::new(thing), |_| ());
+        cache.insert(Thing::new(3, Tid(0)), |_| ());
         Ok(3)
     };
     std::thread::scope(|scope| {
@@ -106,4 +117,40 @@ fn a_missing_object_is_loaded_once() {
         }
     });
     assert_eq!(loads.load(Ordering::Relaxed), 1);
+}
+
+/// Returns a function that sends a message and waits for an answer at its first call.
+fn pause_once(arrived: Sender<()>, go_on: Receiver<()>) -> Box<dyn Fn() + Send + Sync> {
+    let pause = Mutex::new(Rank::Bucket, Some((arrived, go_on)));
+    Box::new(move || {
+        let once = pause.lock().take();
+        if let Some((arrived, go_on)) = once {
+            arrived.send(()).expect("the test waits");
+            go_on.recv().expect("the test answers");
+        }
+    })
+}
+
+#[test]
+fn a_thread_does_not_wait_for_the_eviction_of_another_thread() {
+    let cache = things(1000);
+    let (arrived, arrives) = channel();
+    let (go_on, goes_on) = channel();
+    let pin = lanefs_lanes::pin();
+    let slow = cache.find(&pin, 500).expect("it is there").clone();
+    drop(pin);
+    assert!(slow.pause.set(pause_once(arrived, goes_on)).is_ok());
+    let ((done, evicted), cache) = (channel(), &cache);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| cache.evict(1000, ALL, Tid(1)));
+        arrives.recv().expect("the first thread stops in its eviction");
+        scope.spawn(move || done.send(cache.evict(1000, ALL, Tid(1))));
+        // The time is a bound for a thread that waits forever.
+        let second = evicted.recv_timeout(Duration::from_secs(100));
+        let left = cache.len();
+        go_on.send(()).expect("the first thread waits");
+        assert!(second.expect("the second thread does not wait") > 0);
+        assert_eq!(left, 0, "the second thread evicted everything that was left");
+        first.join().expect("no panic");
+    });
 }

@@ -355,8 +355,8 @@ impl Cached for Inode {
         // The last name must not be removed while the holds are counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
         // The inode becomes dead under the guard, because a change needs a hold and takes the
-        // guard.
-        let state = self.state.lock();
+        // guard. A thread that evicts does not wait for the guard: its holder uses the inode.
+        let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         // An orphan whose deletion failed keeps its entry in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         if !idle || !(state.freed || lanefs_lanes::evict(self)) {

@@ -262,8 +262,8 @@ impl Cached for MetaBlock {
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // The block becomes dead under the guard, because a change needs a hold and takes the
-        // guard.
-        let state = self.state.lock();
+        // guard. A thread that evicts does not wait for the guard: its holder uses the block.
+        let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
         }

@@ -104,3 +104,6 @@ impl Objects {
             + self.journal.image_bytes()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -101,6 +101,36 @@ mod production {
     }
 
     #[test]
+    fn waking_all_wakes_each_waiter_once() {
+        const WAITERS: usize = 10;
+        let (waits, budget) = (WaitBuckets::new(1), Budget(AtomicUsize::new(0)));
+        let attempts = AtomicUsize::new(0);
+        let all_wait_after = |made: usize| {
+            while attempts.load(Ordering::SeqCst) < made || waits.waiting() < WAITERS {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|s| {
+            for key in 0..WAITERS as u64 {
+                let (waits, budget, attempts) = (&waits, &budget, &attempts);
+                s.spawn(move || {
+                    waits.wait_until(key, || {
+                        attempts.fetch_add(1, Ordering::SeqCst);
+                        budget.take()
+                    })
+                });
+            }
+            // One attempt before a waiter joins the queue, and one after it.
+            all_wait_after(2 * WAITERS);
+            assert_eq!(waits.wake_all(), WAITERS);
+            all_wait_after(4 * WAITERS);
+            assert_eq!(attempts.load(Ordering::SeqCst), 4 * WAITERS);
+            (0..WAITERS).for_each(|_| budget.put());
+            waits.wake_all();
+        });
+    }
+
+    #[test]
     fn a_small_budget_serves_many_threads() {
         let (waits, budget) = (WaitBuckets::new(8), Budget(AtomicUsize::new(2)));
         std::thread::scope(|s| {
@@ -163,6 +193,22 @@ mod loom_tests {
             };
             budget.put();
             waits.wake_one(1);
+            waiter.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_a_waiter_that_finds_nothing_is_not_woken_again_by_the_same_call() {
+        check(3, || {
+            let waits = Arc::new(WaitBuckets::new(1));
+            let budget = Arc::new(Budget(AtomicUsize::new(0)));
+            let waiter = {
+                let (waits, budget) = (waits.clone(), budget.clone());
+                thread::spawn(move || waits.wait_until(1, || budget.take()))
+            };
+            assert!(waits.wake_all() <= 1);
+            budget.put();
+            waits.wake_all();
             waiter.join().expect("no panic");
         });
     }

@@ -15,8 +15,8 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Workloads:
-  create, stat, remove, open-close, create-unlink, create-stat-remove, create-unlink-shared,
-  anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read (or randread),
+  create, stat, remove, open-close, open-close-shared, create-unlink, create-stat-remove,
+  create-unlink-shared, anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read (or randread),
   direct-write (or overwrite), seq-read, seq-write, append, fsync, untar, git-status, statfs,
   mix (a random mixture of the others, see --mix)
 
@@ -45,6 +45,7 @@ Examples:
   lanefs bench fsync --target lib:raid5 --policies stripe_wake=all,stripe_wake=one --threads 64
   lanefs bench seeds --seconds 1 --report seeds.html
   lanefs bench seeds create-unlink-shared --threads 1,64
+  lanefs bench seeds S1 --log 512 --threads 48
   lanefs bench seeds S4 --json fsmark.json
   lanefs bench fsync direct-write --target lib:ram --target lib:raid5=5
   lanefs bench efficiency --threads 1,2
@@ -90,6 +91,9 @@ pub struct Arguments {
     /// Workloads of mix and their shares [default: stat=50,open-close=20,create-unlink=20,append=10]
     #[arg(long, value_name = "WORKLOAD=SHARE,...")]
     pub(super) mix: Option<Mix>,
+    /// Journal of each image of seeds, in MiB [default: as mke2fs chooses]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1024))]
+    pub(super) log: Option<u64>,
     /// Number of files in the source tree of untar and git-status [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) tree_files: Option<u32>,

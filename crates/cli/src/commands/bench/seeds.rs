@@ -24,6 +24,7 @@ impl Run<'_> {
             slices: self.arguments.slices,
             slice: self.arguments.slice(),
             image: IMAGE,
+            log: self.arguments.log,
             stop: self.interruption.stop(),
         };
         self.report.printed(print(&format!("{before}\n")));

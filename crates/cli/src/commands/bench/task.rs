@@ -54,6 +54,7 @@ impl Task {
             ("--tree-files", arguments.tree_files.is_some()),
             ("--access-size", arguments.access_size.is_some()),
             ("--mix", arguments.mix.is_some()),
+            ("--log", arguments.log.is_some()),
         ];
         for (option, _) in given.into_iter().filter(|(_, given)| *given) {
             if let Some(why) = self.refuses(option, arguments) {
@@ -71,6 +72,13 @@ impl Task {
     /// Returns the reason why an option has no effect; `None` if the option has an effect.
     fn refuses(&self, option: &str, arguments: &Arguments) -> Option<String> {
         let workloads = match self {
+            Task::Seeds(seeds, _) if option == "--log" => {
+                let only_arrays = "S4 has arrays in memory, whose journal has a fixed size";
+                return seeds.is_empty().then(|| only_arrays.into());
+            }
+            _ if option == "--log" => {
+                return Some("only seeds make images with a journal of this size".into());
+            }
             Task::Seeds(..) => {
                 return Some(
                     "seeds has its own targets: images in memory with fixed policies and sizes"

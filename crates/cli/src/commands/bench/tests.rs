@@ -142,12 +142,16 @@ fn seeds_are_chosen_by_workload_or_by_name() {
     assert_eq!(names("seeds fsmark"), (vec![], true));
     assert_eq!(names("seeds s3").0, ["S3 direct-write", "S3 direct-read"]);
     assert_eq!(names("seeds tree-diff").0, ["S5 tree-diff", "S5 tree-diff"]);
-    assert_eq!(names("seeds S1 fsmark"), (vec!["S1 create-stat-remove".into()], true));
-    assert!(names("seeds").1 && names("seeds").0.len() == 10);
-    let known = "S1 create-stat-remove, S2 fallocate2, S3 direct-read, S3 direct-write, \
-                 S4 fsmark, S5 anonymous, S5 create-unlink, S5 create-unlink-shared, \
-                 S5 open-close, S5 tree-diff";
-    assert_eq!(refusal("seeds stat"), format!("stat: no such seed; there are {known}"));
+    let of_inodes = ["S1 create-stat-remove", "S1 create", "S1 stat", "S1 remove"];
+    assert_eq!(names("seeds S1 fsmark"), (of_inodes.map(String::from).to_vec(), true));
+    assert_eq!(names("seeds S1 --log 512").0, of_inodes);
+    assert!(refusal("seeds S4 --log 512").starts_with("--log: S4 has arrays"));
+    assert!(refusal("create --log 512").starts_with("--log: only seeds"));
+    assert!(names("seeds").1 && names("seeds").0.len() == 14);
+    let known = "S1 create, S1 create-stat-remove, S1 remove, S1 stat, S2 fallocate2, \
+                 S3 direct-read, S3 direct-write, S4 fsmark, S5 anonymous, S5 create-unlink, \
+                 S5 create-unlink-shared, S5 open-close, S5 open-close-shared, S5 tree-diff";
+    assert_eq!(refusal("seeds mix"), format!("mix: no such seed; there are {known}"));
 }
 
 #[test]
