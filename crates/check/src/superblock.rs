@@ -9,7 +9,7 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{
     Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
-use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use lanefs_ondisk::{Block, BlockSize, Corruption, Group, Ino};
 use zerocopy::FromBytes;
 
 /// Bytes that every inode has.
@@ -122,7 +122,10 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
 /// Finds a copy: where the damaged superblock says that group 1 starts, and at the places where
 /// mke2fs puts the first one, for every block size.
 pub fn copy(device: &dyn Device) -> Option<Superblock> {
-    let usual = (10..=16).map(|bits: u32| (bits, 8u64 << bits));
+    let usual = (10..=16).filter_map(|bits: u32| {
+        let block_size = BlockSize::new(1 << bits)?;
+        Some((bits, u64::from(block_size.most_blocks_per_group())))
+    });
     hint(device).into_iter().chain(usual).find_map(|(bits, group)| {
         let first = u64::from(bits == 10);
         let at = group.checked_add(first)?.checked_mul(1 << bits)?;

@@ -126,6 +126,11 @@ fn what_is_no_file_system_is_named_and_not_called_damaged() {
     gpt[72..88].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 128, 0, 0, 0]);
     gpt[1024] = 0xaf;
     gpt[1024 + 32..].copy_from_slice(&[0, 8, 0, 0, 0, 0, 0, 0]);
+    let wiped_large = Image::with("5G", &["-b", "65536"]);
+    shell(
+        wiped_large.dir.path(),
+        "dd if=/dev/zero of=disk.img bs=64k count=1 conv=notrunc status=none",
+    );
     let wiped = Image::with("64M", &["-b", "4096", "-g", "32768"]);
     shell(
         wiped.dir.path(),
@@ -148,6 +153,7 @@ fn what_is_no_file_system_is_named_and_not_called_damaged() {
         (partitioned(dir.path(), "mbr", &mbr, 446), use_offset),
         (partitioned(dir.path(), "gpt", &gpt, 512), use_offset),
         (wiped.path.display().to_string(), "e2fsck -b 32768"),
+        (wiped_large.path.display().to_string(), "e2fsck -b 65528 -B 65536"),
     ] {
         for command in [&["info"][..], &["ls"], &["df"], &["mount", "-f"]] {
             let mut line = Command::new(LANEFS);
@@ -255,7 +261,9 @@ fn info_says_what_a_mount_would() {
     for (options, mounts, why) in [
         ("-t ext4", "read-write", ""),
         ("-t ext4 -O quota", "read-only", "quota"),
-        ("-t ext4 -b 8192", "none", "blocks of 8192 bytes"),
+        ("-t ext4 -b 8192", "read-write", ""),
+        ("-t ext4 -b 65536", "read-write", ""),
+        ("-t ext4 -O casefold", "none", "casefold"),
         ("-t ext3", "read-write", ""),
         ("-t ext2", "read-write", ""),
         ("-t ext4 -O ^extent,^64bit", "read-write", ""),

@@ -37,6 +37,42 @@ fn options_reach_the_superblock() {
 }
 
 #[test]
+fn blocks_larger_than_a_page_are_those_of_e2fsprogs() {
+    let dir = scratch();
+    let make = "mkdir -p tree/many; seq 100000 > tree/numbers; ln -s numbers tree/link; \
+         for n in $(seq 2000); do : > tree/many/with-a-name-of-some-length-$n; done";
+    shell(dir.path(), make);
+    for (block, size) in [("64K", "300M"), ("64K", "auto+20M"), ("8K", "auto+20M")] {
+        shell(dir.path(), "rm -rf disk.img out; mkdir out");
+        let image = dir.path().join("disk.img");
+        let path = image.to_str().unwrap();
+        let tree = dir.path().join("tree");
+        let tree = tree.to_str().unwrap();
+        lanefs(&["mkfs", path, "-q", "-b", block, "--size", size, "-N", "5000", "--from", tree]);
+        assert_clean(&image);
+        shell(
+            dir.path(),
+            "debugfs -R 'rdump / out' disk.img; rmdir out/lost+found; diff -r tree out",
+        );
+        // Each changes what the other has written.
+        shell(
+            dir.path(),
+            "printf 'mkdir many/d\\nwrite tree/numbers many/n\\n' | debugfs -w disk.img",
+        );
+        lanefs(&["cp", "-r", tree, &format!("{path}:/many/d")]);
+        lanefs(&["rm", &format!("{path}:/many/with-a-name-of-some-length-77")]);
+        assert_clean(&image);
+        shell(
+            dir.path(),
+            "rm -rf out; mkdir out; debugfs -R 'rdump /many/d/tree out' disk.img; \
+             diff -r tree out/tree",
+        );
+        assert_eq!(lanefs(&["cat", &format!("{path}:/many/n")]).lines().count(), 100_000);
+        lanefs(&["check", path]);
+    }
+}
+
+#[test]
 fn what_is_there_is_made_over_only_by_force() {
     let dir = scratch();
     let image = dir.path().join("disk.img");

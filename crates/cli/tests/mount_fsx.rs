@@ -200,7 +200,7 @@ fn cached_and_direct_access_agree_through_many_operations() {
     let (runs, operations) = given.map_or((4, 4_000), |runs| (runs, 20_000));
     let first = seed() >> 1;
     for run in 0..runs {
-        let block_size = ["4096", "1024", "2048"][run as usize % 3];
+        let block_size = ["4096", "1024", "65536", "2048", "8192"][run as usize % 5];
         let caching = ["writeback", "no_writeback"][run as usize % 2];
         let image = Image::with("64M", &["-b", block_size]);
         let beneath = [Beneath::File, Beneath::Device][run as usize / 2 % 2];

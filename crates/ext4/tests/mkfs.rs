@@ -149,6 +149,30 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
         (64 * MIB, "-b 4096", of(|o| o.block_size = blocks_of(4096))),
         (5 * MIB, "-b 4096", of(|o| o.block_size = blocks_of(4096))),
         (20 * MIB, "-b 4096", of(|o| o.block_size = blocks_of(4096))),
+        (64 * MIB, "-b 8192", of(|o| o.block_size = blocks_of(8192))),
+        (5 * GIB, "-b 8192", of(|o| o.block_size = blocks_of(8192))),
+        (2 * GIB, "-b 16384", of(|o| o.block_size = blocks_of(16384))),
+        (3 * GIB, "-b 32768", of(|o| o.block_size = blocks_of(32768))),
+        (64 * MIB, "-b 65536", of(|o| o.block_size = blocks_of(65536))),
+        (20 * GIB, "-b 65536", of(|o| o.block_size = blocks_of(65536))),
+        (TIB, "-b 65536", of(|o| o.block_size = blocks_of(65536))),
+        (
+            20 * GIB,
+            "-b 65536 -N 2000000",
+            of(|o| {
+                o.block_size = blocks_of(65536);
+                o.inodes = InodeCount::Count(2_000_000);
+            }),
+        ),
+        (
+            700 * MIB,
+            "-b 65536 -g 2048 -I 1024",
+            of(|o| {
+                o.block_size = blocks_of(65536);
+                o.blocks_per_group = Some(2048);
+                o.inode_size = 1024;
+            }),
+        ),
         (100 * MIB, "-b 2048", of(|o| o.block_size = blocks_of(2048))),
         (2 * GIB, "-b 1024", of(|o| o.block_size = blocks_of(1024))),
         (64 * MIB, "-O ^metadata_csum_seed,^orphan_file", leaving(MkfsOptions::debian_12())),
@@ -399,7 +423,6 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
     let device = RamDevice::create(MIB).expect("memory");
     let refused = |options: MkfsOptions| mkfs(&device, &options).unwrap_err();
     for options in [
-        MkfsOptions { block_size: blocks_of(8192), ..fixed() },
         MkfsOptions { label: vec![b'x'; 17], ..fixed() },
         MkfsOptions { reserved_percent: f64::NAN, ..fixed() },
         MkfsOptions { reserved_percent: 51.0, ..fixed() },

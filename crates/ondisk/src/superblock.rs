@@ -27,8 +27,6 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
-/// The largest supported block size: Linux's page size on most machines.
-const MAX_BLOCK_SIZE: usize = 4096;
 
 bitflags! {
     /// `s_state`.
@@ -236,10 +234,6 @@ impl Superblock {
     /// missing features.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
-        let block_size = self.geometry.block_size().bytes();
-        if block_size > MAX_BLOCK_SIZE {
-            names.push(format!("blocks of {block_size} bytes"));
-        }
         if HashVersion::from_byte(self.hash_version()).is_none() {
             names.push(format!("directory hash {}", self.hash_version()));
         }

@@ -42,11 +42,26 @@ impl BlockSize {
         self.0 as usize
     }
 
+    /// Returns the most blocks that a group can have: one per bit of a block, and at most 65,528,
+    /// since small group descriptors count free blocks with 16 bits.
+    pub fn most_blocks_per_group(self) -> u32 {
+        (self.0 * 8).min(COUNTS - 8)
+    }
+
+    /// Returns the most inodes that a group can have if a block of the inode table holds
+    /// `per_block`: one per bit of a block, and at most 65,536 without one block of the table.
+    pub fn most_inodes_per_group(self, per_block: u32) -> u32 {
+        (self.0 * 8).min(COUNTS.saturating_sub(per_block))
+    }
+
     /// Returns the base-2 logarithm of the size in bytes.
     pub fn bits(self) -> u32 {
         self.0.trailing_zeros()
     }
 }
+
+/// The number of values of a 16-bit count.
+const COUNTS: u32 = 1 << 16;
 
 /// A point in time in an inode: seconds since 1970 and nanoseconds below a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -154,5 +169,23 @@ impl fmt::Display for Ino {
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "group {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_group_are_those_of_mke2fs() {
+        let limits = |bytes, inode_size| {
+            let size = BlockSize::new(bytes).expect("a block size");
+            (size.most_blocks_per_group(), size.most_inodes_per_group(bytes / inode_size))
+        };
+        assert_eq!(limits(1024, 256), (8192, 8192));
+        assert_eq!(limits(4096, 256), (32768, 32768));
+        assert_eq!(limits(8192, 256), (65528, 65504));
+        assert_eq!(limits(65536, 256), (65528, 65280));
+        assert_eq!(limits(65536, 128), (65528, 65024));
     }
 }

@@ -58,7 +58,8 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
     let refused = |name: &str| Support::Refused(vec![name.to_string()]);
     for (options, support) in [
         ("-t ext4", Support::ReadWrite),
-        ("-t ext4 -b 8192", refused("blocks of 8192 bytes")),
+        ("-t ext4 -b 8192", Support::ReadWrite),
+        ("-t ext4 -b 65536", Support::ReadWrite),
         ("-t ext3", Support::ReadWrite),
         ("-t ext2", Support::ReadWrite),
         ("-t ext2 -r 0", Support::ReadWrite),

@@ -14,7 +14,7 @@ mod volume;
 mod words;
 pub mod workload;
 
-pub use check::{Cuts, check};
+pub use check::{Cuts, check, check_on};
 pub use checker::{Checker, Ways};
 pub use tally::{Findings, Tally};
 pub use volume::many;

@@ -46,7 +46,17 @@ pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     const OPTIONS: [&str; 4] =
         ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg", "-t ext3 -b 1024"];
     let options = OPTIONS[(seed % OPTIONS.len() as u64) as usize];
-    let Some(overlay) = bases.fresh(options, "32M") else { return Ok(()) };
+    check_on(bases, (options, "32M"), seed, count)
+}
+
+/// Does the same as [`check`] with these options for mke2fs and this size.
+pub fn check_on(
+    bases: &Bases,
+    (options, size): (&str, &str),
+    seed: u64,
+    count: u32,
+) -> Result<(), Failure> {
+    let Some(overlay) = bases.fresh(options, size) else { return Ok(()) };
     let overlay = Arc::new(overlay);
     let told = |why| format!("seed {seed} ({options}): {why}");
     let mappings = Mappings::of(options);

@@ -119,8 +119,18 @@ pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {
         3 => (BLOCK_MAPS, Left::Crashed),
         _ => (PLAIN, Left::Clean),
     };
+    random_images_on((options, 24), left, seed, count)
+}
+
+/// Does the same as [`random_images`] with these options for mke2fs and this size in MiB.
+pub fn random_images_on(
+    (options, megabytes): (&str, u64),
+    left: Left,
+    seed: u64,
+    count: u64,
+) -> Result<Totals, String> {
     let mut totals = Totals::default();
-    let Some(base) = Target::make(options, 24, left) else { return Ok(totals) };
+    let Some(base) = Target::make(options, megabytes, left) else { return Ok(totals) };
     for n in 0..count {
         let target = base.fork();
         let what = random_damage(&target, seed << 32 | n);

@@ -25,6 +25,8 @@ pub const THREADS: usize = 4;
 pub struct Scenario {
     /// The options for mke2fs.
     pub options: &'static str,
+    /// The size of the image.
+    pub size: &'static str,
     /// Chooses the policies.
     pub seed: u64,
     /// The operations of each thread.
@@ -42,9 +44,18 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
         "-t ext3 -b 1024",
     ];
     let sets = OPTIONS.len() as u64;
-    let options = OPTIONS[(seed % sets) as usize];
-    let mappings = Mappings::of(options);
     let mix = if (seed / sets).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
+    scenario_on((OPTIONS[(seed % sets) as usize], "96M"), mix, seed, len)
+}
+
+/// Returns the scenario of a seed with these options for mke2fs, this size and mix.
+pub fn scenario_on(
+    (options, size): (&'static str, &'static str),
+    mix: Mix,
+    seed: u64,
+    len: usize,
+) -> Scenario {
+    let mappings = Mappings::of(options);
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
     let generator = |n| {
@@ -56,7 +67,7 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
         if forgetful { generator.forgetful(handles) } else { generator }
     };
     let sequences = (0..THREADS).map(|n| generator(n).operations(len)).collect();
-    Scenario { options, seed, sequences }
+    Scenario { options, size, seed, sequences }
 }
 
 /// Fresh images by options, made once and never written: runs write to overlays.
@@ -95,7 +106,9 @@ impl Runner<'_> {
     }
 
     fn run_counting(&self, scenario: &Scenario, ops: &AtomicU64) -> Result<(), String> {
-        let Some(overlay) = self.bases.fresh(scenario.options, "96M") else { return Ok(()) };
+        let Some(overlay) = self.bases.fresh(scenario.options, scenario.size) else {
+            return Ok(());
+        };
         let overlay = Arc::new(overlay);
         let pace = conditions::of_seed(scenario.seed, None).pace;
         let paced = Paced::new((self.wrap)(overlay.clone()), pace);
@@ -156,7 +169,12 @@ impl Runner<'_> {
 
     /// Runs the scenario of a seed; if it fails, finds a shortest scenario that still fails.
     pub fn check_seed(&self, seed: u64, len: usize) -> Result<(), String> {
-        let scenario = scenario(seed, len);
+        self.check(scenario(seed, len))
+    }
+
+    /// Runs a scenario; if it fails, finds a shortest scenario that still fails.
+    pub fn check(&self, scenario: Scenario) -> Result<(), String> {
+        let seed = scenario.seed;
         let Err(first) = self.run(&scenario) else { return Ok(()) };
         let (short, why) = self.shrink(scenario, first.clone());
         let (options, sequence) = (short.options, short.describe());

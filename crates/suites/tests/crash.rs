@@ -34,7 +34,7 @@ fn a_flush_that_never_was_is_found() {
         let (options, size) = OPTIONS[0];
         let Some(image) = Bases::default().fresh(options, size) else { return true };
         let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
-        let history = record(image, seed, 80, &lost).expect("the workload");
+        let history = record(image, options, seed, 80, &lost).expect("the workload");
         let tally = Tally::new(1);
         let mut checker = Checker::new(&history, &tally).expect("the recording is read");
         let last = checker.cuts();

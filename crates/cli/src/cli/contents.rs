@@ -9,9 +9,17 @@ const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 /// Offset of the group number in a superblock, in bytes.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block
-/// number, block size.
-const BACKUPS: [(u64, u64); 3] = [(8193, 1024), (16384, 2048), (32768, 4096)];
+/// The superblock copy of group 1 in the layout of mke2fs, for each block size: block number, block
+/// size.
+const BACKUPS: [(u64, u64); 7] = [
+    (8193, 1024),
+    (16384, 2048),
+    (32768, 4096),
+    (65528, 8192),
+    (65528, 16384),
+    (65528, 32768),
+    (65528, 65536),
+];
 /// Number of bytes at the start that are examined.
 const HEAD: u64 = 64 << 10;
 /// The largest number of partitions listed.

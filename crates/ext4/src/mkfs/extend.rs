@@ -25,6 +25,9 @@ pub struct NewGroup {
 /// Places the groups from `from` on after all blocks before them; `geometry` is that of the larger
 /// file system. `None` if there is no room for their metadata.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
+    if from.0 >= geometry.group_count() {
+        return Some(Vec::new()); // the last group becomes larger
+    }
     let mut used = Runs::new(geometry.block_count());
     used.take(0, geometry.group_first_block(from)?.0);
     for group in (from.0..geometry.group_count()).map(Group) {

@@ -45,9 +45,9 @@ fn block_size(options: &MkfsOptions) -> Option<BlockSize> {
 
 /// Returns the size in bytes that a file system of fitted size can reach at most.
 pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
-    let block = block_size(options).map_or(4096, BlockSize::bytes) as u64;
-    let desc_size = 64;
-    u64::from(DESCRIPTOR_BYTES) / desc_size * (block * 8) * block
+    let Some(block_size) = block_size(options) else { return 0 };
+    let (desc_size, per_group) = (64, u64::from(block_size.most_blocks_per_group()));
+    u64::from(DESCRIPTOR_BYTES) / desc_size * per_group * block_size.bytes() as u64
 }
 
 impl Fitting {
@@ -58,7 +58,7 @@ impl Fitting {
         let blocks = bytes >> block_size.bits();
         // A last group that its own backups would fill is left out.
         let first = u64::from(block_size.bytes() == 1024);
-        let last = blocks.saturating_sub(first) % (block_size.bytes() as u64 * 8);
+        let last = blocks.saturating_sub(first) % u64::from(block_size.most_blocks_per_group());
         let blocks = if last < least_group(block_size) { blocks - last } else { blocks };
         let numbers = Numbers::fitted(options, block_size, blocks, 16, reserve(block_size))?;
         let superblock = Superblock::from_raw(numbers.raw_superblock(options))?;
@@ -169,7 +169,7 @@ impl Fitting {
         let inodes = u32::try_from(wanted).map_err(|_| many)?;
         // One bitmap of inodes per group bounds their number: many small files need more groups.
         let per_group = u64::from(self.numbers.blocks_per_group);
-        let groups = wanted.div_ceil(per_group);
+        let groups = wanted.div_ceil(self.numbers.most_inodes_per_group().into());
         let blocks = self.round_up(blocks.max((groups - 1) * per_group + 2));
         let reserve = reserve(self.block_size());
         let mut numbers = Numbers::fitted(options, self.block_size(), blocks, inodes, reserve)?;

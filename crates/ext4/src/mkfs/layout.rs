@@ -9,7 +9,7 @@ use super::{MkfsError, TablePlaces, journal};
 use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock};
-use lanefs_ondisk::{Block, FileBlock, Group, Ino};
+use lanefs_ondisk::{Block, BlockSize, FileBlock, Group, Ino};
 
 /// The places of a group's bitmaps and inode table.
 #[derive(Debug, Clone, Copy)]
@@ -111,15 +111,14 @@ impl Layout {
 
     fn place_files(&mut self, numbers: &Numbers) -> Option<()> {
         let geometry = self.geometry;
-        let block_size = geometry.block_size().bytes();
         self.root = self.place_file(0, 1)?;
-        // 16 KiB, so that e2fsck can add names without allocating, but at most twelve blocks.
-        self.lost_and_found = self.place_file(0, (16384 / block_size).min(12) as u32)?;
+        let lost_and_found = lost_and_found_blocks(geometry.block_size());
+        self.lost_and_found = self.place_file(0, lost_and_found)?;
         let compat = geometry.features().compat;
         if compat.contains(Compat::RESIZE_INODE) {
-            let behind_table = u64::from(geometry.group_overhead(Group(0)))
+            let behind_table = u64::from(geometry.reserved_gdt_blocks())
                 + geometry.first_data_block().0
-                + 2
+                + 3
                 + u64::from(geometry.itable_blocks());
             self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
         }
@@ -356,6 +355,12 @@ pub(super) fn ino_of(index: u32, with_orphan_file: bool) -> Ino {
         1 => Ino(ORPHAN_FILE.0 - 1),
         _ => Ino(ORPHAN_FILE.0 - 2 + index + u32::from(with_orphan_file)),
     }
+}
+
+/// Returns the length of `lost+found`: 16 KiB, so that e2fsck can add names without allocating, but
+/// at least two blocks and at most twelve, which need no indirect block.
+pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
+    (16384 / block_size.bytes() as u32).clamp(2, 12)
 }
 
 pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {

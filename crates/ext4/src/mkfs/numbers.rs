@@ -70,7 +70,7 @@ impl Numbers {
         if let Some(wanted) = options.most_blocks.filter(|&most| most <= blocks) {
             return Err(MkfsError::Growth { wanted, blocks });
         }
-        let per_group = block_size.bytes() as u32 * 8;
+        let per_group = block_size.most_blocks_per_group();
         Ok(Numbers {
             block_size,
             blocks,
@@ -121,7 +121,7 @@ impl Numbers {
             return Err(MkfsError::TooSmall { bytes: blocks << block_size.bits() });
         }
         numbers.inodes_per_group = numbers.fill_table(inodes.div_ceil(numbers.groups));
-        if numbers.inodes_per_group > numbers.blocks_per_group {
+        if numbers.inodes_per_group > numbers.most_inodes_per_group() {
             return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
         }
         let descriptors = numbers.groups.div_ceil(numbers.descs_per_block());
@@ -153,6 +153,8 @@ impl Numbers {
                 self.blocks = blocks;
                 continue;
             }
+            // mke2fs makes fewer inodes here rather than smaller groups.
+            let per_group = per_group.min(self.most_inodes_per_group());
             self.inodes_per_group = self.fill_table(per_group);
             self.reserve_descriptors();
             let overhead = self.last_group_overhead();
@@ -186,6 +188,11 @@ impl Numbers {
             filled -= 8;
         }
         filled
+    }
+
+    pub(super) fn most_inodes_per_group(&self) -> u32 {
+        let per_block = self.block_size.bytes() as u32 / u32::from(self.inode_size);
+        self.block_size.most_inodes_per_group(per_block)
     }
 
     pub(super) fn inodes(&self) -> u32 {
@@ -302,7 +309,8 @@ fn count_inodes(
     let bytes = blocks << block_size.bits();
     let by_ratio = |ratio: u32| (bytes / u64::from(ratio)).min(u32::MAX.into()) as u32;
     let inodes = match options.inodes {
-        InodeCount::BySize => by_ratio(default_ratio),
+        // mke2fs makes no more inodes than blocks unless it is told to.
+        InodeCount::BySize => by_ratio(default_ratio.max(block_size.bytes() as u32)),
         InodeCount::PerBytes(ratio) => by_ratio(ratio),
         InodeCount::Count(count) => count,
     };

@@ -168,7 +168,7 @@ pub struct Identity {
 pub struct MkfsOptions {
     /// Size in bytes; `None` uses the whole device.
     pub size: Option<u64>,
-    /// Block size: 1, 2 or 4 KiB; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
+    /// Block size; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
     pub block_size: Option<BlockSize>,
     /// Number of inodes.
     pub inodes: InodeCount,
@@ -298,7 +298,6 @@ impl MkfsOptions {
             bytes..=bytes
         });
         let ranges = [
-            (*block_size.end() <= 4096, "block size"),
             (self.label.len() <= 16, "label"),
             (self.last_mounted.len() < 64, "last mounted directory"),
             ((0.0..=50.0).contains(&self.reserved_percent), "reserved percentage"),

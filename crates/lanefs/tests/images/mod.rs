@@ -121,7 +121,11 @@ impl Image {
     pub fn with(size: &str, arguments: &[&str]) -> Image {
         let dir = scratch();
         let path = dir.path().join("disk.img");
-        run(Command::new("mke2fs").args(["-q", "-t", "ext4"]).args(arguments).arg(&path).arg(size));
+        run(Command::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext4"])
+            .args(arguments)
+            .arg(&path)
+            .arg(size));
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
         Image { dir, path }
     }

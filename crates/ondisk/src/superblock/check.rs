@@ -134,10 +134,9 @@ fn per_group(
     inode_size: u16,
     cluster_bits: u32,
 ) -> Result<(u32, u32), Cause> {
-    let bits = block_size.bytes() as u32 * 8;
     let (clusters, blocks) = (raw.s_clusters_per_group.get(), raw.s_blocks_per_group.get());
     let right = clusters > 0
-        && clusters <= bits
+        && clusters <= block_size.most_blocks_per_group()
         && clusters.is_multiple_of(8)
         && u64::from(clusters) << cluster_bits == u64::from(blocks);
     if !right {
@@ -145,7 +144,8 @@ fn per_group(
     }
     let inodes = raw.s_inodes_per_group.get();
     let per_block = block_size.bytes() as u32 / u32::from(inode_size);
-    if inodes < per_block || inodes > bits || !inodes.is_multiple_of(8) {
+    let most = block_size.most_inodes_per_group(per_block);
+    if inodes < per_block || inodes > most || !inodes.is_multiple_of(8) {
         return Err(Cause::InodesPerGroup { inodes });
     }
     Ok((blocks, inodes))

@@ -4,11 +4,13 @@ use super::parts::Parts;
 use crate::fill::{Scale, WideTimes, change, fill};
 use crate::image::Image;
 use crate::kernel::Kernel;
+use crate::library::Library;
 use crate::op::Tree;
 use lanefs_device::{Device, RamDevice};
+use lanefs_ext4::{Mount, MountOptions};
 
 /// Options for mke2fs, the size in MiB, and the block size.
-const SETS: [(&str, u64, usize); 16] = [
+const SETS: [(&str, u64, usize); 19] = [
     ("", 16, 1024),
     ("-O ^metadata_csum", 16, 1024),
     ("-t ext3 -I 128", 16, 1024),
@@ -25,13 +27,21 @@ const SETS: [(&str, u64, usize); 16] = [
     ("-b 4096 -I 512 -O ^dir_index", 32, 4096),
     ("-O ^extent,^64bit,^orphan_file", 16, 1024),
     ("-O quota,project -I 256", 16, 1024),
+    ("-b 8192", 32, 8192),
+    ("-b 65536 -O ^metadata_csum,uninit_bg,^64bit", 64, 65536),
+    ("-b 65536 -g 256", 64, 65536),
 ];
+
+/// Sets at the end whose blocks are larger than a page, which the kernel does not mount.
+const LARGE_BLOCKS: usize = 3;
 
 /// How many formats a corpus has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The first few.
     Sample,
+    /// Those with blocks larger than a page.
+    LargeBlocks,
     /// All.
     Whole,
 }
@@ -51,12 +61,13 @@ pub struct Base {
 impl Corpus {
     /// Makes the images; leaves out, with a printed reason, those that this machine cannot make.
     pub fn make(extent: Extent) -> Corpus {
-        let count = match extent {
-            Extent::Sample => 4,
-            Extent::Whole => SETS.len(),
+        let range = match extent {
+            Extent::Sample => 0..4,
+            Extent::LargeBlocks => SETS.len() - LARGE_BLOCKS..SETS.len(),
+            Extent::Whole => 0..SETS.len(),
         };
         let make = |set: &(&'static str, u64, usize)| Base::make(set.0, set.1, set.2);
-        Corpus { bases: SETS.iter().take(count).filter_map(make).collect() }
+        Corpus { bases: SETS[range].iter().filter_map(make).collect() }
     }
 
     pub(super) fn bases(&self) -> &[Base] {
@@ -71,16 +82,21 @@ impl Base {
         if options.contains("-I 128") {
             scale.wide_times = WideTimes::No;
         }
-        if !options.contains("quota") {
+        // Some formats refuse some operations, such as fallocate.
+        let run = |tree: &mut dyn Tree| {
+            fill(scale).iter().chain(&change(scale)).for_each(|op| drop(tree.apply(op)));
+        };
+        if block > 4096 {
+            let mount = Mount::open(image.device(), MountOptions::default());
+            let mount = mount.expect("Lanefs mounts it");
+            run(&mut Library::new(mount.fs()));
+            mount.close().expect("Lanefs unmounts it");
+        } else if !options.contains("quota") {
             let mount = image.kernel_mount("noatime")?;
-            let mut kernel = Kernel::new(mount.path());
-            for op in fill(scale).iter().chain(&change(scale)) {
-                // Some formats refuse some operations, such as fallocate.
-                let _ = kernel.apply(op);
-            }
+            run(&mut Kernel::new(mount.path()));
             mount.unmount();
         }
-        image.assert_clean(&format!("mke2fs {options}, filled by the kernel"));
+        image.assert_clean(&format!("mke2fs {options}, filled"));
         let device = RamDevice::from_file(image.path()).expect("the image is read");
         let parts = Parts::of(&device);
         Some(Base { options, device, parts })

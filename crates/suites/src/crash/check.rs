@@ -23,24 +23,39 @@ pub enum Cuts {
 /// Returns the first state in which a check fails.
 pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
-    check_workload(&Bases::default(), seed, ops, cuts, &tally)?;
+    check_workload(&Bases::default(), options_of(seed), seed, ops, cuts, &tally)?;
+    Ok(tally.findings())
+}
+
+/// Does the same as [`check`] with these options for mke2fs and this size.
+///
+/// # Errors
+/// Returns the first state in which a check fails.
+pub fn check_on(
+    set: (&'static str, &'static str),
+    seed: u64,
+    ops: usize,
+    cuts: Cuts,
+) -> Result<Findings, String> {
+    let tally = Tally::new(1);
+    check_workload(&Bases::default(), set, seed, ops, cuts, &tally)?;
     Ok(tally.findings())
 }
 
 /// Does the same as [`check`], and counts in `tally`.
 pub(super) fn check_workload(
     bases: &Bases,
+    (options, size): (&'static str, &'static str),
     seed: u64,
     ops: usize,
     cuts: Cuts,
     tally: &Tally,
 ) -> Result<(), String> {
-    let (options, size) = options_of(seed);
     let described = |why| format!("seed {seed} ({options}): {why}");
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
-    let history =
-        record(image, seed, ops, &plain).map_err(|why| described(format!("before: {why}")))?;
+    let history = record(image, options, seed, ops, &plain)
+        .map_err(|why| described(format!("before: {why}")))?;
     let mut checker = Checker::new(&history, tally).map_err(described)?;
     let every = match cuts {
         Cuts::Every => 1,

@@ -3,6 +3,7 @@
 
 use super::check::{Cuts, check_workload};
 use super::tally::{Findings, Tally};
+use super::workload::options_of;
 use crate::together::Bases;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -38,7 +39,9 @@ pub fn many(
             scope.spawn(|| {
                 while !is_done() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if let Err(why) = check_workload(&bases, seed, STEPS, CUTS, &tally) {
+                    if let Err(why) =
+                        check_workload(&bases, options_of(seed), seed, STEPS, CUTS, &tally)
+                    {
                         failed.lock().get_or_insert(why);
                     }
                     progress(&tally.findings());

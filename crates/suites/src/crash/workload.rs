@@ -106,12 +106,14 @@ struct Workload<'a> {
 /// The unit of offsets and lengths, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
-/// Runs `ops` operations on `image`; `wrap` may add a planted fault.
+/// Runs `ops` operations on `image`, which mke2fs made with `options`; `wrap` may add a planted
+/// fault.
 ///
 /// # Errors
 /// Returns a failure of an operation itself, before any crash.
 pub fn record(
     image: OverlayDevice,
+    options: &str,
     seed: u64,
     ops: usize,
     wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
@@ -122,9 +124,8 @@ pub fn record(
     // made meanwhile.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
-    let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
-    let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
-    let options = options_of(seed).0;
+    let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };
+    let mount = Mount::open(wrap(device.clone()), mounted).map_err(|e| e.to_string())?;
     let mappings = Mappings::of(options);
     let model = Model::new(mappings);
     let history = History {

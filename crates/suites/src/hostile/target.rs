@@ -48,7 +48,8 @@ impl Target {
         ram.write_at(plain.len(), &vec![FILL; GUARD as usize]).expect("the guard");
         let device = OverlayDevice::new(Arc::new(ram), u64::MAX);
 
-        let block = if options.contains("-b 4096") { 4096 } else { 1024 };
+        let geometry = geometry(&plain);
+        let block = geometry.block_size().bytes();
         let large = 150_000;
         let scale = Scale { files: 120, large, depth: 5, ..Scale::of_image(10, block) };
         let scale = scale.with(Mappings::of(options));
@@ -66,9 +67,6 @@ impl Target {
             Left::Clean => shared.fork(),
             Left::Crashed => crashed(&shared, options),
         };
-        let mut bytes = [0; 1024];
-        device.read_at(SUPER, &mut bytes).expect("the superblock");
-        let geometry = Superblock::decode(&bytes).expect("a good superblock").geometry();
         Some(Target { device, geometry, inos })
     }
 
@@ -290,6 +288,12 @@ impl Target {
 }
 
 /// Copies as many bytes as fit.
+fn geometry(device: &dyn Device) -> Geometry {
+    let mut bytes = [0; 1024];
+    device.read_at(SUPER, &mut bytes).expect("the superblock");
+    Superblock::decode(&bytes).expect("a good superblock").geometry()
+}
+
 fn copy(from: &dyn Device, to: &dyn Device) {
     let mut piece = vec![0; 1 << 16];
     let (mut at, end) = (0, from.len().min(to.len()));

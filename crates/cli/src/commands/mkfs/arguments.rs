@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
-    /// Block size: 1K, 2K or 4K [default: 1K for sizes under 512M, else 4K]
+    /// Block size: 1K, 2K, 4K, and up to 64K for machines with pages as large [default: 1K for sizes under 512M, else 4K]
     #[arg(short, long)]
     pub(super) block_size: Option<Size>,
     /// Number of inodes

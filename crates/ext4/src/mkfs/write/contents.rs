@@ -5,7 +5,7 @@ use super::attributes::{AttributeBlocks, Stored};
 use super::directory::Directory;
 use super::extents::write_tree;
 use super::format::Format;
-use crate::mkfs::layout::{File, ino_of};
+use crate::mkfs::layout::{File, ino_of, lost_and_found_blocks};
 use crate::mkfs::maps::BlockMap;
 use crate::mkfs::tree::{LOST_AND_FOUND, NewContent, NewFile, NewTree, ROOT};
 use crate::mkfs::{FileFault, MkfsError, OnLoss};
@@ -17,8 +17,6 @@ use std::ops::Range;
 
 /// Most hard links of a file, and most subdirectories that a directory's link count can express.
 const MOST_LINKS: u32 = 65_000;
-/// Bytes of `lost+found`, so that e2fsck can add names without allocating.
-const LOST_AND_FOUND_BYTES: usize = 16 << 10;
 /// Longest target that is stored in the inode.
 const FAST_TARGET: usize = 59;
 
@@ -196,7 +194,7 @@ impl Writer<'_, '_, '_> {
         let kind = |child: usize| files.get(child).map(|file| file.content.file_type());
         let block_size = self.format.block_size.bytes();
         let least_blocks = match index {
-            LOST_AND_FOUND => (LOST_AND_FOUND_BYTES / block_size).min(12),
+            LOST_AND_FOUND => lost_and_found_blocks(self.format.block_size) as usize,
             _ => 1,
         };
         let directory = Directory {
