@@ -62,7 +62,8 @@ fn report(image: &Image, memory: u64) -> Report {
 
 #[test]
 fn a_check_in_several_passes_finds_the_same_as_in_one() {
-    let Some(image) = Image::make("-E lazy_itable_init=0", "64M") else { return };
+    // Without checksums of descriptors every group has its bitmaps on disk.
+    let Some(image) = Image::make("-O ^metadata_csum,^uninit_bg", "64M") else { return };
     let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
     assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
     assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));

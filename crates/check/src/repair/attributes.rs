@@ -53,6 +53,9 @@ impl Mender<'_> {
     /// Mends a block of which only a hash or the checksum is wrong.
     fn mend_block(&mut self, block: Block, fault: &Fault) -> bool {
         let Fault::Attributes(cause) = fault else { return false };
+        if self.is_shared(block) {
+            return false;
+        }
         let Some(mut bytes) = self.read_block(block) else { return false };
         match cause {
             Cause::Checksum { .. } => {}

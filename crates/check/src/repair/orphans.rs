@@ -27,8 +27,15 @@ impl Mender<'_> {
             self.end_orphan(ino);
         }
         let empty = OrphanBlock::empty(geometry.block_size());
-        for (at, _, seed) in blocks {
-            self.write_block(at, &empty.encode(at, seed));
+        // The blocks of a damaged orphan file can be those of another file.
+        let is_foreign = blocks.iter().any(|(at, block, _)| block.is_none() && self.is_shared(*at));
+        match file.filter(|_| is_foreign) {
+            Some(file) => self.remove_orphan_file(file),
+            None => {
+                for (at, _, seed) in blocks {
+                    self.write_block(at, &empty.encode(at, seed));
+                }
+            }
         }
         self.edit_superblock(|raw| {
             raw.s_last_orphan.set(0);

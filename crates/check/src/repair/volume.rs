@@ -80,7 +80,7 @@ impl Mender<'_> {
 
     fn mend_mmp(&mut self) {
         let block = Block(self.run.volume.raw().s_mmp_block.get());
-        if !self.run.volume.is_for_files(block) {
+        if !self.run.volume.is_for_files(block) || self.is_shared(block) {
             self.edit_superblock(|raw| {
                 let mmp = Incompat::MMP.bits();
                 raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !mmp);
@@ -143,6 +143,7 @@ impl Mender<'_> {
             let runs = Runs::of(self.run.volume, ino, &record);
             Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?))
         });
+        let first = first.filter(|(first, _)| !self.is_shared(*first));
         let Some((first, blocks)) = first else { return self.remove_journal(ino) };
         let block_size = self.run.volume.geometry.block_size();
         let uuid = self.run.volume.superblock().uuid();

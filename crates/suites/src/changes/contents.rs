@@ -84,7 +84,7 @@ impl Reader<'_> {
         if inode.links == 0 || ![FileType::Regular, FileType::Symlink].contains(&kind) {
             return None;
         }
-        let mut metadata = vec![at..at + record.len() as u64];
+        let mut metadata: Vec<Range<u64>> = std::iter::once(at..at + record.len() as u64).collect();
         let mut hasher = DefaultHasher::new();
         let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
         if is_inline || inode.fast_symlink(&self.geometry).is_some() {

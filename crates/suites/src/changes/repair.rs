@@ -16,6 +16,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Most images with faults that are left, and one more of each of so many: those without a valid
+/// superblock or its copy, and those with quotas.
+const MOST_LEFT: u64 = 4;
+const MOST_LEFT_SHARE: u64 = 40;
+
 /// The results of repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repairs {
@@ -62,6 +67,10 @@ pub fn repair(corpus: &Corpus, seed: u64, changes: u64) -> Result<Repairs, Strin
         found.1.extend(wrong);
     });
     let (repairs, wrong) = found.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    let left: u64 = repairs.left.values().sum();
+    if wrong.is_empty() && left > MOST_LEFT + repairs.images / MOST_LEFT_SHARE {
+        return Err(format!("too many images have faults that are left: {repairs}"));
+    }
     if wrong.is_empty() {
         return Ok(repairs);
     }
