@@ -21,9 +21,9 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod quota;
 mod raid;
 mod recover;
-mod repair;
 mod resize;
 mod rm;
 mod setfacl;
@@ -77,13 +77,13 @@ enum Command {
     Setfacl(setfacl::Arguments),
     Df(df::Arguments),
     Du(du::Arguments),
+    Quota(quota::Arguments),
     Tar(tar::Arguments),
     Diff(diff::Arguments),
     Find(find::Arguments),
     Raid(raid::Arguments),
     Check(check::Arguments),
     Recover(recover::Arguments),
-    Repair(repair::Arguments),
     Tune(tune::Arguments),
     Trim(trim::Arguments),
     Clone(clone::Arguments),
@@ -120,13 +120,13 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Setfacl(arguments) => setfacl::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
         Command::Du(arguments) => du::run(&arguments),
+        Command::Quota(arguments) => quota::run(&arguments),
         Command::Tar(arguments) => tar::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
         Command::Raid(arguments) => raid::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
-        Command::Repair(arguments) => repair::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Trim(arguments) => trim::run(&arguments),
         Command::Clone(arguments) => clone::run(&arguments),
