@@ -21,6 +21,7 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod quota;
 mod raid;
 mod recover;
 mod repair;
@@ -77,6 +78,7 @@ enum Command {
     Setfacl(setfacl::Arguments),
     Df(df::Arguments),
     Du(du::Arguments),
+    Quota(quota::Arguments),
     Tar(tar::Arguments),
     Diff(diff::Arguments),
     Find(find::Arguments),
@@ -120,6 +122,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Setfacl(arguments) => setfacl::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
         Command::Du(arguments) => du::run(&arguments),
+        Command::Quota(arguments) => quota::run(&arguments),
         Command::Tar(arguments) => tar::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),

@@ -260,7 +260,8 @@ fn info_says_what_a_mount_would() {
     let disk = dir.path().join("disk.img");
     for (options, mounts, why) in [
         ("-t ext4", "read-write", ""),
-        ("-t ext4 -O quota", "read-only", "quota"),
+        ("-t ext4 -O quota,project", "read-write", ""),
+        ("-t ext4 -O verity", "read-only", "verity"),
         ("-t ext4 -b 8192", "read-write", ""),
         ("-t ext4 -b 65536", "read-write", ""),
         ("-t ext4 -O casefold", "none", "casefold"),

@@ -375,7 +375,7 @@ fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
     if !can_mount() {
         return;
     }
-    let image = Image::with("64M", &["-O", "quota"]);
+    let image = Image::with("64M", &["-O", "verity"]);
     let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &["rw"]));
     let mounted = Mounted::already(&image.mount_point());
     assert!(said.contains("WARNING") && said.contains("mounted read-only"), "{said}");
@@ -411,7 +411,7 @@ fn the_sloppy_way_of_mount_8_passes_over_unknown_options() {
     let mut mount = lanefs_mount(&image.path, &image.mount_point(), &["frobnicate=1"]);
     run(mount.args(["-s", "-t", "fuse.lanefs"]));
     Mounted::already(&image.mount_point()).umount();
-    for option in ["grpid", "usrquota", "data=journal"] {
+    for option in ["grpid", "usrjquota=a", "data=journal"] {
         let mut mount = lanefs_mount(&image.path, &image.mount_point(), &[option]);
         let (status, said) = try_run(mount.arg("-s"));
         assert_eq!(status.code(), Some(1), "{option}");

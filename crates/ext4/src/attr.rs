@@ -173,6 +173,9 @@ pub struct SetAttr {
     pub crtime: Option<Time>,
     /// New flags; those outside of [`CHANGEABLE_FLAGS`] are ignored.
     pub flags: Option<u32>,
+    /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
+    /// `project`, or the inode no room for the id.
+    pub project: Option<u32>,
 }
 
 /// The flags that chattr(1) may change. Each is a setting of the user, not a property of the format
@@ -187,7 +190,8 @@ pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
     | InodeFlags::NOATIME.bits()
     | InodeFlags::NOTAIL.bits()
     | InodeFlags::DIRSYNC.bits()
-    | InodeFlags::TOPDIR.bits();
+    | InodeFlags::TOPDIR.bits()
+    | InodeFlags::PROJINHERIT.bits();
 
 /// A time to set.
 #[derive(Debug, Clone, Copy)]

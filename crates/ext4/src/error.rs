@@ -73,6 +73,9 @@ pub enum Error {
     /// There is no free block or inode, or the free blocks are reserved.
     #[error("no space left on the file system")]
     NoSpace,
+    /// A limit of the user, group or project is reached.
+    #[error("disk quota exceeded")]
+    OverQuota,
     /// A name is longer than 255 bytes, or a symlink target is a block or longer.
     #[error("name too long")]
     NameTooLong,
@@ -115,6 +118,10 @@ pub enum Error {
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
+    /// A directory whose files belong to its project cannot have a name of an inode of another
+    /// project.
+    #[error("the directory passes its project on, and the file belongs to another project")]
+    OtherProject,
 }
 
 /// The party that caused an error.
@@ -172,6 +179,7 @@ impl Error {
             Error::IsDirectory => Errno::ISDIR,
             Error::NotEmpty => Errno::NOTEMPTY,
             Error::NoSpace => Errno::NOSPC,
+            Error::OverQuota => Errno::DQUOT,
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::TooManyLinks => Errno::MLINK,
             Error::InvalidArgument { .. } => Errno::INVAL,
@@ -185,6 +193,7 @@ impl Error {
             Error::NoSuchOffset => Errno::NXIO,
             Error::BadDescriptor => Errno::BADF,
             Error::Busy => Errno::BUSY,
+            Error::OtherProject => Errno::XDEV,
         };
         errno.raw_os_error()
     }

@@ -21,6 +21,7 @@ mod object;
 mod ops;
 mod plan;
 mod policy;
+mod quota;
 mod volume;
 
 /// Finds and reads the log of a file system that is not mounted.
@@ -46,6 +47,7 @@ pub use object::inode::{Inode, InodeRef};
 pub use object::name_cache::{Names, NoNames, OneLockCache};
 pub use object::pressure::names_within;
 pub use ops::link::Acted;
+pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
 pub use plan::{block_map, dir, extent, mapping, xattr};
 pub use policy::{

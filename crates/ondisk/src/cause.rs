@@ -13,5 +13,6 @@ pub mod htree;
 pub mod inode;
 pub mod jbd2;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod xattr;

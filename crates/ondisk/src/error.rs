@@ -39,6 +39,8 @@ pub enum Corruption {
     Journal { block: u32, cause: cause::jbd2::Cause },
     #[error("orphan file {ino}, {block}: {cause}")]
     OrphanFile { ino: Ino, block: FileBlock, cause: cause::orphan::Cause },
+    #[error("quota file {ino}: {cause}")]
+    Quota { ino: Ino, cause: cause::quota::Cause },
 }
 
 impl Corruption {
@@ -52,7 +54,8 @@ impl Corruption {
             | Corruption::DirectoryIndex { ino, .. }
             | Corruption::Xattr { ino, .. }
             | Corruption::Acl { ino, .. }
-            | Corruption::OrphanFile { ino, .. } => Some(ino),
+            | Corruption::OrphanFile { ino, .. }
+            | Corruption::Quota { ino, .. } => Some(ino),
             Corruption::Superblock { .. }
             | Corruption::GroupDescriptor { .. }
             | Corruption::Bitmap { .. }

@@ -219,6 +219,8 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Returns the operations that Lanefs supports on a file system with these features.
@@ -234,6 +236,9 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
     }
     let mut reasons = incompat_names(incompat.difference(WRITABLE_INCOMPAT));
     reasons.extend(ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT)));
+    // A value of an attribute in an inode of its own counts for each owner that uses the value.
+    let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
+    reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
 }
 
@@ -337,7 +342,7 @@ mod tests {
             Incompat::MMP | Incompat::EXTENTS,
             RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
         );
-        let names = ["mmp", "quota", "bigalloc", "verity"].map(str::to_string);
+        let names = ["mmp", "bigalloc", "verity"].map(str::to_string);
         assert_eq!(got, Support::ReadOnly(names.to_vec()));
     }
 

@@ -187,6 +187,20 @@ impl Inode {
             .map_err(|cause| Corruption::Inode { ino, cause })
     }
 
+    /// Decodes an inode without any check, for a caller that knows that the record was checked or
+    /// written before. `None` if `bytes` are too few for an inode.
+    pub fn decode_unchecked(bytes: &[u8], geometry: &Geometry) -> Option<Inode> {
+        let (base, rest) = RawInode::ref_from_prefix(bytes).ok()?;
+        let extra = RawExtra::from_front(rest);
+        let extra_isize = if rest.is_empty() { 0 } else { extra.i_extra_isize.get() };
+        Some(decode_fields(base, &extra, extra_isize, geometry))
+    }
+
+    /// Returns whether the inode has room for the id of its project.
+    pub fn has_project(&self) -> bool {
+        fits(self.extra_isize, RawExtra::PROJID_END)
+    }
+
     /// Writes the fields over `bytes`, whose unknown bytes, such as attributes, stay, and sets the
     /// checksum. For a new inode, `bytes` are zeros.
     ///

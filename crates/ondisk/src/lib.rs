@@ -23,6 +23,7 @@ pub mod inode;
 pub mod jbd2;
 pub mod md;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 mod types;
 pub mod xattr;

@@ -310,6 +310,19 @@ impl Superblock {
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
+    /// Returns the inode of the quota file of each kind, in the order of [`crate::quota::Kind`].
+    pub fn quota_files(&self) -> [Option<Ino>; 3] {
+        let (raw, features) = (&self.raw, self.features().ro_compat);
+        let has_projects = features.contains(RoCompat::PROJECT);
+        let inodes = [
+            raw.s_usr_quota_inum.get(),
+            raw.s_grp_quota_inum.get(),
+            if has_projects { raw.s_prj_quota_inum.get() } else { 0 },
+        ];
+        let has_quotas = features.contains(RoCompat::QUOTA);
+        inodes.map(|ino| (has_quotas && ino != 0).then_some(Ino(ino)))
+    }
+
     /// Returns the user that may use reserved blocks.
     pub fn reserved_uid(&self) -> u32 {
         self.raw.s_def_resuid.get().into()

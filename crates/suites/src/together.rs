@@ -35,13 +35,14 @@ pub struct Scenario {
 
 /// Returns the scenario of a seed, with `len` operations for each thread.
 pub fn scenario(seed: u64, len: usize) -> Scenario {
-    const OPTIONS: [&str; 6] = [
+    const OPTIONS: [&str; 7] = [
         "-b 1024",
         "-b 4096",
         "-b 4096 -O ^orphan_file,^metadata_csum_seed",
         "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
         "-b 1024 -O ea_inode,large_dir,inline_data",
         "-t ext3 -b 1024",
+        "-b 1024 -I 256 -O quota,project",
     ];
     let sets = OPTIONS.len() as u64;
     let mix = if (seed / sets).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };

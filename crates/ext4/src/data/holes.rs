@@ -5,12 +5,13 @@ use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::error::Error;
 use crate::plan::extent::{Extent, Map, Mapping, State};
+use crate::quota::Held;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// Holds claims by file block, and the extents of these claims and of the existing mappings
-/// together.
-pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
+/// Holds claims by file block, the extents of these claims and of the existing mappings together,
+/// and what the owners' limits permit for the claims.
+pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
 /// The number of blocks above which a file counts as large for the choice of goals, as in
 /// mballoc (`mb_stream_req`).
@@ -28,6 +29,7 @@ impl FileData<'_> {
         let map = self.map()?;
         let mut claims = Vec::new();
         let mut extents: Vec<Extent> = Vec::new();
+        let mut held = Vec::new();
         let mut at = range.start;
         while at < range.end && extents.len() < EXTENTS_A_STEP {
             match map.find(FileBlock(at)) {
@@ -38,9 +40,13 @@ impl FileData<'_> {
                 }
                 Mapping::Hole { len } => {
                     let len = len.min(range.end - at);
-                    let claim = match self.claim_for(&map, at, len, by) {
+                    let claimed = self.hold_blocks(len, by).and_then(|(more, len)| {
+                        held.extend(more);
+                        self.claim_for(&map, at, len, by)
+                    });
+                    let claim = match claimed {
                         Ok(claim) => claim,
-                        Err(Error::NoSpace) if !extents.is_empty() => break,
+                        Err(Error::NoSpace | Error::OverQuota) if !extents.is_empty() => break,
                         Err(error) => return Err(error),
                     };
                     extents.push(Extent {
@@ -55,7 +61,7 @@ impl FileData<'_> {
                 }
             }
         }
-        Ok((claims, extents))
+        Ok((claims, extents, held))
     }
 
     /// Claims blocks for file blocks from `at` on: from the inode's window if the window continues

@@ -86,7 +86,7 @@ impl FileData<'_> {
             });
             return Ok(());
         }
-        let (mut claims, extents) = self.claim_holes(0..1, Privilege::Root)?;
+        let (mut claims, extents, _held) = self.claim_holes(0..1, Privilege::Root)?;
         self.write_blocks(0, &contents, &extents)?;
         objects.note_data(inode);
         let written: Vec<Extent> =

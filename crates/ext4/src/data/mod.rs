@@ -5,6 +5,8 @@ pub(crate) mod file_data;
 pub(crate) mod holes;
 pub(crate) mod inline;
 pub(crate) mod mapping;
+mod owners;
+mod quota_file;
 pub(crate) mod unmap;
 pub(crate) mod values;
 pub(crate) mod xattrs;

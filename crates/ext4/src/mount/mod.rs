@@ -6,4 +6,5 @@ pub(crate) mod open;
 pub(crate) mod options;
 mod orphans;
 pub(crate) mod primary;
+mod quotas;
 pub(crate) mod statistics;

@@ -5,6 +5,7 @@ use super::log::{self, Opened};
 use super::options::MountOptions;
 use super::orphans::{finish_orphans, orphans_left};
 use super::primary::Primary;
+use super::quotas::keep_quotas;
 use crate::alloc::{Groups, Setup, stripe_of};
 use crate::clock::now;
 use crate::error::Error;
@@ -114,6 +115,7 @@ impl Mount {
             if aborted {
                 mount.found |= State::ERROR;
             }
+            keep_quotas(&mount.fs.objects, &options.limits)?;
             mount.mark_in_use(options.purpose)?;
             if aborted {
                 mount.fs.objects.journal.forget_abort()?;

@@ -2,6 +2,7 @@
 
 use crate::object::name_cache::{Names, NoNames};
 use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery, Synchronous};
+use lanefs_ondisk::quota::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct MountOptions {
     pub policies: Policies,
     /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
+    /// The owners whose limits are obeyed; usage is counted in any case.
+    pub limits: Vec<Kind>,
     /// The name cache of the upper layer, notified when names are added and removed.
     pub names: Arc<dyn Names>,
 }
@@ -47,6 +50,7 @@ impl Default for MountOptions {
             stripe: 0,
             policies: Policies::default(),
             cache_bytes: 256 << 20,
+            limits: Vec::new(),
             names: Arc::new(NoNames),
         }
     }

@@ -43,9 +43,13 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         let mut state = inode.state.lock();
         let twice = state.orphan.replace(place).is_some();
         state.disk.dtime = 0;
+        let is_unlinked = state.disk.links == 0;
         drop(state);
         if twice {
             return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+        }
+        if let Some(quotas) = objects.mount.quotas().filter(|_| is_unlinked) {
+            quotas.note_unlinked(ino);
         }
         held.push(inode);
     }

@@ -8,10 +8,11 @@ use crate::object::objects::Objects;
 use crate::object::orphan::Chain;
 use crate::object::record::chain_record;
 use crate::object::superblock::record_abort;
+use crate::quota::Fold;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{Client, Images, Tid};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::{Block, Group};
+use lanefs_ondisk::{Block, Group, inode as disk};
 use std::collections::BTreeMap;
 
 impl Client<Dirty, Deferred> for Objects {
@@ -96,6 +97,7 @@ impl Objects {
         // Table blocks that come into use are written even if none of their inodes is dirty.
         let mut extended = Vec::new();
         let mut orphans_changed = false;
+        let mut fold = Fold::default();
         for object in objects {
             match object {
                 Dirty::Object(object) => object.capture(tid, &mut captured),
@@ -112,10 +114,16 @@ impl Objects {
                     self.orphans.take_list(tid, lane);
                     orphans_changed = true;
                 }
+                Dirty::NewOwner(kind, id) => fold.add_owner(kind, id),
             }
         }
         let chain = orphans_changed.then(|| self.orphans.chain());
-        self.capture_tables(extended, chain.as_ref(), &mut captured)?;
+        self.capture_tables(extended, chain.as_ref(), &mut captured, &mut fold)?;
+        if let Some(quotas) = self.mount.quotas() {
+            for (block, bytes) in quotas.fold(fold) {
+                captured.image(block, bytes);
+            }
+        }
         let head = chain.map(|chain| chain.head);
         for (block, bytes) in descriptors.blocks {
             captured.image(block, bytes.into());
@@ -150,12 +158,13 @@ impl Objects {
     }
 
     /// Patches the captured records into their table blocks, and the orphan chain too if it
-    /// changed.
+    /// changed. Adds to `fold` by how much each record changes the usage of its owners.
     fn capture_tables(
         &self,
         extended: Vec<(Group, u32)>,
         chain: Option<&Chain>,
         captured: &mut Captured<'_>,
+        fold: &mut Fold,
     ) -> Result<(), Error> {
         let mut tables = Shared::default();
         let mut pinned = BTreeMap::new();
@@ -163,6 +172,12 @@ impl Objects {
             let copy = tables.patch(table.block, || self.tables.base(&table, self))?;
             if let Some(next) = self.orphans.next_of(ino) {
                 record.disk.dtime = next.0;
+            }
+            if let Some(quotas) = self.mount.quotas() {
+                let before = self.volume.record_in(copy, offset).ok_or(Error::Stale)?;
+                let before = disk::Inode::decode_unchecked(before, &self.volume.geometry);
+                let after = (!record.freed).then_some(&record.disk);
+                quotas.count(fold, ino, before.as_ref(), after);
             }
             record.patch_into(&self.volume, ino, copy, offset)?;
             pinned.insert(table.block, table);

@@ -8,6 +8,7 @@ use crate::volume::kind::MetaKind;
 use lanefs_journal::{Images, Tid};
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::{Block, Group, Ino};
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ pub(crate) enum Dirty {
     Group(Group),
     /// A lane's part of the orphan list, which the capture chains through the inodes.
     OrphanList(Lane),
+    /// An id that the capture adds to its quota file, if the file does not have it.
+    NewOwner(Kind, u32),
 }
 
 /// Describes work that runs once a transaction is durable.

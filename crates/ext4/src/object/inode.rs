@@ -13,6 +13,7 @@ use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
 use crate::plan::mapping::Form;
+use crate::quota::Counted;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -192,6 +193,11 @@ impl Inode {
         }
     }
 
+    /// Returns the project to which the inode belongs. Takes the guard.
+    pub fn project(&self) -> u32 {
+        self.state.lock().disk.projid
+    }
+
     /// Folds the lanes' deltas into the inode. Returns whether there were deltas.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(delta) = self.deltas.take() else { return false };
@@ -228,8 +234,10 @@ impl Inode {
         change: impl FnOnce(&mut InodeState) -> R,
     ) -> R {
         let tid = handle.tid();
+        let quotas = self.mount.quotas();
         let mut state = self.state.lock();
         self.fold(&mut state);
+        let before = quotas.map(|_| Counted::of(&state.disk));
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
@@ -247,7 +255,12 @@ impl Inode {
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
+        let after = quotas.map(|_| counted(&state));
         drop(state);
+        if let (Some(quotas), Some(before), Some(after)) = (quotas, before, after) {
+            handle.charge(quotas.charges(tid, &before.owners, &after.owners));
+            quotas.note_change(self.ino, &before, &after);
+        }
         if newly && self.table.is_charged_now(tid) {
             handle.charge(1);
         }
@@ -295,6 +308,12 @@ impl Inode {
     pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {
         attr_of(self.ino, self.file_type, disk)
     }
+}
+
+/// Returns what an inode counts for its owners: nothing once its number is free.
+fn counted(state: &InodeState) -> Counted {
+    let counted = Counted::of(&state.disk);
+    if state.freed { counted.nothing() } else { counted }
 }
 
 /// Returns the public attributes of a decoded inode.

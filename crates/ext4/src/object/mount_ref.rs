@@ -5,6 +5,7 @@
 //! has its own reference to the mount, and counts its inodes' references there.
 
 use crate::object::totals::Totals;
+use crate::quota::Quotas;
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
 use lanefs_lanes::{Holdable, LaneArc, PerLane, Shares};
 
@@ -22,6 +23,8 @@ pub(crate) struct MountRef<T: Holdable> {
     /// anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
+    /// Set once if the file system keeps quotas.
+    quotas: OnceLock<Quotas>,
 }
 
 /// A lane's reference to the mount, on cache lines of its own.
@@ -45,7 +48,20 @@ pub(crate) enum Counting {
 impl<T: Holdable> MountRef<T> {
     pub(crate) fn new(counting: Counting) -> LaneArc<MountRef<T>> {
         let shares = (counting == Counting::ByLane).then(Shares::new);
-        LaneArc::new(MountRef { lanes: OnceLock::new(), shares, totals: Totals::new() })
+        let (lanes, quotas) = (OnceLock::new(), OnceLock::new());
+        LaneArc::new(MountRef { lanes, shares, totals: Totals::new(), quotas })
+    }
+
+    /// Returns the quotas, if the file system keeps them and can be written.
+    #[inline]
+    pub(crate) fn quotas(&self) -> Option<&Quotas> {
+        self.quotas.get()
+    }
+
+    /// Keeps `quotas` from now on.
+    pub(crate) fn keep(&self, quotas: Quotas) {
+        let kept = self.quotas.set(quotas);
+        debug_assert!(kept.is_ok(), "quotas are read once");
     }
 
     pub(crate) fn shares(&self) -> Option<&Shares<T>> {

@@ -14,6 +14,7 @@ use crate::object::pressure::Pressure;
 use crate::object::superblock::SuperState;
 use crate::object::table::Tables;
 use crate::policy::{Access, OnError};
+use crate::quota;
 use crate::volume::Volume;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{FlushMark, Journal};
@@ -92,7 +93,8 @@ impl Objects {
     /// Joins the running transaction with `credits`, which must cover the worst case.
     pub(crate) fn join(&self, credits: u32) -> Result<Handle<'_>, Error> {
         self.check_writable()?;
-        Ok(self.journal.join(credits)?)
+        let quotas = if self.mount.quotas().is_some() { quota::CREDITS } else { 0 };
+        Ok(self.journal.join(credits + quotas)?)
     }
 
     /// Records damage in the superblock, for errors that no caller receives, and makes the mount

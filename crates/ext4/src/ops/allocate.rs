@@ -117,7 +117,7 @@ impl Fs {
             let end = data.len().min(done + (CHUNK - at % CHUNK) as usize);
             match self.write_chunk(inode, at, &data[done..end], stamp, by) {
                 Ok(n) => done += n,
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(Error::NoSpace | Error::OverQuota) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -136,7 +136,7 @@ impl Fs {
         let first = (offset / block_size) as u32;
         let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
         loop {
-            let (claims, extents) = self.data(inode).claim_holes(first..last + 1, by)?;
+            let (claims, extents, _held) = self.data(inode).claim_holes(first..last + 1, by)?;
             let covered = extents.last().map_or(first, Extent::end);
             // With fewer blocks than requested, only the data that fits is written.
             let len = (data.len() as u64).min(u64::from(covered) * block_size - offset);

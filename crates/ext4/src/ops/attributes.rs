@@ -1,14 +1,17 @@
 //! Sets attributes of inodes, and reports space.
 
+use crate::alloc::Privilege;
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
+use crate::quota::{Counted, Held, Wanted};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::quota::Kind;
 
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
@@ -49,6 +52,14 @@ impl Fs {
             Some(permissions) => self.plan_acl_chmod(inode, permissions, &mut elsewhere)?,
             None => None,
         };
+        if set.project.is_some_and(|project| project != 0) {
+            let has_room = inode.state.lock().disk.has_project();
+            if !self.objects.volume.projects || !has_room {
+                return Err(Error::NotSupported);
+            }
+        }
+        self.objects.know_owners(&[set.uid, set.gid, set.project])?;
+        let _held = self.hold_for_owners(inode, &set)?;
         let now = now();
         let time = |set: SetTime| match set {
             SetTime::Now => now,
@@ -65,6 +76,7 @@ impl Fs {
             }
             disk.uid = set.uid.unwrap_or(disk.uid);
             disk.gid = set.gid.unwrap_or(disk.gid);
+            disk.projid = set.project.unwrap_or(disk.projid);
             if let Some(atime) = set.atime {
                 disk.set_atime(time(atime));
             }
@@ -84,6 +96,20 @@ impl Fs {
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Data)?;
         Ok(inode.attr())
+    }
+
+    /// Holds what the inode counts for a new group or project. Only the superuser may give an inode
+    /// to another user, and limits do not concern the superuser.
+    fn hold_for_owners(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Vec<Held>, Error> {
+        if self.objects.mount.quotas().is_none() || set.uid.is_some() {
+            return Ok(Vec::new());
+        }
+        let now = Counted::of(&inode.state.lock().disk);
+        let new = |kind: Kind, id: Option<u32>| id.filter(|_| now.owners[kind.index()] != id);
+        let owners = [None, new(Kind::Group, set.gid), new(Kind::Project, set.project)];
+        let wanted = Wanted { inodes: 1, unit: 512, units: inode.attr().sectors };
+        let (held, units) = self.objects.hold(&owners, wanted, Privilege::Ordinary)?;
+        if units < wanted.units { Err(Error::OverQuota) } else { Ok(held) }
     }
 
     /// Sets only times, without the operation lock.

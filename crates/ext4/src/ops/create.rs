@@ -24,6 +24,7 @@ use crate::ops::write::{At, Stamp, Write};
 use crate::plan::dir::{Indexing, Look};
 use crate::plan::extent::{Extent, Nodes, State};
 use crate::plan::mapping::Form;
+use crate::quota::{Counted, Held, Wanted, owners};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
@@ -47,6 +48,8 @@ struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
+    /// What the owners' limits permit for the inode.
+    held: Vec<Held>,
 }
 
 /// A claimed inode number, the place of its record, and the record.
@@ -191,7 +194,8 @@ impl Fs {
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
         let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
-        let inode = self.give_birth(Born { claim, inode, block: None, xattrs: None })?;
+        let inode =
+            self.give_birth(Born { claim, inode, block: None, xattrs: None, held: Vec::new() })?;
         let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
         let inode = &new.inode;
         let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
@@ -224,6 +228,10 @@ impl Fs {
                 permissions |= SET_GROUP_ID;
             }
         }
+        if self.objects.volume.projects {
+            disk.projid = self.data(dir).project_for_new(&disk);
+        }
+        let held = self.hold_for_new(&disk, new)?;
         let inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
         disk.mode = kind.mode_bits() | inherited.permissions;
         let now = now();
@@ -244,7 +252,23 @@ impl Fs {
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
         let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
-        Ok(Born { claim, inode, block, xattrs })
+        Ok(Born { claim, inode, block, xattrs, held })
+    }
+
+    /// Makes sure that the owners of a new inode are counted, and that their limits permit the inode
+    /// and its first block.
+    fn hold_for_new(&self, disk: &disk::Inode, new: &NewInode<'_>) -> Result<Vec<Held>, Error> {
+        let owners = owners(disk);
+        self.objects.know_owners(&owners)?;
+        let has_block = match new.kind {
+            NewKind::Directory => true,
+            NewKind::Symlink(target) => target.len() > FAST_SYMLINK,
+            _ => false,
+        };
+        let unit = self.objects.volume.block_size() as u64;
+        let wanted = Wanted { inodes: 1, unit, units: has_block.into() };
+        let by = if new.uid == 0 { Privilege::Root } else { Privilege::Ordinary };
+        Ok(self.objects.hold(&owners, wanted, by)?.0)
     }
 
     /// Claims an inode number near `parent`, and prepares an inode of it without type.
@@ -365,7 +389,7 @@ impl Fs {
 
     /// Apply: allocates the claimed parts and inserts the inode into the map, with one hold.
     fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
-        let Born { claim, inode, block, xattrs } = born;
+        let Born { claim, inode, block, xattrs, held: _held } = born;
         let (ino, generation) = (inode.ino, inode.generation);
         self.objects.groups.allocate_inode(handle, claim, inode.file_type);
         if let Some((claim, data)) = block {
@@ -382,7 +406,13 @@ impl Fs {
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
         // An inode created without a name may get its first one later.
-        inode.change(handle, Concerns::Data, |state| state.linkable = state.disk.links == 0);
+        let born = inode.change(handle, Concerns::Data, |state| {
+            state.linkable = state.disk.links == 0;
+            Counted::of(&state.disk)
+        });
+        if let Some(quotas) = self.objects.mount.quotas() {
+            quotas.note_change(ino, &born.nothing(), &born);
+        }
         self.objects.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
         InodeRef::adopt(inode)
     }
@@ -424,7 +454,7 @@ impl Predecessor {
 fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
     let mut passed = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
     match kind {
-        FileType::Directory => passed |= InodeFlags::DIRSYNC,
+        FileType::Directory => passed |= InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT,
         FileType::Regular => {}
         // Other types of inodes support only these flags.
         _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,

@@ -124,7 +124,7 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, extents) = self.data(inode).claim_holes(at..stop, by)?;
+            let (mut claims, extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
             let covered = extents.last().map_or(stop, Extent::end);
             if claims.is_empty() {
                 at = covered;

@@ -68,6 +68,7 @@ impl Fs {
         let Some(_locks) = lock_for_names(&[dir], &[inode], locking) else { return Ok(None) };
         check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
+        self.data(dir).check_project(inode)?;
         let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
             return Ok(None);
         };

@@ -8,6 +8,7 @@ pub(crate) mod fallocate;
 pub(crate) mod link;
 pub(crate) mod lookup;
 mod older;
+pub(crate) mod quota;
 pub(crate) mod read;
 pub(crate) mod rename;
 pub(crate) mod symlink;

@@ -173,6 +173,10 @@ impl Fs {
         let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
         let Some(_locks) = lock_for_names(&[from, to], &inodes, locking) else { return Ok(None) };
         self.check_renamable(ends)?;
+        self.data(to).check_project(source)?;
+        if let (Some(target), Rename::Exchange) = (target, how) {
+            self.data(from).check_project(target)?;
+        }
         // Room is made first, because that may move the other name.
         let arriving = match target {
             Some(_) => EntrySlot::of(&self.objects, to, *new_name, locking)?,

@@ -32,8 +32,8 @@ pub(crate) struct Volume {
     pub(crate) dir_index: bool,
     /// Feature `dir_nlink`: a directory with too many subdirectories no longer counts them.
     pub(crate) dir_nlink: bool,
-    /// The file system's own files beyond the reserved numbers: the orphan file, a journal with a
-    /// number of its own.
+    /// The file system's own files beyond the reserved numbers: the orphan file, quota files, a
+    /// journal with a number of its own.
     own_files: Vec<Ino>,
     system: Arc<SystemBlocks>,
     /// The first block of each group's inode table.
@@ -55,6 +55,8 @@ pub(crate) struct Volume {
     pub(crate) inline_data: bool,
     /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
     pub(crate) value_seed: Option<Seed>,
+    /// Feature `project`: inodes belong to projects.
+    pub(crate) projects: bool,
     /// Number of bytes after the first 128 that new inodes use for fields.
     pub(crate) extra_isize: u16,
 }
@@ -100,6 +102,7 @@ impl Volume {
                 .incompat
                 .contains(Incompat::EA_INODE)
                 .then(|| superblock.value_seed()),
+            projects: features.ro_compat.contains(RoCompat::PROJECT),
             extra_isize: superblock.extra_isize(),
         })
     }
@@ -229,7 +232,8 @@ fn own_files(superblock: &Superblock) -> Vec<Ino> {
         Some(JournalPlace::Inode(ino)) => Some(ino),
         _ => None,
     };
-    superblock.orphan_file().into_iter().chain(journal).collect()
+    let quotas = superblock.quota_files().into_iter().flatten();
+    superblock.orphan_file().into_iter().chain(journal).chain(quotas).collect()
 }
 
 /// Returns the number of blocks reserved for the nodes of extent trees, so that a write into

@@ -4,6 +4,7 @@
 use crate::ids::{Conflict, IdOptions, Ids, OptionValue};
 use crate::protocol::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery, Synchronous};
+use lanefs_ondisk::quota::Kind;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub no_execute: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
+    /// The owners whose quota limits are obeyed.
+    pub limits: Vec<Kind>,
     /// Which changes are durable when the call returns.
     pub synchronous: Synchronous,
     /// The kernel features that are wanted.
@@ -113,6 +116,7 @@ impl Default for Options {
             no_set_user_id: false,
             no_execute: false,
             no_symlinks: false,
+            limits: Vec::new(),
             synchronous: Synchronous::default(),
             wishes: Wishes::default(),
             direct: DirectIo::default(),
@@ -158,7 +162,6 @@ const IGNORED: &[&str] = &[
     "auto_da_alloc",
     "noauto_da_alloc",
     "bsddf",
-    "noquota",
     "default_permissions",
     "block_validity",
     "noblock_validity",
@@ -224,15 +227,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("max_dir_size_kb", "directories have no limit"),
     ("journal_dev", "a journal on a device of its own is not supported"),
     ("journal_path", "a journal on a device of its own is not supported"),
-    ("quota", QUOTA),
-    ("usrquota", QUOTA),
-    ("grpquota", QUOTA),
-    ("prjquota", QUOTA),
     ("usrjquota", QUOTA),
     ("grpjquota", QUOTA),
     ("jqfmt", QUOTA),
 ];
-const QUOTA: &str = "quotas are not kept";
+const QUOTA: &str = "only quota files of the feature quota are kept";
 
 impl Options {
     /// Adds the options of a list in the form of `-o`; later options override earlier ones.
@@ -312,6 +311,10 @@ impl Options {
             "noexec" => self.no_execute = true,
             "symfollow" => self.no_symlinks = false,
             "nosymfollow" => self.no_symlinks = true,
+            "quota" | "usrquota" => self.limit(Kind::User),
+            "grpquota" => self.limit(Kind::Group),
+            "prjquota" => self.limit(Kind::Project),
+            "noquota" => self.limits.clear(),
             "sync" => self.synchronous = Synchronous::All,
             // `dirsync` adds nothing to `sync`.
             "dirsync" if self.synchronous == Synchronous::All => {}
@@ -392,12 +395,19 @@ impl Options {
         Ok(ids)
     }
 
+    fn limit(&mut self, kind: Kind) {
+        if !self.limits.contains(&kind) {
+            self.limits.push(kind);
+        }
+    }
+
     /// Returns the options that the ext4 library needs.
     pub fn for_ext4(&self) -> MountOptions {
         let mut options = MountOptions {
             atime: self.atime,
             stripe: self.stripe,
             synchronous: self.synchronous,
+            limits: self.limits.clone(),
             policies: self.policies,
             ..MountOptions::default()
         };

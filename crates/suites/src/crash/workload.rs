@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The options for mke2fs: small logs, so that they wrap and are checkpointed.
-pub const OPTIONS: [(&str, &str); 6] = [
+pub const OPTIONS: [(&str, &str); 7] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
     ("-b 1024 -J size=1 -N 600 -O ^orphan_file,^metadata_csum_seed", "14M"),
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
     ("-b 1024 -J size=1 -N 900 -O ea_inode,large_dir,inline_data", "14M"),
     ("-t ext3 -b 1024 -J size=1 -N 600", "14M"),
+    ("-b 1024 -J size=1 -N 600 -I 256 -O quota,project", "14M"),
 ];
 
 /// Returns the options and the size of the image for a seed.

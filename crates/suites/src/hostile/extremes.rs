@@ -57,7 +57,7 @@ pub const CHANGED_BY_LOG: &[Extreme] = &[
         incompat(Incompat::from_bits_retain(1 << 31))
     }),
     extreme("the log: bigalloc", "the log changes", || ro_compat(RoCompat::BIGALLOC)),
-    extreme("the log: quota", "read-only", || ro_compat(RoCompat::QUOTA)),
+    extreme("the log: quota", "", || ro_compat(RoCompat::QUOTA)),
     extreme("the log: an unknown read-only feature", "read-only", || {
         ro_compat(RoCompat::from_bits_retain(1 << 31))
     }),

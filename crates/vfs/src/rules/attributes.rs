@@ -42,8 +42,9 @@ fn change_of(set: &SetAttr) -> Change {
 pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
     let change = change_of(set);
     check_attributes(&attr.rights(), change)?;
-    let by_owner =
-        change.intersects(Change::MODE | Change::OWNER | Change::TIMES) || set.flags.is_some();
+    let by_owner = change.intersects(Change::MODE | Change::OWNER | Change::TIMES)
+        || set.flags.is_some()
+        || set.project.is_some();
     if by_owner && !who.owns(attr.uid) {
         return Err(Error::NotPermitted);
     }

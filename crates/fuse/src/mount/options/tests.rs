@@ -45,7 +45,7 @@ fn options_are_honoured() {
 
 #[test]
 fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
-    for word in ["grpid", "usrquota", "resuid=7", "sb=32768", "dax=always", "remount"] {
+    for word in ["grpid", "usrjquota=a", "resuid=7", "sb=32768", "dax=always", "remount"] {
         assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
     }
     assert!(parsed("nosymfollow").unwrap().no_symlinks);

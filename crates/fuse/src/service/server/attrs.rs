@@ -30,13 +30,14 @@ pub fn rdev_of(word: u32) -> Rdev {
 /// of it. Usually these times are of the same clock tick as the stored times; then no transaction
 /// is needed.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
-    let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags } = *set;
+    let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags, project } = *set;
     let only_times = permissions.is_none()
         && uid.is_none()
         && gid.is_none()
         && size.is_none()
         && crtime.is_none()
-        && flags.is_none();
+        && flags.is_none()
+        && project.is_none();
     let same = |asked: Option<SetTime>, is: Time| match asked {
         None => true,
         Some(SetTime::At(time)) => time == is,
@@ -191,6 +192,7 @@ impl Server {
                 .then_some(Time { secs: input.ctime, nanos: input.ctimensec }),
             crtime: None,
             flags: None,
+            project: None,
         };
         let now = inode.attr();
         // A request without changes can precede a write that removes set-ID bits: the WRITE itself

@@ -1,4 +1,4 @@
-//! Serves ioctl(2): the flags of chattr and lsattr, and the generation.
+//! Serves ioctl(2): the flags of chattr and lsattr, the project, and the generation.
 
 use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};
@@ -17,14 +17,17 @@ const FS_GET_XATTR: u32 = 0x801c_581f;
 const FS_SET_XATTR: u32 = 0x401c_5820;
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
+/// The offset of `fsx_projid` in `struct fsxattr`.
+const PROJECT: usize = 12;
 
 /// The flags that both `struct fsxattr` and ext4 have: (fsxattr, ext4).
-const SHARED_FLAGS: [(u32, u32); 5] = [
-    (0x08, 0x10), // immutable
-    (0x10, 0x20), // append only
-    (0x20, 0x08), // synchronous
-    (0x40, 0x80), // no atime
-    (0x80, 0x40), // no dump
+const SHARED_FLAGS: [(u32, u32); 6] = [
+    (0x08, 0x10),         // immutable
+    (0x10, 0x20),         // append only
+    (0x20, 0x08),         // synchronous
+    (0x40, 0x80),         // no atime
+    (0x80, 0x40),         // no dump
+    (0x200, 0x2000_0000), // new files get the project
 ];
 
 /// The flags that `lsattr` shows: `EXT4_FL_USER_VISIBLE`.
@@ -62,26 +65,36 @@ impl Server {
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
-                self.set_flags(&inode, flags, kernel)?;
+                self.set_flags(&inode, flags, None, kernel)?;
             }
             FS_GET_XATTR => {
                 let mut record = [0; FSXATTR];
                 record[..4].copy_from_slice(&fsxattr_flags(attr.flags).to_ne_bytes());
+                record[PROJECT..PROJECT + 4].copy_from_slice(&inode.project().to_ne_bytes());
                 outbox.put_bytes(&record[..FSXATTR.min(input.out_size as usize)]);
             }
             FS_SET_XATTR => {
-                let xflags = word(request.data(input.in_size as usize)?)?;
-                let flags = with_fsxattr_flags(attr.flags, xflags).ok_or(Errno::OPNOTSUPP)?;
-                self.set_flags(&inode, flags, kernel)?;
+                let record = request.data(input.in_size as usize)?;
+                let project = word(record.get(PROJECT..).unwrap_or_default())?;
+                let flags = with_fsxattr_flags(attr.flags, word(record)?);
+                let flags = flags.ok_or(Errno::OPNOTSUPP)?;
+                let project = (project != inode.project()).then_some(project);
+                self.set_flags(&inode, flags, project, kernel)?;
             }
             _ => return Err(Errno::NOTTY),
         }
         Ok(())
     }
 
-    /// Sets flags; the kernel has already checked that the caller may change them. Then drops the
-    /// kernel's cached attributes, since the change time is new.
-    fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Done {
+    /// Sets flags, and the project if one is given; the kernel has already checked that the caller
+    /// may change them. Then drops the kernel's cached attributes, since the change time is new.
+    fn set_flags(
+        &self,
+        inode: &InodeRef,
+        flags: u32,
+        project: Option<u32>,
+        kernel: &Channel,
+    ) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
         // Data that programs have written must be stored before the change: afterwards the write
@@ -92,7 +105,7 @@ impl Server {
         self.fs().set_attr_as(inode, |now| {
             let flags = flags & VISIBLE | now.flags & !VISIBLE;
             rules::check_flags(now.flags, flags)?;
-            Ok(Some(SetAttr { flags: Some(flags), ..SetAttr::default() }))
+            Ok(Some(SetAttr { flags: Some(flags), project, ..SetAttr::default() }))
         })?;
         kernel.forget_attributes(id);
         Ok(())

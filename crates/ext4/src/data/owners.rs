@@ -1,0 +1,140 @@
+//! Makes sure that the owners of inodes have entries in the quota files, and finds the project of a
+//! new inode.
+
+use crate::alloc::Privilege;
+use crate::data::file_data::FileData;
+use crate::data::quota_file::LARGEST;
+use crate::error::Error;
+use crate::object::dirty::Dirty;
+use crate::object::inode::Inode;
+use crate::object::objects::Objects;
+use crate::object::state::Concerns;
+use crate::plan::extent::{Extent, State};
+use crate::quota::{Held, Ledger, Owners, Wanted, owners};
+use lanefs_ondisk::FileBlock;
+use lanefs_ondisk::inode::{self as disk, InodeFlags};
+use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
+
+impl Objects {
+    /// Makes sure that the owners have entries in the quota files from the running transaction on.
+    /// Called before an operation that gives an inode to these owners joins its transaction. Sleeps
+    /// if one of them is new.
+    pub(crate) fn know_owners(&self, owners: &Owners) -> Result<(), Error> {
+        let Some(quotas) = self.mount.quotas() else { return Ok(()) };
+        for ledger in quotas.ledgers() {
+            match owners[ledger.kind.index()] {
+                Some(id) if !ledger.knows(id) => self.add_owner(ledger, id)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds what the limits of an inode's owners permit of `wanted`, for a caller of this privilege,
+    /// and returns the number of units. What is held is dropped after the change.
+    pub(crate) fn hold(
+        &self,
+        owners: &Owners,
+        wanted: Wanted,
+        by: Privilege,
+    ) -> Result<(Vec<Held>, u64), Error> {
+        match self.mount.quotas() {
+            Some(quotas) if by == Privilege::Ordinary => quotas.hold(owners, wanted),
+            _ => Ok((Vec::new(), wanted.units)),
+        }
+    }
+
+    /// Adds an entry for `id`, after making room for it in the quota file.
+    #[cold]
+    fn add_owner(&self, ledger: &Ledger, id: u32) -> Result<(), Error> {
+        let inode = self.get_any(ledger.ino, None)?;
+        // No other thread takes the operation lock of a quota file, which has no name. The lock of
+        // its mappings orders the threads that add ids.
+        let _adding = inode.mapping.lock();
+        if ledger.knows(id) {
+            return Ok(());
+        }
+        while !ledger.has_room() {
+            FileData { objects: self, inode: &inode }.grow_quota_file(ledger)?;
+        }
+        let mut handle = self.join(CHANGES_OF_AN_ID)?;
+        handle.charge(CHANGES_OF_AN_ID);
+        handle.dirty(Dirty::NewOwner(ledger.kind, id));
+        ledger.promise(id);
+        Ok(())
+    }
+}
+
+impl FileData<'_> {
+    /// Adds spare bytes to a quota file: the rest of its last block, or a new block. The committer
+    /// writes a block as a whole before it counts as used, so the new block is not written here.
+    fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
+        let FileData { objects, inode } = *self;
+        let (len, rest) = ledger.len();
+        if rest > 0 {
+            let mut handle = objects.join(2)?;
+            inode.change(&mut handle, Concerns::Data, |state| {
+                state.disk.size = (len + rest) as u64;
+            });
+            ledger.grow(rest, None);
+            return Ok(());
+        }
+        let block_size = objects.volume.block_size();
+        if len as u64 + block_size as u64 > LARGEST {
+            return Err(Error::NoSpace);
+        }
+        let n = (len / block_size) as u32;
+        let claim = objects.claim_first_block(inode.ino)?;
+        let block = claim.start();
+        let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };
+        let change = self.plan_mapping(n..n + 1, &[new])?;
+        let mut handle = objects.join(change.credits + 4)?;
+        objects.groups.allocate(&mut handle, claim);
+        self.apply_mapping(&mut handle, change, |state| {
+            state.disk.size = (len + block_size) as u64;
+        });
+        ledger.grow(block_size, Some(block));
+        Ok(())
+    }
+
+    /// Holds up to `blocks` blocks for this inode, and returns their number.
+    pub(crate) fn hold_blocks(
+        &self,
+        blocks: u32,
+        by: Privilege,
+    ) -> Result<(Vec<Held>, u32), Error> {
+        let FileData { objects, inode } = *self;
+        if objects.mount.quotas().is_none() || by == Privilege::Root {
+            return Ok((Vec::new(), blocks));
+        }
+        let owners = owners(&inode.state.lock().disk);
+        let unit = objects.volume.block_size() as u64;
+        let wanted = Wanted { inodes: 0, unit, units: blocks.into() };
+        let (held, units) = objects.hold(&owners, wanted, by)?;
+        Ok((held, u32::try_from(units).unwrap_or(blocks)))
+    }
+
+    /// Returns the project of a new inode in this directory.
+    pub(crate) fn project_for_new(&self, new: &disk::Inode) -> u32 {
+        match self.passes_project_on() && new.has_project() {
+            true => self.inode.project(),
+            false => 0,
+        }
+    }
+
+    /// Fails if `inode`, which exists, cannot get a name in this directory because it belongs to
+    /// another project.
+    pub(crate) fn check_project(&self, inode: &Inode) -> Result<(), Error> {
+        match self.passes_project_on() && self.inode.project() != inode.project() {
+            true => Err(Error::OtherProject),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether new files of this directory belong to its project. As in the kernel, only
+    /// the flag of the directory decides.
+    fn passes_project_on(&self) -> bool {
+        let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
+        flags.contains(InodeFlags::PROJINHERIT)
+    }
+}

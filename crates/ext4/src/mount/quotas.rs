@@ -1,0 +1,29 @@
+//! Starts to keep quotas at mount.
+
+use crate::error::Error;
+use crate::object::objects::Objects;
+use crate::quota::Quotas;
+use lanefs_ondisk::Unsupported;
+use lanefs_ondisk::quota::Kind;
+
+/// Reads the quota files, if the file system has any, and keeps them from now on. Obeys the limits
+/// of these kinds of owners.
+///
+/// # Errors
+/// Also [`Error::Unsupported`] if one of these kinds has no file.
+pub(super) fn keep_quotas(objects: &Objects, obeyed: &[Kind]) -> Result<(), Error> {
+    let mut ledgers = objects.read_quotas()?;
+    for kind in obeyed {
+        match ledgers.get_mut(kind.index()).and_then(Option::as_mut) {
+            Some(ledger) => ledger.obey_limits(),
+            None => {
+                let what = format!("limits of a {} without a quota file", kind.name());
+                return Err(Unsupported { what }.into());
+            }
+        }
+    }
+    if ledgers.iter().any(Option::is_some) {
+        objects.mount.keep(Quotas::new(ledgers, objects.volume.geometry.first_ino()));
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! The limits of one owner, and the usage that is compared with them.
+//!
+//! Only an owner with limits has these counts, and only in a mount that obeys them: the threads that
+//! work for such an owner share them, since none may use what another has used up.
+
+use super::counted::Wanted;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::quota::{Limits, Quota, Usage};
+
+/// The seconds that soft limits may be exceeded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grace {
+    pub(super) bytes: u64,
+    pub(super) inodes: u64,
+}
+
+/// An owner's limits.
+pub(super) struct Limited {
+    grace: Grace,
+    live: Mutex<Live>,
+}
+
+struct Live {
+    /// The entry, with the usage of operations that are not committed yet.
+    quota: Quota,
+    /// What operations under way may still use.
+    held: Usage,
+}
+
+/// What an operation under way may use; given back when dropped. By then the inodes count what the
+/// operation has used.
+pub(crate) struct Held {
+    owner: Arc<Limited>,
+    amount: Usage,
+}
+
+impl Limited {
+    pub(super) fn new(quota: Quota, grace: Grace) -> Limited {
+        let live = Live { quota, held: Usage::default() };
+        Limited { grace, live: Mutex::new(Rank::LaneList, live) }
+    }
+
+    /// Holds one inode, or nothing, and up to `most` units of `unit` bytes, as many as the limits
+    /// permit at the time `now`, in seconds. Returns their number too; `None` if there is no inode,
+    /// or no unit where some are wanted.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        Wanted { inodes, unit, units: most }: Wanted,
+        now: u64,
+    ) -> Option<(Held, u64)> {
+        let mut live = self.live.lock();
+        let Limits { kib_hard, kib_soft, inodes_hard, inodes_soft } = live.quota.limits;
+        let used = Usage {
+            bytes: live.quota.usage.bytes.saturating_add(live.held.bytes),
+            inodes: live.quota.usage.inodes.saturating_add(live.held.inodes),
+        };
+        let is_over = |until: u64| until != 0 && now >= until;
+        let space = limit_now(kib_hard, kib_soft, is_over(live.quota.bytes_until));
+        let room = space.saturating_mul(1024).saturating_sub(used.bytes);
+        let units = most.min(room / unit.max(1));
+        let numbers = limit_now(inodes_hard, inodes_soft, is_over(live.quota.inodes_until));
+        if (most > 0 && units == 0) || (inodes > 0 && numbers.saturating_sub(used.inodes) < inodes)
+        {
+            return None;
+        }
+        let amount = Usage { bytes: units * unit, inodes };
+        live.held.bytes = live.held.bytes.saturating_add(amount.bytes);
+        live.held.inodes = live.held.inodes.saturating_add(amount.inodes);
+        Some((Held { owner: self.clone(), amount }, units))
+    }
+
+    /// Counts a change of usage from `less` to `more` at the time `now`. A soft limit that is exceeded now starts its
+    /// grace time; one that is not ends it.
+    pub(super) fn change(&self, less: Usage, more: Usage, now: u64) {
+        let mut live = self.live.lock();
+        let quota = &mut live.quota;
+        let Usage { bytes, inodes } = quota.usage;
+        quota.usage = Usage {
+            bytes: bytes.saturating_add(more.bytes).saturating_sub(less.bytes),
+            inodes: inodes.saturating_add(more.inodes).saturating_sub(less.inodes),
+        };
+        let soft = quota.limits.kib_soft.saturating_mul(1024);
+        quota.bytes_until =
+            until(soft, quota.usage.bytes, quota.bytes_until, now, self.grace.bytes);
+        let soft = quota.limits.inodes_soft;
+        quota.inodes_until =
+            until(soft, quota.usage.inodes, quota.inodes_until, now, self.grace.inodes);
+    }
+
+    /// Returns the ends of the grace times of bytes and inodes.
+    pub(super) fn ends(&self) -> (u64, u64) {
+        let live = self.live.lock();
+        (live.quota.bytes_until, live.quota.inodes_until)
+    }
+}
+
+impl Held {
+    /// Gives back all but `units` units of `unit` bytes.
+    pub(crate) fn keep(&mut self, units: u64, unit: u64) {
+        let kept = units.saturating_mul(unit).min(self.amount.bytes);
+        let mut live = self.owner.live.lock();
+        live.held.bytes = live.held.bytes.saturating_sub(self.amount.bytes - kept);
+        self.amount.bytes = kept;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut live = self.owner.live.lock();
+        live.held.bytes = live.held.bytes.saturating_sub(self.amount.bytes);
+        live.held.inodes = live.held.inodes.saturating_sub(self.amount.inodes);
+    }
+}
+
+/// Returns the limit that holds now, `u64::MAX` for none: the soft one counts once its grace time
+/// is over.
+fn limit_now(hard: u64, soft: u64, is_over: bool) -> u64 {
+    let hard = if hard == 0 { u64::MAX } else { hard };
+    if is_over && soft != 0 { hard.min(soft) } else { hard }
+}
+
+/// Returns the end of the grace time after a change.
+fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
+    match (soft == 0 || used <= soft, before) {
+        (true, _) => 0,
+        (false, 0) => now.saturating_add(grace),
+        (false, before) => before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Grace = Grace { bytes: 100, inodes: 50 };
+
+    fn limited(limits: Limits) -> Arc<Limited> {
+        Arc::new(Limited::new(Quota { limits, ..Quota::default() }, GRACE))
+    }
+
+    fn use_up(owner: &Arc<Limited>, bytes: u64, now: u64) {
+        owner.change(Usage::default(), Usage { bytes, inodes: 0 }, now);
+    }
+
+    fn wanted(inodes: u64, unit: u64, units: u64) -> Wanted {
+        Wanted { inodes, unit, units }
+    }
+
+    #[test]
+    fn no_more_is_held_than_the_hard_limit_leaves() {
+        let owner = limited(Limits { kib_hard: 10, inodes_hard: 1, ..Limits::default() });
+        let (first, units) = owner.hold(wanted(1, 4096, 5), 0).expect("room");
+        assert_eq!(units, 2);
+        assert!(owner.hold(wanted(1, 1024, 0), 0).is_none(), "one inode");
+        assert!(owner.hold(wanted(0, 4096, 1), 0).is_none(), "2 KiB are left");
+        assert_eq!(owner.hold(wanted(0, 1024, 9), 0).expect("room").1, 2);
+        use_up(&owner, 4096, 0);
+        drop(first);
+        assert_eq!(owner.hold(wanted(1, 1024, 9), 0).expect("room").1, 6);
+    }
+
+    #[test]
+    fn a_soft_limit_holds_after_its_grace_time() {
+        let owner = limited(Limits { kib_soft: 4, kib_hard: 100, ..Limits::default() });
+        use_up(&owner, 5000, 1000);
+        assert_eq!(owner.ends(), (1100, 0));
+        use_up(&owner, 1000, 1050);
+        assert_eq!(owner.ends(), (1100, 0));
+        assert!(owner.hold(wanted(0, 1024, 1), 1099).is_some());
+        assert!(owner.hold(wanted(0, 1024, 1), 1100).is_none());
+        owner.change(Usage { bytes: 1904, inodes: 0 }, Usage::default(), 1200);
+        assert_eq!(owner.ends(), (0, 0));
+        assert!(owner.hold(wanted(0, 1024, 1), 1200).is_some());
+    }
+}

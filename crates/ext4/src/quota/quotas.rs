@@ -1,0 +1,147 @@
+//! The quota files of a mount.
+
+use super::counted::{Counted, Owners, Wanted, seconds};
+use super::fold::Fold;
+use super::ledger::Ledger;
+use super::limits::Held;
+use crate::error::Error;
+use lanefs_journal::Tid;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::quota::{Kind, Usage};
+use lanefs_ondisk::{Block, Ino, inode as disk};
+use std::collections::{BTreeMap, HashSet};
+
+/// The credits that every handle draws if the file system keeps quotas. A rename changes up to six
+/// inodes, each with three owners, and each owner's entry is in a block of its own.
+pub(crate) const CREDITS: u32 = 20;
+
+/// The quota files of a mount.
+pub(crate) struct Quotas {
+    ledgers: [Option<Ledger>; 3],
+    /// The first inode number that is not reserved.
+    first_ino: Ino,
+    /// Inodes without links whose space the quota files still count: orphans. A record alone does
+    /// not show whether an inode without links is one, or is free. Used by the committer, and at
+    /// mount. [rank Load]
+    unlinked: Mutex<HashSet<Ino>>,
+}
+
+impl Quotas {
+    /// Creates the quotas with the file of each kind, in the order of [`Kind`].
+    pub(crate) fn new(ledgers: [Option<Ledger>; 3], first_ino: Ino) -> Quotas {
+        Quotas { ledgers, first_ino, unlinked: Mutex::new(Rank::Load, HashSet::new()) }
+    }
+
+    /// Returns the file of a kind.
+    pub(crate) fn ledger(&self, kind: Kind) -> Option<&Ledger> {
+        self.ledgers.get(kind.index())?.as_ref()
+    }
+
+    /// Returns all files.
+    pub(crate) fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        self.ledgers.iter().flatten()
+    }
+
+    /// Notes at mount that the quota files count an inode that has no links.
+    pub(crate) fn note_unlinked(&self, ino: Ino) {
+        self.unlinked.lock().insert(ino);
+    }
+
+    /// Apply: returns the number of credits to charge in `tid` for the entries of the owners.
+    /// Writes a line that lanes share once for each owner in each transaction.
+    pub(crate) fn charges(&self, tid: Tid, before: &Owners, after: &Owners) -> u32 {
+        let pin = lanefs_lanes::pin();
+        let mut charges = 0;
+        for ledger in self.ledgers() {
+            let kind = ledger.kind.index();
+            let (old, new) = (before[kind], after[kind]);
+            for id in old.into_iter().chain(new.filter(|_| new != old)) {
+                charges += u32::from(ledger.is_charged_now(&pin, tid, id));
+            }
+        }
+        charges
+    }
+
+    /// Holds what the limits of all owners permit of `wanted`, and returns the number of units.
+    ///
+    /// # Errors
+    /// [`Error::OverQuota`] if there is no inode, or no unit where some are wanted.
+    pub(crate) fn hold(&self, owners: &Owners, wanted: Wanted) -> Result<(Vec<Held>, u64), Error> {
+        let (mut all, mut units) = (Vec::new(), wanted.units);
+        for ledger in self.ledgers() {
+            let id = owners[ledger.kind.index()];
+            let Some(limits) = id.and_then(|id| ledger.limits_of(id)) else { continue };
+            let held = limits.hold(Wanted { units, ..wanted }, seconds());
+            let (held, fewer) = held.ok_or(Error::OverQuota)?;
+            all.push(held);
+            units = fewer;
+        }
+        all.iter_mut().for_each(|held| held.keep(units, wanted.unit));
+        Ok((all, units))
+    }
+
+    /// Apply: counts a change of an inode for limits. The committer counts for the quota files.
+    pub(crate) fn note_change(&self, ino: Ino, before: &Counted, after: &Counted) {
+        if !self.is_counted(ino) {
+            return;
+        }
+        for ledger in self.ledgers() {
+            let kind = ledger.kind.index();
+            let (old, new) = (before.owners[kind], after.owners[kind]);
+            let change = |id: Option<u32>, less: Usage, more: Usage| {
+                let Some(limits) = id.and_then(|id| ledger.limits_of(id)) else { return };
+                if less != more {
+                    limits.change(less, more, seconds());
+                }
+            };
+            if old == new {
+                change(old, before.usage, after.usage);
+            } else {
+                change(old, before.usage, Usage::default());
+                change(new, Usage::default(), after.usage);
+            }
+        }
+    }
+
+    /// Returns whether the quota files count this inode: they do not count themselves, nor reserved
+    /// inodes except the root directory.
+    fn is_counted(&self, ino: Ino) -> bool {
+        let is_own = self.ledgers().any(|ledger| ledger.ino == ino);
+        !is_own && (ino == Ino::ROOT || ino >= self.first_ino)
+    }
+
+    /// Committer: adds to `fold` the change of an inode's record from `before` to `after`, which is
+    /// `None` for an inode that was freed.
+    pub(crate) fn count(
+        &self,
+        fold: &mut Fold,
+        ino: Ino,
+        before: Option<&disk::Inode>,
+        after: Option<&disk::Inode>,
+    ) {
+        if !self.is_counted(ino) {
+            return;
+        }
+        let mut unlinked = self.unlinked.lock();
+        let was_unlinked = unlinked.remove(&ino);
+        if let Some(before) = before.filter(|before| before.links > 0 || was_unlinked) {
+            fold.subtract(before);
+        }
+        if let Some(after) = after {
+            fold.add(after);
+            if after.links == 0 {
+                unlinked.insert(ino);
+            }
+        }
+    }
+
+    /// Committer: changes the quota files, and returns the images of the changed blocks.
+    pub(crate) fn fold(&self, fold: Fold) -> BTreeMap<Block, Arc<[u8]>> {
+        let mut images = BTreeMap::new();
+        for ledger in self.ledgers() {
+            ledger.fold(&fold, &mut images);
+        }
+        images
+    }
+}

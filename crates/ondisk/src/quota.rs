@@ -1,0 +1,377 @@
+//! Quota files: the usage and the limits of each user, group or project.
+//!
+//! Source: kernel documentation, *Quota subsystem*; the description of the format "vfsv1"
+//! (version 2, revision 1) in the quota tools; and observing what mke2fs and debugfs make.
+//!
+//! A file has blocks of 1 KiB, whatever the block size of the file system. Block 0 has a header.
+//! Block 1 is the root of a tree of four levels, one for each byte of an id, the highest byte
+//! first. The tree's lowest level refers to *data blocks*: a header of 16 bytes and 14 entries of 72
+//! bytes, in any order. Data blocks with free entries are on a list, doubly linked through their
+//! headers.
+
+mod entry;
+
+pub use crate::cause::quota::Cause;
+pub use entry::{Limits, Quota, Usage};
+
+use entry::ENTRY;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Bytes of a block of a quota file.
+pub const BLOCK: usize = 1024;
+/// The most blocks of 1 KiB that one new id takes: three blocks of the tree and a data block.
+pub const BLOCKS_OF_AN_ID: u32 = 4;
+/// The most blocks of 1 KiB that adding one id changes: the header, the root, the new blocks, and
+/// two neighbours on the list of data blocks with free entries.
+pub const CHANGES_OF_AN_ID: u32 = 8;
+/// Seconds that a soft limit may be exceeded, in new files.
+const WEEK: u32 = 604_800;
+
+const HEAD: u32 = 0;
+const ROOT: u32 = 1;
+const LEVELS: u32 = 4;
+const VERSION: u32 = 1;
+/// Bytes of the header of a data block.
+const DATA_HEADER: usize = 16;
+const ENTRIES: usize = (BLOCK - DATA_HEADER) / ENTRY;
+
+/// Offsets in the header.
+mod head {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 4;
+    pub(super) const BYTES_GRACE: usize = 8;
+    pub(super) const INODES_GRACE: usize = 12;
+    pub(super) const BLOCKS: usize = 20;
+    pub(super) const FREE_ENTRY: usize = 28;
+}
+
+/// Offsets in the header of a data block.
+mod data {
+    pub(super) const NEXT: usize = 0;
+    pub(super) const PREVIOUS: usize = 4;
+    pub(super) const COUNT: usize = 8;
+}
+
+/// The owner that a quota file counts by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `i_uid`.
+    User,
+    /// `i_gid`.
+    Group,
+    /// `i_projid`.
+    Project,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
+
+    /// Returns the kind's number.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the kind's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::User => "user",
+            Kind::Group => "group",
+            Kind::Project => "project",
+        }
+    }
+
+    fn magic(self) -> u32 {
+        match self {
+            Kind::User => 0xd9c0_1f11,
+            Kind::Group => 0xd9c0_1927,
+            Kind::Project => 0xd9c0_3f14,
+        }
+    }
+}
+
+/// A quota file in memory, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaFile {
+    /// The whole file; blocks of 1 KiB from [`QuotaFile::used_blocks`] on are spare.
+    bytes: Vec<u8>,
+    /// The offset of each id's entry.
+    places: HashMap<u32, usize>,
+    /// Data blocks with free entries, in the order of their list.
+    open: Vec<u32>,
+    /// Blocks changed since [`QuotaFile::take_changed`].
+    changed: BTreeSet<u32>,
+}
+
+impl QuotaFile {
+    /// Returns a file without entries.
+    pub fn new(kind: Kind) -> QuotaFile {
+        let mut file = QuotaFile {
+            bytes: vec![0; 2 * BLOCK],
+            places: HashMap::new(),
+            open: Vec::new(),
+            changed: BTreeSet::new(),
+        };
+        file.put(HEAD, head::MAGIC, kind.magic());
+        file.put(HEAD, head::VERSION, VERSION);
+        file.put(HEAD, head::BYTES_GRACE, WEEK);
+        file.put(HEAD, head::INODES_GRACE, WEEK);
+        file.put(HEAD, head::BLOCKS, 2);
+        file
+    }
+
+    /// Decodes a file with all checks.
+    ///
+    /// # Errors
+    /// The first fault found.
+    pub fn decode(bytes: Vec<u8>, kind: Kind) -> Result<QuotaFile, Cause> {
+        let len = bytes.len();
+        if len < 2 * BLOCK {
+            return Err(Cause::Length { len });
+        }
+        let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        let mut file = QuotaFile { bytes, places, open, changed };
+        let (magic, version) = (file.word(HEAD, head::MAGIC), file.word(HEAD, head::VERSION));
+        if magic != kind.magic() || version != VERSION {
+            return Err(Cause::Header { magic, version });
+        }
+        let (blocks, has) = (file.used_blocks(), file.blocks());
+        if blocks < 2 || blocks > has {
+            return Err(Cause::Blocks { blocks, has });
+        }
+        if let Some(spare) = file.bytes.get_mut(blocks as usize * BLOCK..) {
+            spare.fill(0);
+        }
+        file.read_tree()?;
+        file.read_free_list()?;
+        Ok(file)
+    }
+
+    /// Returns the bytes of the file, spare blocks included.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the number of blocks of 1 KiB that the file's tree uses.
+    pub fn used_blocks(&self) -> u32 {
+        self.word(HEAD, head::BLOCKS)
+    }
+
+    /// Returns the number of blocks of 1 KiB for new ids.
+    pub fn spare_blocks(&self) -> u32 {
+        self.blocks() - self.used_blocks()
+    }
+
+    /// Adds spare bytes at the end of the file.
+    pub fn grow(&mut self, bytes: usize) {
+        self.bytes.resize(self.bytes.len() + bytes, 0);
+    }
+
+    /// Returns the seconds that soft limits may be exceeded: of bytes, and of inodes.
+    pub fn grace(&self) -> (u32, u32) {
+        (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
+    }
+
+    /// Sets the seconds that soft limits may be exceeded.
+    pub fn set_grace(&mut self, bytes: u32, inodes: u32) {
+        self.put(HEAD, head::BYTES_GRACE, bytes);
+        self.put(HEAD, head::INODES_GRACE, inodes);
+    }
+
+    /// Returns all ids that have an entry, in order.
+    pub fn ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.places.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Returns the entry of an id.
+    pub fn get(&self, id: u32) -> Option<Quota> {
+        let at = *self.places.get(&id)?;
+        Some(Quota::decode(self.bytes.get(at..at + ENTRY)?))
+    }
+
+    /// Sets the entry of an id. Returns false if the id has no entry.
+    pub fn set(&mut self, id: u32, quota: &Quota) -> bool {
+        let Some(&at) = self.places.get(&id) else { return false };
+        if let Some(entry) = self.bytes.get_mut(at..at + ENTRY) {
+            quota.encode(id, entry);
+        }
+        self.changed.insert((at / BLOCK) as u32);
+        true
+    }
+
+    /// Adds an entry without usage and limits for an id that has none. Returns false, and changes
+    /// nothing, if there may be too few spare blocks: fewer than [`BLOCKS_OF_AN_ID`].
+    pub fn add(&mut self, id: u32) -> bool {
+        if self.places.contains_key(&id) {
+            return true;
+        }
+        if self.spare_blocks() < BLOCKS_OF_AN_ID {
+            return false;
+        }
+        let data = match self.open.first() {
+            Some(&open) => open,
+            None => self.new_data_block(),
+        };
+        let mut node = ROOT;
+        for level in 0..LEVELS {
+            let at = reference(id, level);
+            let below = match (self.word(node, at), level + 1 == LEVELS) {
+                (_, true) => data,
+                (0, false) => self.new_block(),
+                (below, false) => below,
+            };
+            self.put(node, at, below);
+            node = below;
+        }
+        let used = |n: &usize| self.is_used(data, *n);
+        if let Some(n) = (0..ENTRIES).find(|n| !used(n)) {
+            self.places.insert(id, place(data, n));
+            self.set(id, &Quota::default());
+        }
+        self.count_entry(data);
+        true
+    }
+
+    /// Returns the blocks of 1 KiB changed since the last call, in order.
+    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.bytes.len() / BLOCK).unwrap_or(u32::MAX)
+    }
+
+    fn new_block(&mut self) -> u32 {
+        let new = self.used_blocks();
+        self.put(HEAD, head::BLOCKS, new + 1);
+        new
+    }
+
+    /// Makes an empty data block, the only one with free entries.
+    fn new_data_block(&mut self) -> u32 {
+        let new = self.new_block();
+        self.open.push(new);
+        self.put(HEAD, head::FREE_ENTRY, new);
+        new
+    }
+
+    /// Counts one more entry in the first block of the list, and takes the block off the list if it
+    /// is full.
+    fn count_entry(&mut self, block: u32) {
+        let entries = (self.word(block, data::COUNT) & 0xffff) + 1;
+        self.put(block, data::COUNT, entries);
+        if (entries as usize) < ENTRIES {
+            return;
+        }
+        self.open.remove(0);
+        let next = self.word(block, data::NEXT);
+        self.put(block, data::NEXT, 0);
+        self.put(block, data::PREVIOUS, 0);
+        self.put(HEAD, head::FREE_ENTRY, next);
+        if next != 0 {
+            self.put(next, data::PREVIOUS, 0);
+        }
+    }
+
+    /// Finds all entries, and checks that each used entry has one way through the tree.
+    fn read_tree(&mut self) -> Result<(), Cause> {
+        // The blocks to visit, with their level and the id's bytes so far.
+        let mut left = vec![(ROOT, 0, 0u32)];
+        let mut seen = HashSet::from([HEAD, ROOT]);
+        let mut found: HashMap<u32, u32> = HashMap::new();
+        while let Some((node, level, above)) = left.pop() {
+            for byte in 0..256u32 {
+                let to = self.word(node, byte as usize * 4);
+                if to == 0 {
+                    continue;
+                }
+                let wrong = Cause::Reference { block: node, to };
+                let id = above << 8 | byte;
+                if to >= self.used_blocks() {
+                    return Err(wrong);
+                }
+                if level + 1 < LEVELS {
+                    if !seen.insert(to) {
+                        return Err(wrong);
+                    }
+                    left.push((to, level + 1, id));
+                    continue;
+                }
+                if !found.contains_key(&to) && !seen.insert(to) {
+                    return Err(wrong);
+                }
+                let n = (0..ENTRIES).find(|n| self.is_used(to, *n) && self.id_of(to, *n) == id);
+                let n = n.ok_or(Cause::Missing { block: to, id })?;
+                self.places.insert(id, place(to, n));
+                *found.entry(to).or_default() += 1;
+            }
+        }
+        for (block, ways) in found {
+            let used = (0..ENTRIES).filter(|n| self.is_used(block, *n)).count() as u32;
+            let counted = self.word(block, data::COUNT) & 0xffff;
+            if counted != used || ways != used {
+                return Err(Cause::Entries { block, found: counted, expected: ways });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the list of data blocks with free entries.
+    fn read_free_list(&mut self) -> Result<(), Cause> {
+        let data: HashSet<u32> = self.places.values().map(|at| (at / BLOCK) as u32).collect();
+        let mut seen = HashSet::new();
+        let (mut before, mut next) = (0, self.word(HEAD, head::FREE_ENTRY));
+        while next != 0 {
+            let has_room = data.contains(&next)
+                && ((self.word(next, data::COUNT) & 0xffff) as usize) < ENTRIES
+                && self.word(next, data::PREVIOUS) == before;
+            if !has_room || !seen.insert(next) {
+                return Err(Cause::FreeList { block: next });
+            }
+            self.open.push(next);
+            before = next;
+            next = self.word(next, data::NEXT);
+        }
+        Ok(())
+    }
+
+    /// Returns whether an entry of a data block is used: it has bytes other than zero.
+    fn is_used(&self, block: u32, n: usize) -> bool {
+        let at = place(block, n);
+        self.bytes.get(at..at + ENTRY).is_some_and(|entry| entry.iter().any(|byte| *byte != 0))
+    }
+
+    fn id_of(&self, block: u32, n: usize) -> u32 {
+        self.word(block, place(0, n))
+    }
+
+    /// Returns the word at a byte of a block; 0 beyond the end of the file.
+    fn word(&self, block: u32, at: usize) -> u32 {
+        let at = block as usize * BLOCK + at;
+        let bytes = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    }
+
+    fn put(&mut self, block: u32, at: usize, word: u32) {
+        let start = block as usize * BLOCK + at;
+        if let Some(bytes) = self.bytes.get_mut(start..start + 4) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+            self.changed.insert(block);
+        }
+    }
+}
+
+/// Returns the offset in a block of the tree of the reference to an id.
+fn reference(id: u32, level: u32) -> usize {
+    ((id >> (8 * (LEVELS - 1 - level))) & 0xff) as usize * 4
+}
+
+/// Returns the offset in the file of an entry of a data block.
+fn place(block: u32, n: usize) -> usize {
+    block as usize * BLOCK + DATA_HEADER + n * ENTRY
+}
+
+#[cfg(test)]
+mod tests;
