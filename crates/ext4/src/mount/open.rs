@@ -93,6 +93,7 @@ impl Mount {
             names: options.names.clone(),
             on_error: options.on_error,
             read_only: AtomicBool::new(access == Access::ReadOnly),
+            discard: options.discard,
             access,
             pressure,
             finishing_orphans: AtomicBool::new(false),
@@ -101,6 +102,7 @@ impl Mount {
         let fs = Arc::new(Fs {
             objects,
             topology: Mutex::new(Rank::Topology, ()),
+            growing: Mutex::new(Rank::Topology, ()),
             atime: options.atime,
             synchronous: options.synchronous,
             overwrite: options.policies.overwrite,

@@ -1,6 +1,7 @@
 //! Defines the objects that a transaction changed and the work deferred until it is durable.
 
 use crate::alloc::Changes;
+use crate::object::growth::Growth;
 use crate::object::record::Record;
 use crate::object::table::TableRef;
 use crate::volume::Volume;
@@ -22,6 +23,8 @@ pub(crate) enum Dirty {
     Group(Group),
     /// A lane's part of the orphan list, which the capture chains through the inodes.
     OrphanList(Lane),
+    /// Groups that were added at the end of the file system.
+    Growth(Arc<Growth>),
 }
 
 /// Describes work that runs once a transaction is durable.
