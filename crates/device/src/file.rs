@@ -388,7 +388,8 @@ impl Device for FileDevice {
         let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
         let needs = self.start.saturating_add(len);
         if size < needs {
-            if self.is_block {
+            // The end of a file with several parts may belong to another part.
+            if self.is_block || self.start != 0 {
                 return Err(failed(io::ErrorKind::StorageFull.into()));
             }
             self.file.set_len(needs).map_err(failed)?;

@@ -1,5 +1,5 @@
 //! Tests of a file system that becomes larger while it is in use: compared with resize2fs, beside
-//! writers, filled to the last block, and crashed at writes.
+//! writers, filled to the last block, and crashed at writes; and of free blocks that are discarded.
 
 mod states;
 
@@ -118,6 +118,24 @@ fn writers_that_met_the_end_go_on_in_the_new_blocks() {
     assert!(written + rest > 20 << 20, "{written} and {rest}");
     mount.close().expect("an unmount");
     image.assert_clean("full again");
+}
+
+#[test]
+fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
+    let Some(image) = filled("-b 4096 -J size=4", "300M", 8) else { return };
+    let listing = seen(image.device());
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let free = fs.stat_fs().blocks_free * 4096;
+    assert_eq!(fs.trim(0..u64::MAX, 0).expect("discarded"), free);
+    // Runs of 100 MiB and more are discarded to their ends.
+    let long = fs.trim(0..u64::MAX, 100 << 20).expect("discarded");
+    assert!(long >= 100 << 20 && long <= free, "{long} of {free}");
+    assert_eq!(fs.trim(0..4096, 0).expect("nothing"), 0);
+    assert_eq!(fs.stat_fs().blocks_free * 4096, free);
+    mount.close().expect("an unmount");
+    image.assert_clean("trimmed");
+    same(&listing, &seen(image.device()), "trimmed");
 }
 
 #[test]

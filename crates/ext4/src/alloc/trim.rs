@@ -16,6 +16,8 @@ const MOST: u32 = 8192;
 pub(crate) struct FreeRun {
     /// `None` if other threads hold what is left of the space.
     pub(crate) claim: Option<Claim>,
+    /// The first bit after the claim.
+    pub(crate) next: u32,
     /// The first bit after the run.
     pub(crate) end: u32,
 }
@@ -40,7 +42,7 @@ impl Groups {
         let next = found.start + want;
         let draw = Draw { want, ahead: 0, privilege: Privilege::Root };
         let Some(mut drawn) = shared.space.draw(&draw, None) else {
-            return Ok(Some(FreeRun { claim: None, end: next }));
+            return Ok(Some(FreeRun { claim: None, next, end: found.end }));
         };
         let mut state = shared.state(group);
         let blocks = &mut state.ready().blocks;
@@ -55,7 +57,7 @@ impl Groups {
         drawn.use_up(len);
         let start = shared.block(group, found.start);
         let claim = (len > 0).then(|| Claim::new(self.shared.clone(), start, len));
-        Ok(Some(FreeRun { claim, end: next }))
+        Ok(Some(FreeRun { claim, next, end: found.end }))
     }
 
     fn free_run(&self, group: Group, range: Range<u32>, least: u32) -> Option<Range<u32>> {

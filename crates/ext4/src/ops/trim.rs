@@ -42,14 +42,18 @@ impl Fs {
     fn trim_group(&self, group: Group, bits: Range<u32>, least: u32) -> Result<u64, Error> {
         let objects = &self.objects;
         let shift = objects.volume.geometry().block_size().bits();
-        let (mut at, mut discarded) = (bits.start, 0);
-        while let Some(run) = objects.groups.claim_free_run(objects, group, at..bits.end, least)? {
+        let (mut at, mut run_end, mut discarded) = (bits.start, bits.start, 0);
+        loop {
+            // The rest of a long run belongs to it, however short the rest is.
+            let least = if at < run_end { 1 } else { least };
+            let run = objects.groups.claim_free_run(objects, group, at..bits.end, least)?;
+            let Some(run) = run else { break };
             if let Some(claim) = run.claim {
                 let len = u64::from(claim.len()) << shift;
                 objects.volume.device.discard(claim.start().0 << shift, len)?;
                 discarded += len;
             }
-            at = run.end;
+            (at, run_end) = (run.next, run.end);
         }
         Ok(discarded)
     }
