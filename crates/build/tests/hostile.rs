@@ -1,61 +1,14 @@
 //! Archives that are unusual, damaged or hostile: each gives an error that names the entry, or a
 //! tree inside of the image.
 
+mod archive;
 mod image;
 
+use archive::{file, header, link, pax, seal};
 use image::{assert_clean, build, scratch, shell, try_build};
 use lanefs_build::{Builder, Built, Source};
 use std::io::Cursor;
 use std::path::Path;
-
-/// A header of the ustar format.
-fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
-    let mut block = vec![0u8; 512];
-    block[..name.len()].copy_from_slice(name);
-    block[100..107].copy_from_slice(b"0000644");
-    block[108..115].copy_from_slice(b"0000000");
-    block[116..123].copy_from_slice(b"0000000");
-    block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
-    block[136..147].copy_from_slice(b"00000000001");
-    block[156] = kind;
-    block[157..157 + link.len()].copy_from_slice(link);
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    seal(&mut block);
-    block
-}
-
-fn seal(block: &mut [u8]) {
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-}
-
-fn file(name: &str, data: &[u8]) -> Vec<u8> {
-    let mut bytes = header(name.as_bytes(), b'0', data.len() as u64, b"");
-    bytes.extend(data);
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
-}
-
-fn link(name: &str, kind: u8, target: &str) -> Vec<u8> {
-    header(name.as_bytes(), kind, 0, target.as_bytes())
-}
-
-fn pax(records: &[(&str, &str)]) -> Vec<u8> {
-    let mut data = Vec::new();
-    for (key, value) in records {
-        let rest = format!(" {key}={value}\n");
-        let mut len = rest.len() + 1;
-        while len.to_string().len() + rest.len() != len {
-            len += 1;
-        }
-        data.extend(format!("{len}{rest}").bytes());
-    }
-    let mut bytes = header(b"pax", b'x', data.len() as u64, b"");
-    bytes.extend(data);
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
-}
 
 fn outcome(dir: &Path, parts: &[Vec<u8>]) -> Result<Built, String> {
     let mut bytes = parts.concat();

@@ -9,6 +9,7 @@ mod glob;
 mod help;
 mod images;
 mod mode;
+mod mounted;
 mod names;
 mod operand;
 mod owner;
@@ -28,6 +29,9 @@ pub use glob::{Case, Glob};
 pub use help::long_help;
 pub use images::{Images, Intent, change_each, with_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
+#[cfg(test)]
+pub use mounted::parse_counters;
+pub use mounted::{MountedImage, counters};
 pub use names::{UserNames, parse_id, parse_ids};
 pub use operand::{ImagePath, Operand};
 pub use owner::OwnerChange;

@@ -1,10 +1,13 @@
 //! Commands that change a whole image, killed at a random moment. After a recovery the contents are
 //! those of before or of after the command; after another run they are those of after. e2fsck finds
-//! nothing both times. `LANEFS_KILLS` sets the kills of each command, 4 by default.
+//! nothing both times. Kills that leave the same bytes are judged once. `LANEFS_KILLS` sets the
+//! kills of each command, 4 by default.
 
 mod mounting;
 
 use mounting::{LANEFS, Mounted, assert_clean, can_mount, needs, run, scratch, seed, shell};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,6 +91,29 @@ struct Counts {
     after: u32,
     /// The command had ended before the kill.
     ended: u32,
+    /// The different images that the kills left.
+    states: usize,
+}
+
+/// The files of an image after a recovery.
+#[derive(Debug, Clone, Copy)]
+enum Files {
+    Before,
+    After,
+}
+
+/// Returns a digest of a file's bytes.
+fn digest(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let bytes = std::fs::read(path).unwrap();
+    // Most blocks are zeros, which need no hashing if the others are hashed with their place.
+    for (at, block) in
+        bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
+    {
+        hasher.write_usize(at);
+        hasher.write(block);
+    }
+    hasher.finish()
 }
 
 impl Case<'_> {
@@ -117,6 +143,7 @@ impl Case<'_> {
         let after = self.image.with_extension("after");
         let took = self.undisturbed(&after);
         let mut counts = Counts::default();
+        let mut known = HashMap::new();
         for _ in 0..kills {
             self.begin();
             let mut command = Command::new(LANEFS);
@@ -124,28 +151,35 @@ impl Case<'_> {
             std::thread::sleep(Duration::from_micros(rng.u64(..took.as_micros() as u64 + 1)));
             child.kill().unwrap();
             counts.ended += u32::from(child.wait().unwrap().success());
-            self.judge(&after, &mut counts);
+            let files = *known.entry(digest(self.image)).or_insert_with(|| self.judge(&after));
+            match files {
+                Files::Before => counts.before += 1,
+                Files::After => counts.after += 1,
+            }
         }
+        counts.states = known.len();
         counts
     }
 
-    fn judge(&self, after: &Path, counts: &mut Counts) {
+    /// Judges the image that a kill left.
+    fn judge(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();
         let recovered = Command::new(LANEFS).arg("recover").arg(&killed).output().unwrap();
         assert!(matches!(recovered.status.code(), Some(0 | 1)), "{:?} {recovered:?}", self.command);
         assert_clean(&killed);
-        match same(&killed, after, self.times()) {
-            true => counts.after += 1,
+        let files = match same(&killed, after, self.times()) {
+            true => Files::After,
             false => {
                 // An image that was not closed is read as a recovery leaves it.
                 assert!(same(&killed, self.before, self.times()), "{:?}: neither", self.command);
-                counts.before += 1;
+                Files::Before
             }
-        }
+        };
         complete(&self.command);
         assert_clean(self.image);
         assert!(same(self.image, after, self.times()), "{:?}: run again", self.command);
+        files
     }
 }
 

@@ -76,6 +76,12 @@ pub trait Device: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its end,
+    /// and a block device is looked at again.
+    fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
+        let refused = std::io::ErrorKind::Unsupported;
+        Err(DeviceError::new(Operation::Write, len, 0, refused))
+    }
     /// Returns the unit of offsets and lengths of reads and writes: 1 unless opened for direct I/O.
     /// Two writes at once to different parts of one unit may lose data.
     fn alignment(&self) -> u32 {
@@ -138,6 +144,9 @@ pub trait Device: Send + Sync {
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn len(&self) -> u64 {
         (**self).len()
+    }
+    fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
+        (**self).lengthen(len)
     }
     fn alignment(&self) -> u32 {
         (**self).alignment()

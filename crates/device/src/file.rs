@@ -3,7 +3,7 @@
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
 use crate::direct::Direct;
 use crate::host_use::{Host, User};
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -80,7 +80,10 @@ pub struct FileDevice {
     /// mounts, arrays and other exclusive opens.
     claim: Option<File>,
     start: u64,
-    len: u64,
+    /// Changed only by [`Device::lengthen`].
+    len: AtomicU64,
+    /// Whether the device goes to the end of the file.
+    to_end: bool,
     access: Access,
     is_block: bool,
     /// Whether writes are refused after the file became shorter.
@@ -131,7 +134,7 @@ impl FileDevice {
                 return Err(in_use(User::Host));
             }
         } else {
-            let part = device.start..device.start.saturating_add(device.len);
+            let part = device.start..device.start.saturating_add(device.len());
             if let Some(user) = host.loop_user(&metadata, part, access) {
                 return Err(in_use(user));
             }
@@ -230,7 +233,8 @@ impl FileDevice {
             file,
             claim,
             start: options.offset,
-            len,
+            len: AtomicU64::new(len),
+            to_end: options.len.is_none(),
             access,
             is_block: kind.is_block_device(),
             keeps_length: false,
@@ -289,7 +293,7 @@ impl FileDevice {
             let refused = io::ErrorKind::ReadOnlyFilesystem;
             return Err(DeviceError::new(operation, offset, len, refused));
         }
-        check_range(operation, offset, len, self.len)?;
+        check_range(operation, offset, len, self.len())?;
         self.check_length(operation, offset, len)?;
         Ok(self.start + offset)
     }
@@ -300,7 +304,7 @@ impl FileDevice {
         }
         let failed = |error| DeviceError::new(operation, offset, len, error);
         let size = self.file.metadata().map_err(failed)?.len();
-        if size >= self.start + self.len {
+        if size >= self.start + self.len() {
             return Ok(());
         }
         Err(failed(io::Error::other("the file was made shorter while in use")))
@@ -373,7 +377,25 @@ fn claim(path: &Path) -> Result<File, OpenError> {
 
 impl Device for FileDevice {
     fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Relaxed)
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
+        let failed = |error| DeviceError::new(Operation::Write, len, 0, error);
+        if self.is_read_only() || !self.to_end {
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        }
+        let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let needs = self.start.saturating_add(len);
+        if size < needs {
+            // The end of a file with several parts may belong to another part.
+            if self.is_block || self.start != 0 {
+                return Err(failed(io::ErrorKind::StorageFull.into()));
+            }
+            self.file.set_len(needs).map_err(failed)?;
+        }
+        self.len.fetch_max(size.max(needs) - self.start, Ordering::Relaxed);
+        Ok(())
     }
 
     fn alignment(&self) -> u32 {
@@ -386,7 +408,7 @@ impl Device for FileDevice {
 
     fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
-        check_range(Operation::Read, offset, len, self.len)?;
+        check_range(Operation::Read, offset, len, self.len())?;
         if let Some(direct) = &self.direct
             && direct
                 .read_at(self.start + offset, buf)
@@ -412,7 +434,7 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
-        check_range(Operation::Read, offset, len, self.len)?;
+        check_range(Operation::Read, offset, len, self.len())?;
         self.file
             .read_exact_at(buf, self.start + offset)
             .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))

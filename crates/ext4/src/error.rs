@@ -115,6 +115,12 @@ pub enum Error {
     /// The file was not opened for this operation.
     #[error("file not opened for this operation")]
     BadDescriptor,
+    /// The file system cannot become larger while it is mounted.
+    #[error("the file system cannot grow: {what}")]
+    CannotGrow {
+        /// The reason.
+        what: String,
+    },
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
@@ -169,7 +175,9 @@ impl Error {
             | Error::ClaimsMetadata { .. }
             | Error::TooShort { .. }
             | Error::CrossLinked { .. } => return 117, // EUCLEAN, like the kernel's ext4
-            Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
+            Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow { .. } => {
+                Errno::OPNOTSUPP
+            }
             Error::Device(_) => Errno::IO,
             Error::Journal(_) => Errno::IO,
             Error::ReadOnly => Errno::ROFS,

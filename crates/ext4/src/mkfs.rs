@@ -20,6 +20,7 @@ mod numbers;
 mod options;
 mod report;
 mod resize;
+pub mod resized;
 mod runs;
 mod signature;
 mod superblock;

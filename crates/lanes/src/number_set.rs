@@ -1,5 +1,6 @@
 //! Sets of numbers in which the next member is found in a few steps, for any number of members.
 
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A set of numbers as bits in levels: on each level, a bit is set if its word one level below has
@@ -17,6 +18,8 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct NumberSet {
     levels: Vec<Box<[AtomicU64]>>,
+    /// The numbers after those of `levels`, counted from there.
+    next: OnceLock<Box<NumberSet>>,
 }
 
 impl NumberSet {
@@ -28,9 +31,29 @@ impl NumberSet {
             let words = bits.div_ceil(64);
             levels.push((0..words).map(|_| AtomicU64::new(0)).collect());
             if words == 1 {
-                return NumberSet { levels };
+                return NumberSet { levels, next: OnceLock::new() };
             }
             bits = words;
+        }
+    }
+
+    /// Returns the number from which on all numbers are in the next part.
+    fn end(&self) -> u32 {
+        self.levels.first().map_or(0, |words| words.len() as u32 * 64)
+    }
+
+    /// Makes room for numbers below `len`. The caller orders its calls.
+    ///
+    /// # Panics
+    /// If another thread does the same at the same time.
+    pub fn grow(&self, len: u32) {
+        let Some(more) = len.checked_sub(self.end()).filter(|more| *more > 0) else { return };
+        match self.next.get() {
+            Some(next) => next.grow(more),
+            None => {
+                let added = self.next.set(Box::new(NumberSet::new(more)));
+                assert!(added.is_ok(), "a set is extended by one thread at a time");
+            }
         }
     }
 
@@ -39,6 +62,11 @@ impl NumberSet {
     /// # Panics
     /// If `number` is not below the set's length, rounded up to a whole word.
     pub fn insert(&self, number: u32) {
+        if let Some(later) = self.next.get()
+            && let Some(number) = number.checked_sub(self.end())
+        {
+            return later.insert(number);
+        }
         let (at, bit) = place(number as usize);
         if self.levels[0][at].load(Ordering::Relaxed) & bit == 0 {
             self.insert_from(0, number as usize);
@@ -63,6 +91,11 @@ impl NumberSet {
     /// # Panics
     /// The same as for [`NumberSet::insert`].
     pub fn remove(&self, number: u32) {
+        if let Some(later) = self.next.get()
+            && let Some(number) = number.checked_sub(self.end())
+        {
+            return later.remove(number);
+        }
         self.remove_from(0, number as usize);
     }
 
@@ -83,6 +116,13 @@ impl NumberSet {
 
     /// Returns the first number at `from` or later.
     pub fn next(&self, from: u32) -> Option<u32> {
+        self.next_here(from).or_else(|| {
+            let later = self.next.get()?.next(from.saturating_sub(self.end()))?;
+            later.checked_add(self.end())
+        })
+    }
+
+    fn next_here(&self, from: u32) -> Option<u32> {
         let (mut level, mut at) = (0, from as usize);
         loop {
             let word = self.levels.get(level)?.get(at / 64)?;
@@ -195,6 +235,23 @@ mod tests {
                 }
             });
             assert_eq!(set.next(0), Some(word));
+        }
+    }
+
+    #[test]
+    fn a_set_that_grew_finds_what_one_of_that_size_finds() {
+        let (grown, whole) = (NumberSet::new(70), NumberSet::new(10_000));
+        for len in [100, 128, 129, 200, 5000, 10_000] {
+            grown.grow(len);
+            for number in [3, 64, 69, len - 1, len - len / 3] {
+                grown.insert(number);
+                whole.insert(number);
+            }
+            grown.remove(len - 1);
+            whole.remove(len - 1);
+            for from in 0..len + 100 {
+                assert_eq!(grown.next(from), whole.next(from), "from {from} of {len}");
+            }
         }
     }
 }

@@ -100,7 +100,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["world"],
             &["rank", "sync", "xor"],
-            &["clock", "contention", "hash", "held", "pin_depth", "schedules", "words"],
+            &["clock", "contention", "growing", "hash", "held", "pin_depth", "schedules", "words"],
             &["lane", "lines", "lock"],
             &["hold", "number_set", "versioned", "wait"],
             &["budget", "cell", "counter", "lane_arc", "limbo", "membership", "shared"],

@@ -11,12 +11,13 @@
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ext4::log;
+use lanefs_ext4::mkfs::resized;
 use lanefs_journal::{Log, Single};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::superblock::{
-    JournalPlace, OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+    JournalPlace, OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use lanefs_ondisk::{Block, Group, Ino};
 use std::sync::Arc;
@@ -268,14 +269,9 @@ impl Image {
         Ok(self.device.write_at(offset, &self.backup(group)?.encode())?)
     }
 
-    /// Returns the superblock as a backup stores it: with the number of its group, and never marked
-    /// clean.
+    /// Returns the superblock as a backup stores it.
     fn backup(&self, group: Group) -> Result<Superblock, Error> {
-        let mut raw = self.superblock.raw().clone();
-        raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
-        let mut backup = Superblock::from_raw(raw)?;
-        backup.set_state(State::empty());
-        Ok(backup)
+        Ok(resized::backup(&self.superblock, group)?)
     }
 
     /// Returns a group's block bitmap, to be changed.

@@ -1,6 +1,7 @@
 //! The reasons why a change was not made.
 
 use lanefs_device::DeviceError;
+use lanefs_ext4::mkfs::resized::SizeError;
 use lanefs_ondisk::Corruption;
 use thiserror::Error;
 
@@ -34,6 +35,15 @@ pub enum Error {
 impl Error {
     pub(crate) fn refused(what: impl Into<String>) -> Error {
         Error::Refused { what: what.into() }
+    }
+}
+
+impl From<SizeError> for Error {
+    fn from(error: SizeError) -> Error {
+        match error {
+            SizeError::Refused { what } => Error::Refused { what },
+            SizeError::Corruption(cause) => cause.into(),
+        }
     }
 }
 

@@ -168,7 +168,7 @@ impl<R: Read> Reader<R> {
         path: &[u8],
         link: Vec<u8>,
     ) -> std::result::Result<(Meta, Body), Cause> {
-        let meta = meta(header, records)?;
+        let mut meta = meta(header, records)?;
         self.expect(records.number("size")?.map_or_else(|| header.size(), Ok)?);
         let body = match header.kind() {
             b'1' => {
@@ -176,7 +176,11 @@ impl<R: Read> Reader<R> {
                 self.expect(0);
                 return Ok((meta, Body::Link(link)));
             }
-            b'2' => Body::File(Kind::Symlink(link.into())),
+            b'2' => {
+                // As in the kernel: the mode of a symbolic link has no effect, and is always this.
+                meta.permissions = 0o777;
+                Body::File(Kind::Symlink(link.into()))
+            }
             kind @ (b'3' | b'4') => {
                 let (major, minor) = match records.id("SCHILY.devmajor")? {
                     Some(major) => (major, records.id("SCHILY.devminor")?.unwrap_or(0)),
@@ -185,7 +189,8 @@ impl<R: Read> Reader<R> {
                 let kind = if kind == b'3' { FileType::CharDevice } else { FileType::BlockDevice };
                 Body::File(Kind::Device(kind, major, minor))
             }
-            b'5' => Body::Directory,
+            // The data of type D, of incremental archives, is a list of names.
+            b'5' | b'D' => Body::Directory,
             b'6' => Body::File(Kind::Empty(FileType::Fifo)),
             b'0' | 0 | b'7' | b'S' => {
                 let size = self.left;

@@ -1,10 +1,12 @@
 //! `lanefs resize`
 
-use crate::cli::{Failure, ImageArguments, OutputArguments, Report, WholeImage, human, parse_size};
+use crate::cli::{
+    Failure, ImageArguments, MountedImage, OutputArguments, Report, WholeImage, human, parse_size,
+};
 use lanefs::device::Access;
 use lanefs_offline::Image;
 use serde_json::json;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -13,16 +15,18 @@ use std::str::FromStr;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 An image file grows and shrinks with its file system. On a block device, an array or a partition the
-file system can grow to the end of it. The image must not be in use; after a crash it is recovered
-first. If the command is interrupted, run it again.
+file system can grow to the end of it. While Lanefs has it mounted it can grow, beside programs that
+use it; otherwise the image must not be in use, and after a crash it is recovered first. If the
+command is interrupted, run it again.
 
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB
   lanefs resize disk.img +5G                   # by 5 GiB
   lanefs resize disk.img auto                  # as small as it can be
-  lanefs resize /dev/sdx1                      # to the whole device")]
+  lanefs resize /dev/sdx1                      # to the whole device
+  lanefs resize mnt +5G                        # a mounted one")]
 pub struct Arguments {
-    /// The image
+    /// The image, or the directory that it is mounted on
     image: PathBuf,
     /// The size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto: the smallest; the whole file or
     /// device if it is missing
@@ -70,6 +74,9 @@ struct Resized {
 }
 
 fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
+    if let Some(mounted) = MountedImage::of(&arguments.image, arguments.options) {
+        return grow_mounted(arguments, &mounted);
+    }
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let opened = open(&whole)?;
     let before = bytes_of(&opened);
@@ -109,6 +116,41 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     }
     whole.close()?;
     Ok(Resized { before, after })
+}
+
+/// Makes a mounted file system larger.
+fn grow_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Resized, Failure> {
+    let place = arguments.image.display();
+    let (blocks, block_bytes) = mounted.size()?;
+    let before = blocks * block_bytes;
+    let wanted = match arguments.size {
+        None => length_of(&mounted.source)?,
+        Some(Target::To(bytes)) => bytes,
+        Some(Target::By(bytes)) => before.saturating_add(bytes),
+        Some(Target::Less(_) | Target::Smallest) => 0,
+    };
+    if wanted / block_bytes < blocks {
+        let what = "it is mounted: it can become larger now, and smaller after lanefs umount";
+        return Err(Failure::new(place, what));
+    }
+    lanefs_fuse::grow_mounted(&mounted.mount_point, wanted / block_bytes).map_err(|error| {
+        match error.kind() {
+            std::io::ErrorKind::Unsupported => Failure::new(
+                place,
+                "it cannot become that large while it is mounted: the journal is too small or \
+                 absent, or the device too short; resize it after lanefs umount",
+            ),
+            _ => Failure::host(place, &error),
+        }
+    })?;
+    let (blocks, _) = mounted.size()?;
+    Ok(Resized { before, after: blocks * block_bytes })
+}
+
+/// Returns the bytes of a file or block device.
+fn length_of(path: &std::path::Path) -> Result<u64, Failure> {
+    let length = std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    length.map_err(|error| Failure::host(path.display(), &error))
 }
 
 fn bytes_of(image: &Image) -> u64 {

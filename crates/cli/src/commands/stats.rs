@@ -1,17 +1,12 @@
 //! `lanefs stats`
 
-use crate::cli::{Failure, Report, human};
+use crate::cli::{Failure, Report, counters, human};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// The attribute with the server's counters: `docs/fuse.md`.
-const ATTRIBUTE: &str = "system.lanefs_statistics";
-/// The largest size of an attribute's value.
-const ROOM: usize = 64 << 10;
 
 /// Shows the counters of a mounted file system
 ///
@@ -86,31 +81,12 @@ struct Counters(BTreeMap<String, u64>);
 
 /// Returns whether the counter is a present value, not a number of events.
 fn is_level(name: &str) -> bool {
-    ["cache.", "free.", "ids.", "transport."].iter().any(|kind| name.starts_with(kind))
+    ["cache.", "free.", "ids.", "size.", "transport."].iter().any(|kind| name.starts_with(kind))
 }
 
 impl Counters {
     fn read(mountpoint: &Path) -> Result<Counters, Failure> {
-        let mut value = vec![0; ROOM];
-        match rustix::fs::getxattr(mountpoint, ATTRIBUTE, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                Ok(Counters::parse(&String::from_utf8_lossy(&value)))
-            }
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => Err(Failure::new(
-                mountpoint.display(),
-                "not the mount point of a Lanefs mount of this user",
-            )),
-            Err(error) => Err(Failure::host(mountpoint.display(), &error.into())),
-        }
-    }
-
-    fn parse(text: &str) -> Counters {
-        let lines = text.lines().filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        });
-        Counters(lines.collect())
+        counters(mountpoint).map(Counters)
     }
 
     /// Returns the events between two readings, and the present values.
@@ -272,14 +248,19 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::parse_counters;
 
     const TEXT: &str = "journal.commits 3\ncache.inodes 7\nlock.guard.waits 2\nlock.guard.ns 5000\n\
         request.lookup.count 100\nrequest.lookup.ns 300000\nrequest.lookup.under_us.1 0\n\
         request.lookup.under_us.4 98\nrequest.lookup.under_us.16 1\nrequest.lookup.under_us.more 1\n";
 
+    fn parsed(text: &str) -> Counters {
+        Counters(parse_counters(text))
+    }
+
     #[test]
     fn counters_become_a_table() {
-        let table = Counters::parse(TEXT).table();
+        let table = parsed(TEXT).table();
         let words = |start: &str| -> Vec<String> {
             let line = table.lines().find(|line| line.starts_with(start)).unwrap_or_default();
             line.split_whitespace().map(String::from).collect()
@@ -291,9 +272,9 @@ mod tests {
 
     #[test]
     fn the_map_of_ids_is_told_if_there_is_one() {
-        assert!(!Counters::parse(TEXT).table().contains("ids:"));
+        assert!(!parsed(TEXT).table().contains("ids:"));
         let text = "ids.fakeroot 1000\nids.uid 7\nids.map.gid.1000.0 65536\n";
-        let table = Counters::parse(text).table();
+        let table = parsed(text).table();
         for line in [
             "ids: user 1000 acts as root of the image",
             "ids: all files are shown with user 7",
@@ -305,14 +286,14 @@ mod tests {
 
     #[test]
     fn where_no_lock_was_waited_for_it_says_so() {
-        assert!(!Counters::parse(TEXT).table().contains("no waits"));
-        let quiet = Counters::parse("journal.commits 3\nlock.guard.waits 0\nlock.guard.ns 0\n");
+        assert!(!parsed(TEXT).table().contains("no waits"));
+        let quiet = parsed("journal.commits 3\nlock.guard.waits 0\nlock.guard.ns 0\n");
         assert!(quiet.table().contains("no waits"));
     }
 
     #[test]
     fn what_is_watched_is_the_difference_and_levels_stay_levels() {
-        let before = Counters::parse(TEXT);
+        let before = parsed(TEXT);
         let mut now = before.clone();
         now.0.insert("request.lookup.count".into(), 130);
         let shown = now.since(&before);

@@ -1,25 +1,29 @@
 //! `lanefs trim`
 
-use crate::cli::{Failure, ImageArguments, OutputArguments, Report, Size, WholeImage, human};
+use crate::cli::{
+    Failure, ImageArguments, MountedImage, OutputArguments, Report, Size, WholeImage, human,
+};
 use lanefs::device::Access;
-use lanefs_offline::{Image, Trimmed};
+use lanefs_offline::Image;
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Returns the free blocks of an image to the host: by holes in a file, by a discard on a device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use; after a crash it is recovered first. Nothing is written. An
-interrupted trim has returned some of the free blocks.
+While Lanefs has the image mounted, this is what fstrim does; otherwise the image must not be in use,
+and after a crash it is recovered first. Nothing is written. An interrupted trim has returned some of
+the free blocks.
 
 Examples:
   lanefs trim disk.img
+  lanefs trim mnt
   lanefs trim --minimum 64K --json /dev/sdx1")]
 pub struct Arguments {
-    /// The image
+    /// The image, or the directory that it is mounted on
     image: PathBuf,
     /// Ignore runs of free blocks that are shorter than this, in bytes
     #[arg(long, value_name = "BYTES", default_value = "0")]
@@ -33,17 +37,37 @@ pub struct Arguments {
 /// Runs `lanefs trim`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("trim");
-    let before = taken(arguments);
-    if let Some(trimmed) = report.given(trim(arguments)) {
-        report.printed(print(arguments, trimmed, before, taken(arguments)));
+    let mounted = MountedImage::of(&arguments.image, arguments.options);
+    let image = mounted.as_ref().map_or(&arguments.image, |mounted| &mounted.source);
+    let before = taken(image);
+    let done = match &mounted {
+        Some(mounted) => trim_mounted(arguments, mounted),
+        None => trim(arguments),
+    };
+    if let Some(trimmed) = report.given(done) {
+        report.printed(print(arguments, &trimmed, before, taken(image)));
     }
     report.exit()
 }
 
 /// The space of an image file on the host, in bytes.
-fn taken(arguments: &Arguments) -> Option<u64> {
-    let metadata = std::fs::metadata(&arguments.image).ok()?;
+fn taken(image: &Path) -> Option<u64> {
+    let metadata = std::fs::metadata(image).ok()?;
     metadata.is_file().then(|| metadata.blocks() * 512)
+}
+
+/// The free blocks that were discarded.
+struct Trimmed {
+    bytes: u64,
+    /// Runs of free blocks; `None` if a mount discarded them.
+    runs: Option<u64>,
+}
+
+fn trim_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Trimmed, Failure> {
+    let least = arguments.minimum.bytes();
+    let bytes = lanefs_fuse::trim_mounted(&mounted.mount_point, 0..u64::MAX, least)
+        .map_err(|error| Failure::host(arguments.image.display(), &error))?;
+    Ok(Trimmed { bytes, runs: None })
 }
 
 fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
@@ -52,17 +76,17 @@ fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
         Image::open(whole.device()).and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
     let trimmed = trimmed.map_err(|error| whole.failure(error))?;
     whole.close()?;
-    Ok(trimmed)
+    Ok(Trimmed { bytes: trimmed.bytes, runs: Some(trimmed.runs) })
 }
 
 fn print(
     arguments: &Arguments,
-    trimmed: Trimmed,
+    trimmed: &Trimmed,
     before: Option<u64>,
     after: Option<u64>,
 ) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let Trimmed { bytes, runs, .. } = trimmed;
+    let Trimmed { bytes, runs } = *trimmed;
     let image = arguments.image.display();
     if arguments.output.json {
         let facts = json!({
@@ -86,6 +110,6 @@ fn print(
                 human(bytes)
             )
         }
-        _ => writeln!(out, "{image}: {} in {runs} runs were discarded", human(bytes)),
+        _ => writeln!(out, "{image}: {} were discarded", human(bytes)),
     }
 }

@@ -29,7 +29,7 @@ impl Groups {
         alone: Option<&Alone<'_>>,
     ) -> Result<Found<'_>, Error> {
         let shared = &*self.shared;
-        let most = shared.format.geometry.blocks_per_group();
+        let most = shared.format.geometry().blocks_per_group();
         let want = request.want.clamp(1, most);
         let ahead = request.ahead.min(most - want);
         let draw = Draw { want, ahead, privilege: request.privilege };
@@ -37,7 +37,7 @@ impl Groups {
         self.count(Count::BlockSearches, 1);
         let caller = Caller::current();
         let start = self.region_of(caller).start;
-        let place = shared.format.geometry.group_of(request.goal);
+        let place = shared.format.geometry().group_of(request.goal);
         let (group, bit) = place.map_or((start, 0), |(group, bit)| (group.0, bit));
         let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
         let goal = Goal { group, if_busy: start, if_lacking: stream.unwrap_or(group + 1) };
@@ -45,7 +45,7 @@ impl Groups {
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
         let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;
         drawn.use_up(len);
-        let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        let start = shared.format.geometry().block_at(Group(group), bit).ok_or(Error::NoSpace)?;
         let elsewhere = by.and_then(|by| self.escape(&by));
         Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn, elsewhere })
     }
@@ -108,7 +108,7 @@ impl Candidates for BlockSearch<'_> {
             return Ok(Attempt::Lacking);
         }
         let shared = &*self.groups.shared;
-        let first = shared.format.geometry.group_first_block(Group(group));
+        let first = shared.format.geometry().group_first_block(Group(group));
         let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
         self.groups.count(Count::GroupsTried, 1);
         let visit =

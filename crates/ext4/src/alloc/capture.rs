@@ -17,15 +17,15 @@ impl Groups {
         }
         let RawImage { mut desc, blocks, inodes } = raw;
         let format = &self.shared.format;
-        let block = || vec![0; format.geometry.block_size().bytes()];
+        let block = || vec![0; format.geometry().block_size().bytes()];
         let block_bitmap = blocks.map(|bitmap| {
             let mut bytes = block();
-            bitmap.encode_blocks_into(&mut bytes, &mut desc, &format.geometry, format.checksums);
+            bitmap.encode_blocks_into(&mut bytes, &mut desc, format.geometry(), format.checksums);
             bytes.into()
         });
         let inode_bitmap = inodes.map(|bitmap| {
             let mut bytes = block();
-            bitmap.encode_inodes_into(&mut bytes, &mut desc, &format.geometry, format.checksums);
+            bitmap.encode_inodes_into(&mut bytes, &mut desc, format.geometry(), format.checksums);
             bytes.into()
         });
         // A later transaction that changes only one of the bitmaps writes the checksum of the other

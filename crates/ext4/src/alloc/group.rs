@@ -254,6 +254,21 @@ impl GroupState {
         (dirtied, freed)
     }
 
+    /// Adds free blocks at the end, so that the group has `bits` blocks. Returns how many.
+    pub(crate) fn extend(&mut self, tid: Tid, bits: u32) -> (Dirtied, u32) {
+        let (desc, ready) = self.parts();
+        let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
+        let added = bits.saturating_sub(ready.blocks.allocated.bits());
+        desc.free_blocks += added;
+        desc.flags -= GroupFlags::BLOCK_UNINIT;
+        let Pair { allocated, taken, open } = &mut ready.blocks;
+        *open += added;
+        for bitmap in [Some(allocated), Some(taken), ready.born.as_mut()].into_iter().flatten() {
+            *bitmap = longer(bitmap, bits);
+        }
+        (dirtied, added)
+    }
+
     /// Allocates a claimed inode.
     pub(crate) fn allocate_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Dirtied {
         let (desc, ready) = self.parts();
@@ -383,6 +398,18 @@ impl Ready {
         self.inodes.open(index..index + 1);
         self.next_inode = self.next_inode.min(index);
     }
+}
+
+/// Returns a bitmap with clear bits added at its end.
+fn longer(bitmap: &Bitmap, bits: u32) -> Bitmap {
+    let mut longer = Bitmap::new(bits.max(bitmap.bits()));
+    let mut at = 0;
+    while let Some(start) = bitmap.next_set(at..bitmap.bits()) {
+        let end = bitmap.next_clear(start..bitmap.bits()).unwrap_or(bitmap.bits());
+        longer.fill(start..end);
+        at = end;
+    }
+    longer
 }
 
 /// Clears bits that the caller knows to be set.

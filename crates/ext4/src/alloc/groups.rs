@@ -19,7 +19,7 @@ use crate::policy::{Placement, Policies};
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{LaneArc, LaneCounter, Mutex, Padded, PerLane, Rank};
+use lanefs_lanes::{Growing, LaneArc, LaneCounter, Latest, Mutex, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -103,12 +103,12 @@ pub(crate) struct Groups {
     pub(super) policy: Box<dyn AllocPolicy>,
     pub(super) placement: Placement,
     /// Blocks that are not allocated; some of them may be claimed.
-    free_blocks: LaneCounter,
+    pub(super) free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
     /// Blocks that are freed, but not durably yet.
     pending: LaneCounter,
     /// The last transaction that changed each block of descriptors.
-    descriptors_charged: Box<[AtomicU64]>,
+    pub(super) descriptors_charged: Growing<AtomicU64>,
     /// Number of directories that each lane has placed.
     pub(super) placed: PerLane<AtomicU32>,
     /// Free blocks and inodes as captured. [rank Guard]
@@ -140,13 +140,9 @@ impl Groups {
                 summaries.set_directory(group);
             }
         }
-        let cells = descriptors
-            .into_iter()
-            .map(|desc| Mutex::new(Rank::Guard, GroupState::new(desc)))
-            .map(|state| Padded(shared::Cell { presence: Presence::default(), state }));
         let shared = LaneArc::new(Shared {
-            format: Format { geometry, checksums, system },
-            cells: cells.collect(),
+            format: Format { geometry: Latest::new(geometry), checksums, system },
+            cells: descriptors.into_iter().map(cell).collect(),
             summaries,
             space: Space::new(blocks, reserved),
             tally: Tally::default(),
@@ -267,7 +263,7 @@ impl Groups {
         start: Block,
         len: u32,
     ) -> Result<(), Error> {
-        let geometry = &self.shared.format.geometry;
+        let geometry = self.shared.format.geometry();
         let mut result = Ok(());
         if !geometry.contains_run(start, u64::from(len)) {
             let group = Group((start.0 / u64::from(geometry.blocks_per_group())) as u32);
@@ -315,7 +311,7 @@ impl Groups {
         let mut blocks = dirtied.bitmaps;
         if dirtied.newly {
             handle.group_changed(group);
-            let per_block = self.shared.format.geometry.descs_per_block();
+            let per_block = self.shared.format.geometry().descs_per_block();
             let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
             let tid = handle.tid().0;
             // The thread that changes the number charges the block; the others only read the
@@ -357,4 +353,10 @@ impl Groups {
     pub(super) fn space(&self) -> &Space {
         &self.shared.space
     }
+}
+
+/// Returns a group whose bitmaps are not read yet.
+pub(super) fn cell(desc: GroupDesc) -> Padded<shared::Cell> {
+    let state = Mutex::new(Rank::Guard, GroupState::new(desc));
+    Padded(shared::Cell { presence: Presence::default(), state })
 }

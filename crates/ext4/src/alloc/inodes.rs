@@ -65,7 +65,7 @@ impl Groups {
         if kind == FileType::Directory {
             self.shared.summaries.set_directory(group.0);
         }
-        let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
+        let ino = self.shared.format.geometry().ino_at(group, index).ok_or(Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
 
@@ -96,7 +96,7 @@ impl Groups {
     }
 
     fn own_group(&self, ino: Ino) -> Option<Group> {
-        self.shared.format.geometry.inode_place(ino).map(|place| place.group)
+        self.shared.format.geometry().inode_place(ino).map(|place| place.group)
     }
 
     /// Apply: allocates the inode of a claim, which is used up.
@@ -126,8 +126,8 @@ impl Groups {
         ino: Ino,
         kind: FileType,
     ) -> Result<(), Error> {
-        let place = self.shared.format.geometry.inode_place(ino);
-        let Some(place) = place.filter(|_| ino >= self.shared.format.geometry.first_ino()) else {
+        let place = self.shared.format.geometry().inode_place(ino);
+        let Some(place) = place.filter(|_| ino >= self.shared.format.geometry().first_ino()) else {
             return Err(damage(Group(0), Cause::BeyondEnd { start: ino.0, len: 1 }));
         };
         let (group, index) = (place.group, place.index);

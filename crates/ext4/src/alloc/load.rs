@@ -21,7 +21,7 @@ pub(crate) struct Bitmaps {
     pub(super) shared: LaneArc<Shared>,
     /// Serialises readers of a group's bitmaps. [rank Load]
     loaders: Box<[Mutex<()>]>,
-    residents: Residents,
+    pub(super) residents: Residents,
 }
 
 impl Bitmaps {
@@ -58,7 +58,7 @@ impl Bitmaps {
         len: u32,
         holds: &mut Vec<GroupHold<'g>>,
     ) -> Result<(), Error> {
-        let geometry = &self.shared.format.geometry;
+        let geometry = self.shared.format.geometry();
         let (mut at, end) = (start.0, start.0 + u64::from(len));
         while at < end {
             let outside = Error::OutsideFileSystem { block: Block(at) };
@@ -76,7 +76,7 @@ impl Bitmaps {
         read: &dyn BlockReader,
         block: Block,
     ) -> Result<GroupHold<'_>, Error> {
-        match self.shared.format.geometry.group_of(block) {
+        match self.shared.format.geometry().group_of(block) {
             Some((group, _)) => self.load(read, group),
             None => Err(Error::OutsideFileSystem { block }),
         }
@@ -115,7 +115,7 @@ impl Bitmaps {
             .and_then(|blocks| Ok((blocks, format.read_inodes(read, group, &desc)?)));
         match bitmaps {
             Ok((blocks, inodes)) => {
-                let geometry = &format.geometry;
+                let geometry = format.geometry();
                 // Reserved inodes are in group 0.
                 let reserved = if group.0 == 0 { geometry.first_ino().0 - 1 } else { 0 };
                 let mut state = cell.state.lock();

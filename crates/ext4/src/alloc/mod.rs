@@ -20,6 +20,8 @@
 //! | `policy`, `older` | the decisions that older kernels make in another way, and the older ways |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
+//! | `trim` | free blocks that are claimed to be discarded |
+//! | `growth` | the groups that are added to a file system in use |
 //! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |
 //!
 //! # Claimed is not allocated
@@ -43,6 +45,7 @@ mod claim;
 mod decisions;
 mod group;
 mod groups;
+mod growth;
 mod inodes;
 mod load;
 mod meetings;
@@ -59,6 +62,7 @@ mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod visit;
 mod work_place;
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
+use lanefs_lanes::Latest;
 use lanefs_ondisk::bitmap::{Bitmap, Cause};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
@@ -13,12 +14,19 @@ use std::sync::Arc;
 /// The properties that all groups share.
 #[derive(Debug)]
 pub(crate) struct Format {
-    pub geometry: Geometry,
+    /// Replaced when the file system grows.
+    pub geometry: Latest<Geometry>,
     pub checksums: Checksums,
     pub system: Arc<SystemBlocks>,
 }
 
 impl Format {
+    /// Returns sizes and positions.
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.geometry.get()
+    }
+
     /// Reads the block bitmap of `group` and checks that all metadata in the group is marked as in
     /// use, including metadata of other groups.
     pub(crate) fn read_blocks(
@@ -27,7 +35,8 @@ impl Format {
         group: Group,
         desc: &GroupDesc,
     ) -> Result<Bitmap, Error> {
-        let Format { geometry, checksums, system } = self;
+        let Format { checksums, system, .. } = self;
+        let geometry = self.geometry();
         let first = geometry.group_first_block(group).unwrap_or_default().0;
         let len = geometry.clusters_in_group(group).unwrap_or(0);
         let metadata = system
@@ -59,11 +68,11 @@ impl Format {
         group: Group,
         desc: &GroupDesc,
     ) -> Result<Bitmap, Error> {
-        let Format { geometry, checksums, .. } = self;
+        let (geometry, checksums) = (self.geometry(), self.checksums);
         let bits = geometry.inodes_per_group();
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
             let bytes = read.read_block(desc.inode_bitmap)?;
-            let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?;
+            let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, checksums)?;
             // The allocation of an inode initialises the inode table up to that inode. If an inode
             // in the unused part were in use, the initialisation could take more blocks than a
             // transaction can have.

@@ -55,6 +55,11 @@ impl Residents {
         }
     }
 
+    /// Makes room for `groups` groups. The caller orders its calls.
+    pub(super) fn grow(&self, groups: u32) {
+        self.set.grow(groups);
+    }
+
     /// Returns how many groups have their bitmaps in memory.
     pub(super) fn count(&self) -> usize {
         self.counts.0.count.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use super::runs;
 use super::space::Space;
 use super::summary::Summaries;
 use super::tally::Tally;
-use lanefs_lanes::{Mutex, MutexGuard, Padded};
+use lanefs_lanes::{Growing, Mutex, MutexGuard, Padded};
 use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) struct Cell {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) format: Format,
-    pub(super) cells: Box<[Padded<Cell>]>,
+    pub(super) cells: Growing<Padded<Cell>>,
     pub(super) summaries: Summaries,
     pub(super) space: Space,
     pub(super) tally: Tally,
@@ -38,7 +38,7 @@ impl Shared {
 
     /// Returns the block of a bit that exists.
     pub(super) fn block(&self, group: Group, bit: u32) -> Block {
-        self.format.geometry.block_at(group, bit).unwrap_or_default()
+        self.format.geometry().block_at(group, bit).unwrap_or_default()
     }
 
     /// Splits a run of blocks by group.
@@ -53,8 +53,8 @@ impl Shared {
             if at.0 >= end {
                 return None;
             }
-            let (group, bit) = self.format.geometry.group_of(at)?;
-            let last = self.format.geometry.group_last_block(group)?;
+            let (group, bit) = self.format.geometry().group_of(at)?;
+            let last = self.format.geometry().group_last_block(group)?;
             let len = (last.0 + 1).min(end) - at.0;
             at = Block(at.0 + len);
             Some((group, bit..bit + len as u32))
@@ -100,7 +100,7 @@ impl Shared {
     /// Returns the bytes that the bitmaps of one group take: two of each kind, those of the running
     /// transaction, and the allocator's overhead.
     pub(super) fn bitmap_bytes(&self) -> u64 {
-        let geometry = &self.format.geometry;
+        let geometry = self.format.geometry();
         let bits =
             3 * u64::from(geometry.blocks_per_group()) + 2 * u64::from(geometry.inodes_per_group());
         bits / 8 + 640

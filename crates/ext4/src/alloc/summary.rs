@@ -1,7 +1,7 @@
 //! Summaries of the groups, which a chooser reads without their guards.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use lanefs_lanes::{NumberSet, Padded};
+use lanefs_lanes::{Growing, Latest, NumberSet, Padded};
 
 /// Number of groups whose summaries share cache lines.
 pub(crate) const GROUPS_A_LINE: usize = 8;
@@ -29,8 +29,8 @@ const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
 /// The summaries of all groups, and sets that index them.
 #[derive(Debug)]
 pub(crate) struct Summaries {
-    lines: Box<[Padded<[Summary; GROUPS_A_LINE]>]>,
-    groups: u32,
+    lines: Growing<Padded<[Summary; GROUPS_A_LINE]>>,
+    groups: Latest<u32>,
     /// Groups with a run of this order or longer.
     orders: Vec<NumberSet>,
     /// Groups with free inodes.
@@ -62,7 +62,7 @@ impl Summaries {
         let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
         Summaries {
             lines: (0..lines).map(|_| Padded::default()).collect(),
-            groups,
+            groups: Latest::new(groups),
             orders: (0..ORDERS).map(|_| NumberSet::new(groups)).collect(),
             inodes: NumberSet::new(groups),
         }
@@ -70,7 +70,20 @@ impl Summaries {
 
     /// Returns the number of groups.
     pub(crate) fn groups(&self) -> u32 {
-        self.groups
+        *self.groups.get()
+    }
+
+    /// Makes room for the summaries of `groups` groups; the new ones are full, and no search looks
+    /// at them before [`Summaries::show`].
+    pub(crate) fn grow(&self, groups: u32) {
+        let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
+        self.lines.extend((self.lines.len()..lines).map(|_| Padded::default()));
+        self.orders.iter().chain([&self.inodes]).for_each(|set| set.grow(groups));
+    }
+
+    /// Lets searches look at the first `groups` groups.
+    pub(crate) fn show(&self, groups: u32) {
+        self.groups.set(groups);
     }
 
     fn of(&self, group: u32) -> &Summary {

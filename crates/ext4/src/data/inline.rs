@@ -29,7 +29,7 @@ impl FileData<'_> {
     pub(crate) fn inline_bytes(&self) -> Result<Vec<u8>, Error> {
         let ino = self.inode.ino;
         let state = self.inode.state.lock();
-        let area = state.disk.xattr_area(&self.objects.volume.geometry).unwrap_or(0..0);
+        let area = state.disk.xattr_area(self.objects.volume.geometry()).unwrap_or(0..0);
         let area = state.raw.area(area);
         let mut bytes = state.disk.block.to_vec();
         let attributes = xattr::decode_inode(&area).map_err(|cause| Corruption::Xattr {
@@ -115,7 +115,7 @@ pub(crate) fn stop_inline(volume: &Volume, inode: &Inode, state: &mut InodeState
     state.disk.flags -= InodeFlags::INLINE_DATA;
     state.disk.flags.set(InodeFlags::EXTENTS, volume.new_form == Form::Extents);
     inode.xattrs.clear();
-    let Some(area) = state.disk.xattr_area(&volume.geometry) else { return };
+    let Some(area) = state.disk.xattr_area(volume.geometry()) else { return };
     let old = state.raw.area(area.clone()).into_owned();
     let others = xattr::decode_inode(&old).map(|mut attributes| {
         attributes.retain(|one| one.name != AttributeName::inline_data());
@@ -123,6 +123,6 @@ pub(crate) fn stop_inline(volume: &Volume, inode: &Inode, state: &mut InodeState
     });
     debug_assert!(matches!(others, Ok(Some(_))), "fewer attributes fit");
     if let Ok(Some(new)) = others {
-        state.raw.set(volume.geometry.inode_size(), area, &new);
+        state.raw.set(volume.geometry().inode_size(), area, &new);
     }
 }

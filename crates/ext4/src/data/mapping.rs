@@ -155,7 +155,7 @@ impl<'m> FileData<'m> {
     /// Returns the form of the mappings, and their root in the inode.
     fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
         let state = self.inode.state.lock();
-        let form = match state.disk.block_field(&self.objects.volume.geometry) {
+        let form = match state.disk.block_field(self.objects.volume.geometry()) {
             BlockField::ExtentTree => Form::Extents,
             BlockField::BlockMap => Form::BlockMap,
             BlockField::InlineData => {
@@ -301,7 +301,7 @@ impl<'m> FileData<'m> {
     /// its caller moved away from other callers.
     fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
-        let geometry = &objects.volume.geometry;
+        let geometry = objects.volume.geometry();
         let own = || geometry.inode_place(inode.ino).map(|place| place.group);
         let group = inode.place.moved().or_else(own);
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()

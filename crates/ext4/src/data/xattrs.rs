@@ -114,7 +114,7 @@ impl<'m> FileData<'m> {
             }
         }
         let state = inode.state.lock();
-        let area = state.disk.xattr_area(&objects.volume.geometry);
+        let area = state.disk.xattr_area(objects.volume.geometry());
         let bytes = area.map(|area| state.raw.area(area)).unwrap_or_default();
         let stored = StoredXattrs { in_inode: Lines::from(&*bytes), block: state.disk.file_acl };
         let result = f(&stored);
@@ -284,7 +284,7 @@ impl<'m> FileData<'m> {
         change: XattrChange<'_>,
     ) -> ReleasedValues {
         let FileData { objects, inode } = *self;
-        let geometry = &objects.volume.geometry;
+        let geometry = objects.volume.geometry();
         let XattrChange { in_inode, block, hold: _hold, values, .. } = change;
         values.apply_first(objects, handle);
         let sectors = objects.volume.sectors(1);
@@ -406,7 +406,7 @@ pub(crate) fn prepare_new_xattrs(
     if xattrs.is_empty() {
         return Ok(None);
     }
-    let area = disk.xattr_area(&objects.volume.geometry).unwrap_or(0..0);
+    let area = disk.xattr_area(objects.volume.geometry()).unwrap_or(0..0);
     let mut in_inode = raw.area(area.clone()).into_owned();
     let mut block: Option<(Block, Arc<[u8]>)> = None;
     for (name, value) in xattrs {
@@ -417,7 +417,7 @@ pub(crate) fn prepare_new_xattrs(
         }
         in_inode = plan.in_inode.unwrap_or(in_inode);
     }
-    raw.set(objects.volume.geometry.inode_size(), area, &in_inode);
+    raw.set(objects.volume.geometry().inode_size(), area, &in_inode);
     let Some((_, data)) = block else { return Ok(None) };
     Ok(Some((objects.claim_xattr_block(ino)?, data)))
 }

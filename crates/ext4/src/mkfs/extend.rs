@@ -4,11 +4,16 @@
 use super::layout::{group_range, place_tables_from};
 use super::resize;
 use super::runs::Runs;
+use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
+
+/// The slot of the double indirect block in the resize inode's block field.
+pub const DOUBLE_INDIRECT: usize = 13;
 
 /// A new group: its descriptor without the checksums of bitmaps, and its block bitmap.
 #[derive(Debug, Clone)]
@@ -22,11 +27,42 @@ pub struct NewGroup {
     pub bitmap: Bitmap,
 }
 
+impl NewGroup {
+    /// Writes the bitmaps and the empty inode table, to which nothing refers yet. Returns the
+    /// descriptor with the checksums of the bitmaps.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn write(
+        &self,
+        device: &dyn Device,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<GroupDesc, DeviceError> {
+        let bits = geometry.block_size().bits();
+        let mut desc = self.desc;
+        let mut bytes = vec![0; geometry.block_size().bytes()];
+        if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            self.bitmap.encode_blocks_into(&mut bytes, &mut desc, geometry, checksums);
+            device.write_at(desc.block_bitmap.0 << bits, &bytes)?;
+        }
+        if checksums == Checksums::None {
+            let inodes = Bitmap::new(geometry.inodes_per_group());
+            inodes.encode_inodes_into(&mut bytes, &mut desc, geometry, checksums);
+            device.write_at(desc.inode_bitmap.0 << bits, &bytes)?;
+        }
+        let table = u64::from(geometry.itable_blocks());
+        device.write_zeros(desc.inode_table.0 << bits, table << bits)?;
+        Ok(desc)
+    }
+}
+
 /// Places the groups from `from` on after all blocks before them; `geometry` is that of the larger
 /// file system. `None` if there is no room for their metadata.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
     if from.0 >= geometry.group_count() {
-        return Some(Vec::new()); // the last group becomes larger
+        // Only the last group has more blocks.
+        return Some(Vec::new());
     }
     let mut used = Runs::new(geometry.block_count());
     used.take(0, geometry.group_first_block(from)?.0);
@@ -87,4 +123,11 @@ pub fn resize_block_count(geometry: &Geometry) -> u64 {
 pub fn descriptor_copies(geometry: &Geometry, index: u32) -> Vec<Block> {
     let with_super: Vec<Group> = std::iter::once(Group(0)).chain(geometry.backups()).collect();
     super::write::descriptor_copies(geometry, &with_super, index)
+}
+
+/// Returns the double indirect block of the resize inode.
+pub fn resize_pointers(inode: &Inode) -> Block {
+    let at = DOUBLE_INDIRECT * 4;
+    let word = inode.block.get(at..at + 4).and_then(|word| word.try_into().ok());
+    Block(u32::from_le_bytes(word.unwrap_or_default()).into())
 }

@@ -105,9 +105,23 @@ pub fn plan<'a>(
     superblock: &Superblock,
     log: &'a Log,
 ) -> Result<Replay<'a>, Error> {
-    let blocks = superblock.geometry().block_count();
-    let source = Input { device, map: &log.map, superblock: &log.superblock, blocks };
-    Ok(recovery::plan(&source)?)
+    let geometry = superblock.geometry();
+    let within = |blocks| {
+        let source = Input { device, map: &log.map, superblock: &log.superblock, blocks };
+        recovery::plan(&source)
+    };
+    let planned = within(geometry.block_count());
+    let Err(lanefs_journal::Error::WildBlock { .. }) = planned else { return Ok(planned?) };
+    // A file system that grew while it was mounted: the log has the larger superblock, and blocks
+    // that only the larger file system has.
+    let whole = within(device.len() >> geometry.block_size().bits());
+    let larger = whole.ok().and_then(|whole| superblock_in(&whole, superblock).ok().flatten());
+    match larger {
+        Some(larger) if superblock.check_next(&larger).is_ok() => {
+            Ok(within(larger.geometry().block_count())?)
+        }
+        _ => Ok(planned?),
+    }
 }
 
 /// Returns the superblock in the log, if there is one. `primary` provides the places of

@@ -94,6 +94,7 @@ impl Mount {
             names: options.names.clone(),
             on_error: options.on_error,
             read_only: AtomicBool::new(access == Access::ReadOnly),
+            discard: options.discard,
             access,
             pressure,
             finishing_orphans: AtomicBool::new(false),
@@ -102,6 +103,7 @@ impl Mount {
         let fs = Arc::new(Fs {
             objects,
             topology: Mutex::new(Rank::Topology, ()),
+            growing: Mutex::new(Rank::Topology, ()),
             atime: options.atime,
             synchronous: options.synchronous,
             overwrite: options.policies.overwrite,

@@ -24,6 +24,8 @@ pub struct MountOptions {
     pub synchronous: Synchronous,
     /// The reaction to a damaged structure found while running.
     pub on_error: OnError,
+    /// Whether freed blocks are discarded once they are free durably.
+    pub discard: bool,
     /// Stripe in blocks to which large allocations are aligned; 0 uses that of the superblock or
     /// the device.
     pub stripe: u32,
@@ -47,6 +49,7 @@ impl Default for MountOptions {
             commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
             synchronous: Synchronous::default(),
             on_error: OnError::ReadOnly,
+            discard: false,
             stripe: 0,
             policies: Policies::default(),
             cache_bytes: 256 << 20,

@@ -88,7 +88,7 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
 /// Pins the blocks of the orphan file, and returns the entries found in it.
 fn open_orphan_file(objects: &Objects, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)>, Error> {
     let file = objects.get_any(ino, None)?;
-    let blocks = file.attr().size >> objects.volume.geometry.block_size().bits();
+    let blocks = file.attr().size >> objects.volume.geometry().block_size().bits();
     let end = u32::try_from(blocks).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut pinned = Vec::new();

@@ -23,7 +23,7 @@ pub(super) fn keep_quotas(objects: &Objects, obeyed: &[Kind]) -> Result<(), Erro
         }
     }
     if ledgers.iter().any(Option::is_some) {
-        objects.mount.keep(Quotas::new(ledgers, objects.volume.geometry.first_ino()));
+        objects.mount.keep(Quotas::new(ledgers, objects.volume.geometry().first_ino()));
     }
     Ok(())
 }

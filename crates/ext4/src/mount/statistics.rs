@@ -33,6 +33,10 @@ pub struct Statistics {
     pub free_blocks: u64,
     /// Free inodes.
     pub free_inodes: u64,
+    /// Blocks of the file system, with those of its own metadata.
+    pub size_blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
 }
 
 impl Statistics {
@@ -59,6 +63,8 @@ impl Statistics {
             ("cache.retired", self.retired),
             ("free.blocks", self.free_blocks),
             ("free.inodes", self.free_inodes),
+            ("size.blocks", self.size_blocks),
+            ("size.block_bytes", self.block_bytes),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
@@ -91,6 +97,8 @@ impl Fs {
             retired: lanefs_lanes::limbo() as u64,
             free_blocks: space.blocks_free,
             free_inodes: space.inodes_free,
+            size_blocks: self.objects.volume.geometry().block_count(),
+            block_bytes: u64::from(space.block_size),
         }
     }
 }

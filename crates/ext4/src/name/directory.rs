@@ -82,7 +82,7 @@ impl<'d> Directory<'d> {
             view.inline = Some(view.inline_block()?);
             return Ok(view);
         }
-        let blocks = dir.size() >> volume.geometry.block_size().bits();
+        let blocks = dir.size() >> volume.geometry().block_size().bits();
         let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
         if count > extent::END - MOST_APPENDED {
             return Err(Error::FileTooLarge);

@@ -135,7 +135,7 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     let ends = victim.change(handle, Concerns::Attributes, |state| {
         state.disk.links = left as u16;
         state.disk.ctime = now;
-        left == 0 && state.owns_nothing(&objects.volume.geometry)
+        left == 0 && state.owns_nothing(objects.volume.geometry())
     });
     if left > 0 {
         return;

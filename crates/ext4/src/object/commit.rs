@@ -4,6 +4,7 @@
 use crate::alloc::GroupImage;
 use crate::error::Error;
 use crate::object::dirty::{Captured, CapturedRecord, Deferred, Dirty};
+use crate::object::growth::Growth;
 use crate::object::objects::Objects;
 use crate::object::orphan::Chain;
 use crate::object::record::chain_record;
@@ -12,7 +13,7 @@ use crate::quota::Fold;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{Client, Images, Tid};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::{Block, Group, inode as disk};
+use lanefs_ondisk::{Block, Group, Ino, inode as disk};
 use std::collections::BTreeMap;
 
 impl Client<Dirty, Deferred> for Objects {
@@ -36,6 +37,12 @@ impl Client<Dirty, Deferred> for Objects {
         }
         for done in deferred {
             if let Deferred::Free { start, len } = done {
+                if self.discard {
+                    // Before another file can claim the blocks. Some devices cannot discard, and
+                    // the file system does not need it.
+                    let bits = self.volume.geometry().block_size().bits();
+                    let _ = self.volume.device.discard(start.0 << bits, u64::from(len) << bits);
+                }
                 self.groups.release(start, len);
             }
         }
@@ -98,13 +105,21 @@ impl Objects {
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         let mut fold = Fold::default();
+        // First, so that the descriptors of new groups have their places.
+        let growth = objects.iter().find_map(|object| match object {
+            Dirty::Growth(growth) => Some(growth.clone()),
+            _ => None,
+        });
+        if let Some(growth) = &growth {
+            self.capture_growth(growth, &mut descriptors, &mut captured)?;
+        }
         for object in objects {
             match object {
                 Dirty::Object(object) => object.capture(tid, &mut captured),
                 Dirty::Group(group) => {
                     if let Some(image) = self.groups.capture(tid, group) {
                         groups_changed = true;
-                        let geometry = &self.volume.geometry;
+                        let geometry = self.volume.geometry();
                         let unwritten = self.tables.extend(geometry, group, &image.desc);
                         extended.extend(unwritten.map(|index| (group, index)));
                         self.capture_group(group, image, &mut descriptors, &mut captured)?;
@@ -115,10 +130,12 @@ impl Objects {
                     orphans_changed = true;
                 }
                 Dirty::NewOwner(kind, id) => fold.add_owner(kind, id),
+                Dirty::Growth(_) => {}
             }
         }
         let chain = orphans_changed.then(|| self.orphans.chain());
-        self.capture_tables(extended, chain.as_ref(), &mut captured, &mut fold)?;
+        let growth = growth.as_deref();
+        self.capture_tables(extended, chain.as_ref(), growth, &mut captured, &mut fold)?;
         if let Some(quotas) = self.mount.quotas() {
             for (block, bytes) in quotas.fold(fold) {
                 captured.image(block, bytes);
@@ -128,10 +145,34 @@ impl Objects {
         for (block, bytes) in descriptors.blocks {
             captured.image(block, bytes.into());
         }
-        if groups_changed || head.is_some() {
-            let superblock = self.superblock.capture(self.groups.captured_counts(), head);
-            captured.image(self.volume.geometry.super_block(), superblock);
+        if groups_changed || head.is_some() || growth.is_some() {
+            let blocks = growth.map(|growth| growth.new.block_count());
+            let superblock =
+                self.superblock.capture(self.groups.captured_counts(), head, blocks)?;
+            captured.image(self.volume.geometry().super_block(), superblock);
         }
+        Ok(())
+    }
+
+    /// Adds the descriptors of new groups as they were written first; the captures of groups that
+    /// have changed since replace them.
+    fn capture_growth(
+        &self,
+        growth: &Growth,
+        descriptors: &mut Shared,
+        captured: &mut Captured<'_>,
+    ) -> Result<(), Error> {
+        for (group, desc) in growth.groups() {
+            let (index, bytes) = growth.new.desc_place(group).ok_or(Error::Stale)?;
+            let block = growth.new.desc_block(index).ok_or(Error::Stale)?;
+            let base = || growth.base(index, self);
+            let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
+            desc.encode_into(record, group, &growth.new, self.volume.checksums);
+        }
+        if let Some(resize) = &growth.resize {
+            resize.capture(captured);
+        }
+        self.groups.captured_new(&growth.descriptors);
         Ok(())
     }
 
@@ -153,7 +194,7 @@ impl Objects {
         // The image of the last capture stays in the journal's store until it is written in place.
         let base = || self.read_block(block);
         let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
-        image.desc.encode_into(record, group, &volume.geometry, volume.checksums);
+        image.desc.encode_into(record, group, volume.geometry(), volume.checksums);
         Ok(())
     }
 
@@ -163,6 +204,7 @@ impl Objects {
         &self,
         extended: Vec<(Group, u32)>,
         chain: Option<&Chain>,
+        growth: Option<&Growth>,
         captured: &mut Captured<'_>,
         fold: &mut Fold,
     ) -> Result<(), Error> {
@@ -175,7 +217,7 @@ impl Objects {
             }
             if let Some(quotas) = self.mount.quotas() {
                 let before = self.volume.record_in(copy, offset).ok_or(Error::Stale)?;
-                let before = disk::Inode::decode_unchecked(before, &self.volume.geometry);
+                let before = disk::Inode::decode_unchecked(before, self.volume.geometry());
                 let after = (!record.freed).then_some(&record.disk);
                 quotas.count(fold, ino, before.as_ref(), after);
             }
@@ -187,6 +229,19 @@ impl Objects {
             let table = self.table_block(place.group, place.table_block)?;
             let copy = tables.patch(table.block, || self.tables.base(&table, self))?;
             chain_record(&self.volume, *ino, self.orphans.next_of(*ino), copy, place.offset)?;
+            pinned.insert(table.block, table);
+        }
+        if let Some(resize) = growth.and_then(|growth| growth.resize.as_ref()) {
+            let place = self.volume.inode_place(Ino::RESIZE)?;
+            let table = self.table_block(place.group, place.table_block)?;
+            let copy = tables.patch(table.block, || self.tables.base(&table, self))?;
+            let (geometry, checksums) = (self.volume.geometry(), self.volume.checksums);
+            let end = place.offset + geometry.inode_size();
+            let record = copy.get_mut(place.offset..end).ok_or(Error::Stale)?;
+            let mut inode = disk::Inode::decode(record, Ino::RESIZE, geometry, checksums)?;
+            inode.sectors = resize.sectors;
+            let encoded = inode.encode_into(record, Ino::RESIZE, geometry, checksums);
+            encoded.map_err(|_| Error::FileTooLarge)?;
             pinned.insert(table.block, table);
         }
         for (group, index) in extended {

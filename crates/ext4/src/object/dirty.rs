@@ -1,6 +1,7 @@
 //! Defines the objects that a transaction changed and the work deferred until it is durable.
 
 use crate::alloc::Changes;
+use crate::object::growth::Growth;
 use crate::object::record::Record;
 use crate::object::table::TableRef;
 use crate::volume::Volume;
@@ -25,6 +26,8 @@ pub(crate) enum Dirty {
     OrphanList(Lane),
     /// An id that the capture adds to its quota file, if the file does not have it.
     NewOwner(Kind, u32),
+    /// Groups that were added at the end of the file system.
+    Growth(Arc<Growth>),
 }
 
 /// Describes work that runs once a transaction is durable.

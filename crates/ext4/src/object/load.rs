@@ -70,7 +70,7 @@ impl Objects {
         let table = self.table_block(place.group, place.table_block)?;
         let base = self.tables.base(&table, self)?;
         let raw = self.volume.record_in(&base, place.offset).ok_or(Error::Stale)?;
-        let decoded = disk::Inode::decode(raw, ino, &self.volume.geometry, self.volume.checksums)
+        let decoded = disk::Inode::decode(raw, ino, self.volume.geometry(), self.volume.checksums)
             .map_err(Error::from)
             .inspect_err(|error| self.note_error(error))?;
         if decoded.links == 0 && !self.finishing_orphans.load(Ordering::Acquire) {

@@ -4,6 +4,7 @@
 pub(crate) mod commit;
 pub(crate) mod contended;
 pub(crate) mod dirty;
+pub(crate) mod growth;
 pub(crate) mod inode;
 pub(crate) mod inodes;
 pub(crate) mod load;

@@ -50,6 +50,8 @@ pub(crate) struct Objects {
     pub(crate) access: Access,
     pub(crate) on_error: OnError,
     pub(crate) read_only: AtomicBool,
+    /// Whether freed blocks are discarded.
+    pub(crate) discard: bool,
     /// Is set while the mount deletes the orphans of the previous mount: inodes without links can
     /// be loaded then.
     pub(crate) finishing_orphans: AtomicBool,
@@ -153,7 +155,7 @@ impl Objects {
     /// any case.
     pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
         let group = self.volume.inode_place(ino)?.group;
-        let goal = self.volume.geometry.group_first_block(group).unwrap_or_default();
+        let goal = self.volume.geometry().group_first_block(group).unwrap_or_default();
         let privilege = Privilege::Root;
         let request =
             Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None, owner: None };

@@ -67,7 +67,7 @@ impl Record {
         table: &mut [u8],
         offset: usize,
     ) -> Result<(), Error> {
-        let len = volume.geometry.inode_size();
+        let len = volume.geometry().inode_size();
         let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
         self.raw.write_to(record);
         encode(volume, ino, &self.disk, record)
@@ -97,14 +97,14 @@ pub(crate) fn chain_record(
     table: &mut [u8],
     offset: usize,
 ) -> Result<(), Error> {
-    let len = volume.geometry.inode_size();
+    let len = volume.geometry().inode_size();
     let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
-    let mut disk = disk::Inode::decode(record, ino, &volume.geometry, volume.checksums)?;
+    let mut disk = disk::Inode::decode(record, ino, volume.geometry(), volume.checksums)?;
     disk.dtime = next.map_or(0, |next| next.0);
     encode(volume, ino, &disk, record)
 }
 
 fn encode(volume: &Volume, ino: Ino, disk: &disk::Inode, record: &mut [u8]) -> Result<(), Error> {
-    disk.encode_into(record, ino, &volume.geometry, volume.checksums)
+    disk.encode_into(record, ino, volume.geometry(), volume.checksums)
         .map_err(|_| Error::FileTooLarge)
 }

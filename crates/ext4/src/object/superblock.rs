@@ -2,6 +2,7 @@
 
 use crate::clock::now;
 use crate::error::Error;
+use crate::mkfs::resized::resized;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
@@ -35,9 +36,17 @@ impl SuperState {
     }
 
     /// Committer: returns the block with the superblock, after setting the counts of free blocks
-    /// and inodes, and the head of the orphan list if it changed.
-    pub(crate) fn capture(&self, free: (u64, u64), orphan_head: Option<Ino>) -> Arc<[u8]> {
+    /// and inodes, and the head of the orphan list and the number of blocks if they changed.
+    pub(crate) fn capture(
+        &self,
+        free: (u64, u64),
+        orphan_head: Option<Ino>,
+        blocks: Option<u64>,
+    ) -> Result<Arc<[u8]>, Error> {
         let mut inner = self.inner.lock();
+        if let Some(blocks) = blocks {
+            inner.superblock = resized(&inner.superblock, blocks)?;
+        }
         inner.superblock.set_free_blocks(free.0);
         inner.superblock.set_free_inodes(u32::try_from(free.1).unwrap_or(u32::MAX));
         if let Some(head) = orphan_head {
@@ -46,7 +55,7 @@ impl SuperState {
         if let Some(error) = self.error.lock().take() {
             inner.superblock.record_error(&error);
         }
-        inner.encode().into()
+        Ok(inner.encode().into())
     }
 
     /// Changes the superblock outside of the journal, at mount and close. Returns the block to

@@ -12,7 +12,7 @@ use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Holds, LaneCounter, Mutex, Rank};
+use lanefs_lanes::{Growing, Holds, LaneCounter, Mutex, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
@@ -125,7 +125,7 @@ pub(crate) struct Tables {
     /// The number of blocks of each group's table that are on the device or in an image. Later
     /// blocks were never initialised and count as zeros, whatever the device holds there. [written
     /// by the committer]
-    initialised: Vec<AtomicU32>,
+    initialised: Growing<AtomicU32>,
     block_size: usize,
 }
 
@@ -140,6 +140,12 @@ impl Tables {
             initialised,
             block_size: geometry.block_size().bytes(),
         }
+    }
+
+    /// Adds the tables of new groups. The caller orders its calls.
+    pub(crate) fn grow(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
+        let written = |desc| AtomicU32::new(initialised(geometry, desc));
+        self.initialised.extend(descriptors.iter().map(written));
     }
 
     /// Returns a hold on block `index` of the table of `group`, which is at `block` and need not be

@@ -145,7 +145,7 @@ impl Fs {
             blocks: self.objects.volume.usable_blocks(),
             blocks_free: free,
             blocks_available: free.saturating_sub(self.objects.volume.reserved_blocks),
-            inodes: u64::from(self.objects.volume.geometry.inode_count()),
+            inodes: u64::from(self.objects.volume.geometry().inode_count()),
             inodes_free,
             name_max: 255,
             fsid: self.objects.volume.fsid,

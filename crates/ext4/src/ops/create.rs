@@ -275,7 +275,7 @@ impl Fs {
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
         let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
         let ino = claim.ino();
-        let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
+        let place = self.objects.volume.geometry().inode_place(ino).ok_or(Error::NoSpace)?;
         let (table, before) = {
             // One pin serves both look-ups.
             let _pin = lanefs_lanes::pin();

@@ -59,7 +59,7 @@ impl Fs {
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();
-        let has_mappings = inode.state.lock().has_mappings(&self.objects.volume.geometry);
+        let has_mappings = inode.state.lock().has_mappings(self.objects.volume.geometry());
         if has_mappings {
             self.data(inode).free_from(0)?;
         }

@@ -62,7 +62,7 @@ impl Fs {
         let due = match self.atime {
             _ if attr.flags & InodeFlags::NOATIME.bits() != 0 => false,
             Atime::Noatime => false,
-            Atime::Strict if self.objects.volume.geometry.inode_size() > 128 => attr.atime != now,
+            Atime::Strict if self.objects.volume.geometry().inode_size() > 128 => attr.atime != now,
             // Small inodes store whole seconds only.
             Atime::Strict => attr.atime.secs != now.secs,
             Atime::Relatime => {

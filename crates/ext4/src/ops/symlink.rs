@@ -25,7 +25,7 @@ impl Fs {
         let (inside, size) = {
             let state = inode.state.lock();
             (
-                state.disk.fast_symlink(&self.objects.volume.geometry).map(<[u8]>::to_vec),
+                state.disk.fast_symlink(self.objects.volume.geometry()).map(<[u8]>::to_vec),
                 state.disk.size,
             )
         };

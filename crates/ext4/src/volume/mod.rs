@@ -1,4 +1,5 @@
-//! The constant properties of a mount: the device, the places on it, and the formats.
+//! The properties of a mount that operations do not change: the device, the places on it, and the
+//! formats. Only a growth of the file system changes the size and adds places.
 
 pub(crate) mod kind;
 pub(crate) mod reader;
@@ -10,6 +11,7 @@ use crate::plan::extent::{self, Limits};
 use crate::plan::mapping::Form;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Growing, Latest};
 use lanefs_ondisk::block_map;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
@@ -24,9 +26,9 @@ use system::SystemBlocks;
 /// The part of a mounted file system that operations do not change.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) geometry: Geometry,
+    geometry: Latest<Geometry>,
     pub(crate) checksums: Checksums,
-    pub(crate) dir_format: DirFormat,
+    dir_format: DirFormat,
     hasher: NameHasher,
     /// Feature `dir_index`: directories of several blocks get an index.
     pub(crate) dir_index: bool,
@@ -37,9 +39,7 @@ pub(crate) struct Volume {
     own_files: Vec<Ino>,
     system: Arc<SystemBlocks>,
     /// The first block of each group's inode table.
-    inode_tables: Box<[Block]>,
-    /// Number of blocks that files cannot use.
-    overhead: u64,
+    inode_tables: Growing<Block>,
     /// Number of blocks reserved for privileged callers and for extent nodes.
     pub(crate) reserved_blocks: u64,
     pub(crate) fsid: u64,
@@ -75,15 +75,13 @@ impl Volume {
         let features = superblock.features();
         Ok(Volume {
             device,
-            geometry: superblock.geometry(),
+            geometry: Latest::new(superblock.geometry()),
             checksums: superblock.checksums(),
             dir_format: dir_format(superblock),
             hasher: name_hasher(superblock)?,
             dir_index: features.compat.contains(Compat::DIR_INDEX),
             dir_nlink: features.ro_compat.contains(RoCompat::DIR_NLINK),
             own_files: own_files(superblock),
-            // As in the kernel's statfs: the blocks that files cannot use, the journal included.
-            overhead: system.count(),
             system,
             inode_tables: descriptors.iter().map(|desc| desc.inode_table).collect(),
             reserved_blocks: superblock
@@ -107,14 +105,32 @@ impl Volume {
         })
     }
 
+    /// Returns sizes and positions. A growth of the file system replaces them.
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.geometry.get()
+    }
+
+    /// Adds groups whose first one follows the last one so far, and the blocks that were added to
+    /// the group before them. The caller orders its calls.
+    pub(crate) fn grow(&self, geometry: Geometry, descriptors: &[GroupDesc]) {
+        self.inode_tables.extend(descriptors.iter().map(|desc| desc.inode_table));
+        self.geometry.set(geometry);
+    }
+
+    /// Returns the format of directories.
+    pub(crate) fn dir_format(&self) -> DirFormat {
+        DirFormat { inodes: self.geometry().inode_count(), ..self.dir_format }
+    }
+
     /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> usize {
-        self.geometry.block_size().bytes()
+        self.geometry().block_size().bytes()
     }
 
     /// Reads `block` from the device, ignoring images in the journal.
     pub(crate) fn read(&self, block: Block) -> Result<Arc<[u8]>, Error> {
-        if !self.geometry.contains(block) {
+        if !self.geometry().contains(block) {
             return Err(Error::OutsideFileSystem { block });
         }
         let size = self.block_size();
@@ -133,23 +149,24 @@ impl Volume {
 
     /// Returns the place of an inode's record.
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<InodePlace, Error> {
-        self.geometry.inode_place(ino).ok_or(Error::Stale)
+        self.geometry().inode_place(ino).ok_or(Error::Stale)
     }
 
     /// Returns the bytes of the record at `offset` in a table block.
     pub(crate) fn record_in<'b>(&self, table: &'b [u8], offset: usize) -> Option<&'b [u8]> {
-        table.get(offset..offset.checked_add(self.geometry.inode_size())?)
+        table.get(offset..offset.checked_add(self.geometry().inode_size())?)
     }
 
     /// Returns the place of a group's descriptor: its block, and the bytes in it.
     pub(crate) fn descriptor_place(&self, group: Group) -> Result<(Block, Range<usize>), Error> {
-        let (index, range) = self.geometry.desc_place(group).ok_or(Error::Stale)?;
-        Ok((self.geometry.desc_block(index).ok_or(Error::Stale)?, range))
+        let (index, range) = self.geometry().desc_place(group).ok_or(Error::Stale)?;
+        Ok((self.geometry().desc_block(index).ok_or(Error::Stale)?, range))
     }
 
     /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        self.geometry.block_count().saturating_sub(self.overhead)
+        // As in the kernel's statfs: files cannot use the journal either.
+        self.geometry().block_count().saturating_sub(self.system.count())
     }
 
     /// Returns by how much `blocks` blocks increase an inode's count of sectors.
@@ -160,7 +177,7 @@ impl Volume {
     /// Returns the number of groups that a run of blocks overlaps.
     pub(crate) fn groups_of(&self, start: Block, len: u32) -> u32 {
         let group =
-            |block: u64| self.geometry.group_of(Block(block)).map_or(0, |(group, _)| group.0);
+            |block: u64| self.geometry().group_of(Block(block)).map_or(0, |(group, _)| group.0);
         let last = start.0 + u64::from(len.max(1)) - 1;
         group(last).saturating_sub(group(start.0)) + 1
     }
@@ -168,7 +185,7 @@ impl Volume {
     /// Returns whether a name may refer to this inode: it is not one of the file system's own
     /// files.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
-        ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
+        ino == Ino::ROOT || (ino >= self.geometry().first_ino() && !self.own_files.contains(&ino))
     }
 
     /// Fails if a file of this size exceeds the limits of its mappings' form.
@@ -182,7 +199,7 @@ impl Volume {
 
     /// Fails if blocks of an inode must not be at this place.
     pub(crate) fn check_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
-        if !self.geometry.contains_run(start, u64::from(len)) {
+        if !self.geometry().contains_run(start, u64::from(len)) {
             return Err(Error::OutsideFileSystem { block: start });
         }
         match self.system.first_in(start, u64::from(len)) {
@@ -194,8 +211,8 @@ impl Volume {
 
     /// Returns the limits of an inode's mappings.
     pub(crate) fn limits_of(&self, ino: Ino) -> Limits {
-        let space = self.geometry.first_data_block().0..self.geometry.block_count();
-        Limits::new(ino, self.geometry.block_size(), space)
+        let space = self.geometry().first_data_block().0..self.geometry().block_count();
+        Limits::new(ino, self.geometry().block_size(), space)
     }
 
     /// Returns the seed of an inode's checksums; an arbitrary one without `metadata_csum`, where it
@@ -210,7 +227,7 @@ impl Volume {
         DirContext {
             ino,
             seed: self.seed_of(ino, generation),
-            format: self.dir_format,
+            format: self.dir_format(),
             hasher: self.hasher,
             indexing,
         }

@@ -1,15 +1,17 @@
 //! The blocks of the file system itself: no inode may map them.
 
+use lanefs_lanes::Growing;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal: they are never claimed, mapped or freed. Sorted and merged.
+/// the journal: they are never claimed, mapped or freed. Sorted and merged; each growth of the file
+/// system adds a part, after all others.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
-    runs: Box<[Range<u64>]>,
+    parts: Growing<Box<[Range<u64>]>>,
 }
 
 impl SystemBlocks {
@@ -19,36 +21,43 @@ impl SystemBlocks {
         descriptors: &[GroupDesc],
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
+        let mut all = SystemBlocks::of_groups(geometry, Group(0), descriptors);
+        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead.
+        all.push(geometry.primary_metadata());
+        all.push(0..geometry.first_data_block().0);
+        all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
+        SystemBlocks { parts: std::iter::once(merged(all)).collect() }
+    }
+
+    /// Adds the blocks of new groups from `first` on, which all lie after those of older groups. The
+    /// caller orders its calls.
+    pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
+        let all = SystemBlocks::of_groups(geometry, first, descriptors);
+        self.parts.extend(std::iter::once(merged(all)));
+    }
+
+    /// Returns the runs of the groups from `first` on.
+    fn of_groups(geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) -> Vec<Range<u64>> {
         // There are four kinds, each mostly sorted and contiguous: they are merged while they are
         // read, so that a million groups make few runs.
         let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
-        for (group, desc) in (0..).map(Group).zip(descriptors) {
+        for (group, desc) in (first.0..).map(Group).zip(descriptors) {
             let first = geometry.group_first_block(group).map_or(0, |block| block.0);
             add(&mut kinds[0], first, u64::from(geometry.group_overhead(group)));
             add(&mut kinds[1], desc.block_bitmap.0, 1);
             add(&mut kinds[2], desc.inode_bitmap.0, 1);
             add(&mut kinds[3], desc.inode_table.0, u64::from(geometry.itable_blocks()));
         }
-        let mut all = kinds.concat();
-        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead.
-        all.push(geometry.primary_metadata());
-        all.push(0..geometry.first_data_block().0);
-        all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
-        all.retain(|run| !run.is_empty());
-        all.sort_unstable_by_key(|run| run.start);
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for run in all {
-            match runs.last_mut() {
-                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
-                _ => runs.push(run),
-            }
-        }
-        SystemBlocks { runs: runs.into() }
+        kinds.concat()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[Range<u64>]> {
+        (0..).map_while(|part| self.parts.get(part).map(|runs| &**runs))
     }
 
     /// Returns the number of blocks in the set.
     pub(crate) fn count(&self) -> u64 {
-        self.runs.iter().map(|run| run.end - run.start).sum()
+        self.parts().flatten().map(|run| run.end - run.start).sum()
     }
 
     /// Returns the first of `len` blocks from `start` that belongs to the file system.
@@ -59,13 +68,26 @@ impl SystemBlocks {
 
     /// Returns the runs within a range of blocks.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let first = self.runs.partition_point(|run| run.end <= range.start);
         let end = range.end;
-        self.runs[first..]
-            .iter()
+        let from = move |runs: &'_ [Range<u64>]| runs.partition_point(|run| run.end <= range.start);
+        self.parts()
+            .flat_map(move |runs| runs.get(from(runs)..).unwrap_or_default())
             .take_while(move |run| run.start < end)
             .map(move |run| run.start.max(range.start)..run.end.min(end))
     }
+}
+
+fn merged(mut all: Vec<Range<u64>>) -> Box<[Range<u64>]> {
+    all.retain(|run| !run.is_empty());
+    all.sort_unstable_by_key(|run| run.start);
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for run in all {
+        match runs.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => runs.push(run),
+        }
+    }
+    runs.into()
 }
 
 fn add(runs: &mut Vec<Range<u64>>, start: u64, len: u64) {

@@ -6,8 +6,10 @@ mod ending;
 mod options;
 mod point;
 mod table;
+mod whole;
 
 pub use ending::{Ended, Ending, Watch};
 pub use options::{DirectIo, OptionError, Options};
 pub use point::{Busy, MountError, MountPoint, detach};
 pub use table::MountEntry;
+pub use whole::{grow_mounted, trim_mounted};

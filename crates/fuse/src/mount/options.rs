@@ -46,6 +46,8 @@ pub struct Options {
     pub wishes: Wishes,
     /// Whether file data goes past the host's page cache.
     pub direct: DirectIo,
+    /// Freed blocks are discarded.
+    pub discard: bool,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
     /// determines the alignment.
     pub stripe: u32,
@@ -120,6 +122,7 @@ impl Default for Options {
             synchronous: Synchronous::default(),
             wishes: Wishes::default(),
             direct: DirectIo::default(),
+            discard: false,
             stripe: 0,
             policies: Policies::default(),
             shown_source: None,
@@ -177,8 +180,6 @@ const IGNORED: &[&str] = &[
     "nobarrier",
     "lazytime",
     "nolazytime",
-    "discard",
-    "nodiscard",
     "inode_readahead_blks",
     "max_batch_time",
     "min_batch_time",
@@ -305,6 +306,8 @@ impl Options {
             "noallow_other" => self.allow_other = false,
             "dev" => self.no_devices = false,
             "nodev" => self.no_devices = true,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "suid" => self.no_set_user_id = false,
             "nosuid" => self.no_set_user_id = true,
             "exec" => self.no_execute = false,
@@ -405,6 +408,7 @@ impl Options {
     pub fn for_ext4(&self) -> MountOptions {
         let mut options = MountOptions {
             atime: self.atime,
+            discard: self.discard,
             stripe: self.stripe,
             synchronous: self.synchronous,
             limits: self.limits.clone(),

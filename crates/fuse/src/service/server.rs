@@ -149,11 +149,15 @@ impl Server {
     /// Returns the controls if `name` can belong to one and the caller is root or the owner of the
     /// mount. No other user may see how a mount is used.
     fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
-        let owner = rustix::process::geteuid().as_raw();
         let may = header.nodeid == abi::ROOT_ID
             && name.starts_with(control::PREFIX)
-            && (header.uid == 0 || header.uid == owner);
+            && self.may_change_all(header);
         if may { &self.controls } else { &[] }
+    }
+
+    /// Returns whether the caller is root or the owner of the mount.
+    fn may_change_all(&self, header: &abi::InHeader) -> bool {
+        header.uid == 0 || header.uid == rustix::process::geteuid().as_raw()
     }
 
     /// Closes the file system: commits, checkpoints the log, marks it clean. After a panic it

@@ -1,4 +1,5 @@
-//! Serves ioctl(2): the flags of chattr and lsattr, the project, and the generation.
+//! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
+//! whole file system by root or the owner of the mount: a larger size, and the discard of free blocks.
 
 use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};
@@ -15,6 +16,10 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
 const FS_GET_XATTR: u32 = 0x801c_581f;
 const FS_SET_XATTR: u32 = 0x401c_5820;
+/// `EXT4_IOC_RESIZE_FS` of the kernel's ext4, with the new number of blocks, and `FITRIM` of
+/// `<linux/fs.h>`, with a `struct fstrim_range`.
+pub const RESIZE: u32 = 0x4008_6610;
+pub const TRIM: u32 = 0xc018_5879;
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 /// The offset of `fsx_projid` in `struct fsxattr`.
@@ -81,6 +86,18 @@ impl Server {
                 let project = (project != inode.project()).then_some(project);
                 self.set_flags(&inode, flags, project, kernel)?;
             }
+            RESIZE | TRIM if !self.may_change_all(&request.header) => return Err(Errno::PERM),
+            RESIZE => {
+                let [blocks] = words(request.data(input.in_size as usize)?)?;
+                self.fs().grow(blocks)?;
+            }
+            TRIM => {
+                let [start, len, least] = words(request.data(input.in_size as usize)?)?;
+                let trimmed = self.fs().trim(start..start.saturating_add(len), least)?;
+                [start, trimmed, least]
+                    .iter()
+                    .for_each(|word| outbox.put_bytes(&word.to_ne_bytes()));
+            }
             _ => return Err(Errno::NOTTY),
         }
         Ok(())
@@ -110,6 +127,15 @@ impl Server {
         kernel.forget_attributes(id);
         Ok(())
     }
+}
+
+/// Returns 64-bit numbers.
+fn words<const N: usize>(data: &[u8]) -> Result<[u64; N], Errno> {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(data.chunks(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().map_err(|_| Errno::INVAL)?);
+    }
+    if data.len() < 8 * N { Err(Errno::INVAL) } else { Ok(words) }
 }
 
 fn word(data: &[u8]) -> Result<u32, Errno> {

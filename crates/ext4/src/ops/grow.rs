@@ -1,0 +1,230 @@
+//! Makes the file system larger while it is in use.
+//!
+//! 1. The new groups are written behind the end, with copies of the descriptors and superblocks in
+//!    them; nothing refers to them yet. A flush makes them durable.
+//! 2. One handle shows the new blocks to the allocators, and puts the change on the list of its
+//!    transaction. The capture writes descriptors, resize inode and superblock, which no other
+//!    thread writes. So whatever uses the new blocks belongs to this transaction or a later one.
+//! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
+//!    the new size.
+//! 4. The old backups of the superblock are brought up to date.
+//!
+//! No reader takes a lock for this: tables of groups get longer in place, and the geometry is
+//! replaced as a whole.
+
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::mkfs::extend::{
+    descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
+};
+use crate::mkfs::resized::{backup, resized};
+use crate::object::dirty::Dirty;
+use crate::object::growth::{Growth, ResizeInode};
+use crate::object::objects::Objects;
+use crate::volume::reader::BlockReader;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::{Block, Group};
+
+/// Credits of the last old group: its bitmap and its descriptor.
+const LAST_GROUP: u32 = 2;
+
+impl Fs {
+    /// Makes the file system larger, to at most `blocks` blocks; the device is made longer if it
+    /// can be. Returns the new number of blocks, which is durable. Other threads may use the file
+    /// system meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. The file system may have become
+    /// larger by some groups.
+    pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
+        let _one = self.growing.lock();
+        let objects = &self.objects;
+        objects.check_writable()?;
+        let superblock = objects.superblock.snapshot();
+        if superblock.journal().is_none() {
+            let what = "without a journal it must not be mounted for that";
+            return Err(Error::CannotGrow { what: what.into() });
+        }
+        let wanted = resized(&superblock, blocks)?.geometry();
+        objects.make_device_longer(&wanted)?;
+        loop {
+            let now = *objects.volume.geometry();
+            if wanted.block_count() <= now.block_count() {
+                return Ok(now.block_count());
+            }
+            self.grow_once(&wanted)?;
+        }
+    }
+
+    /// Makes the file system larger by as many groups as fit into one transaction.
+    fn grow_once(&self, wanted: &Geometry) -> Result<(), Error> {
+        let objects = &self.objects;
+        let volume = &objects.volume;
+        let old = *volume.geometry();
+        let superblock = objects.superblock.snapshot();
+        let (larger, growth) = objects.plan_growth(&superblock, wanted)?;
+        let last = Group(old.group_count() - 1);
+        // Its bitmaps stay in memory until they are in the transaction.
+        let hold = objects.groups.bitmaps.load(objects, last)?;
+        objects.write_new_heads(&larger, &growth)?;
+        volume.device.flush()?;
+        let growth = Arc::new(growth);
+        let mut handle = objects.join(growth.credits() + LAST_GROUP)?;
+        handle.charge(growth.credits());
+        objects.groups.add_new(&growth.new, &growth.descriptors);
+        objects.tables.grow(&growth.new, &growth.descriptors);
+        volume.grow(growth.new, &growth.descriptors);
+        objects.groups.open_new(&mut handle, growth.new, &growth.descriptors);
+        handle.dirty(Dirty::Growth(growth));
+        let tid = handle.tid();
+        drop(handle);
+        drop(hold);
+        objects.journal.commit_here(tid, objects)?;
+        for group in old.backups() {
+            objects.write_backup(&larger, group)?;
+        }
+        Ok(())
+    }
+}
+
+impl Objects {
+    fn make_device_longer(&self, wanted: &Geometry) -> Result<(), Error> {
+        let device = &self.volume.device;
+        let needs = wanted.block_count().saturating_mul(wanted.block_size().bytes() as u64);
+        if device.len() >= needs {
+            return Ok(());
+        }
+        device.lengthen(needs).map_err(|error| Error::CannotGrow {
+            what: format!("it needs {needs} bytes, and the device has {}: {error}", device.len()),
+        })
+    }
+
+    /// Plans the largest growth up to `wanted` that fits into one transaction, and writes the
+    /// bitmaps and tables of the new groups. Returns it with its superblock.
+    fn plan_growth(
+        &self,
+        superblock: &Superblock,
+        wanted: &Geometry,
+    ) -> Result<(Superblock, Growth), Error> {
+        let volume = &self.volume;
+        let old = *volume.geometry();
+        let first = Group(old.group_count());
+        let most = self.journal.max_credits();
+        let mut target = wanted.block_count();
+        loop {
+            let larger = resized(superblock, target)?;
+            let new = larger.geometry();
+            let groups = new_groups(&new, first, volume.checksums).ok_or_else(|| {
+                Error::CannotGrow { what: "a new group has no room for its metadata".into() }
+            })?;
+            let descriptors = groups.iter().map(|group| group.desc).collect();
+            let resize = self.plan_resize_inode(&old, &new)?;
+            let mut growth = Growth { old, new, descriptors, resize };
+            if growth.credits() + LAST_GROUP <= most {
+                let written = groups
+                    .iter()
+                    .map(|group| Ok(group.write(&*volume.device, &new, volume.checksums)?));
+                growth.descriptors = written.collect::<Result<Vec<GroupDesc>, Error>>()?;
+                return Ok((larger, growth));
+            }
+            let added = new.group_count().saturating_sub(first.0);
+            if added <= 1 {
+                let what = format!(
+                    "the change takes {} blocks of the journal, and it has {most}: unmount it first",
+                    growth.credits() + LAST_GROUP
+                );
+                return Err(Error::CannotGrow { what });
+            }
+            let next = new.group_first_block(Group(first.0 + added / 2)).unwrap_or_default();
+            target = next.0;
+        }
+    }
+
+    /// Returns the changes of the resize inode, which reserves the remaining descriptor blocks, in
+    /// the new groups too.
+    fn plan_resize_inode(
+        &self,
+        old: &Geometry,
+        new: &Geometry,
+    ) -> Result<Option<ResizeInode>, Error> {
+        let same = old.backups().count() == new.backups().count();
+        let has = new.features().compat.contains(Compat::RESIZE_INODE);
+        if !has || same && old.desc_blocks() == new.desc_blocks() {
+            return Ok(None);
+        }
+        let pointers = resize_pointers(&self.resize_inode()?);
+        if !new.contains(pointers) {
+            let what = "the resize inode is damaged: check it with e2fsck -f";
+            return Err(Error::CannotGrow { what: what.into() });
+        }
+        let mut blocks = resize_blocks(new, pointers);
+        let mut failed = None;
+        blocks.retain(|(block, bytes)| match self.read_block_of_size(*block, old) {
+            Ok(found) => found.is_none_or(|found| *found != **bytes),
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let sectors = self.volume.sectors(resize_block_count(new));
+        Ok(Some(ResizeInode { blocks, sectors }))
+    }
+
+    /// Reads a block; `None` if it is beyond the end of the file system.
+    fn read_block_of_size(
+        &self,
+        block: Block,
+        size: &Geometry,
+    ) -> Result<Option<Arc<[u8]>>, Error> {
+        size.contains(block).then(|| self.read_block(block)).transpose()
+    }
+
+    /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in new
+    /// groups. They are valid for the smaller file system too, whose groups they all contain.
+    fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
+        let (device, new) = (&self.volume.device, &growth.new);
+        let size = new.block_size();
+        let end = growth.old.block_count();
+        for group in new.backups().filter(|group| group.0 >= growth.old.group_count()) {
+            let place = new.group_first_block(group).unwrap_or_default();
+            device.write_zeros(place.0 << size.bits(), size.bytes() as u64)?;
+            self.write_backup(larger, group)?;
+        }
+        let changed = growth.changed();
+        for index in 0..new.desc_blocks() {
+            let primary = new.desc_block(index).ok_or(Error::Stale)?;
+            let mut copies = descriptor_copies(new, index);
+            copies
+                .retain(|place| *place != primary && (changed.contains(&index) || place.0 >= end));
+            if copies.is_empty() {
+                continue;
+            }
+            let mut bytes = growth.base(index, self)?.to_vec();
+            for (group, desc) in growth.groups() {
+                if let Some((at, range)) = new.desc_place(group)
+                    && at == index
+                    && let Some(record) = bytes.get_mut(range)
+                {
+                    desc.encode_into(record, group, new, self.volume.checksums);
+                }
+            }
+            for place in copies {
+                device.write_at(place.0 << size.bits(), &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_backup(&self, superblock: &Superblock, group: Group) -> Result<(), Error> {
+        let geometry = superblock.geometry();
+        let place = geometry.group_first_block(group).unwrap_or_default();
+        let bytes = backup(superblock, group)?.encode();
+        Ok(self.volume.device.write_at(place.0 << geometry.block_size().bits(), &bytes)?)
+    }
+}

@@ -1,0 +1,37 @@
+//! Changes of a whole mounted file system, requested by ioctl(2) on its mount point.
+
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+/// `EXT4_IOC_RESIZE_FS` of the kernel's ext4, and `FITRIM` of `<linux/fs.h>`.
+const RESIZE: Opcode = opcode::write::<u64>(b'f', 16);
+const TRIM: Opcode = opcode::read_write::<[u64; 3]>(b'X', 121);
+
+/// Makes the file system that is mounted on `mount_point` larger, to at most `blocks` blocks. An
+/// image file is made longer.
+///
+/// # Errors
+/// `PermissionDenied` for users who are neither root nor the owner of the mount; `Unsupported` if it
+/// cannot grow while it is mounted.
+pub fn grow_mounted(mount_point: &Path, blocks: u64) -> io::Result<()> {
+    let root = File::open(mount_point)?;
+    // SAFETY: the kernel reads one u64, which the setter has.
+    Ok(unsafe { ioctl(&root, Setter::<RESIZE, u64>::new(blocks)) }?)
+}
+
+/// Discards the free blocks in a range of bytes of the file system that is mounted on
+/// `mount_point`, except in runs shorter than `least` bytes. Returns the number of discarded bytes.
+///
+/// # Errors
+/// `PermissionDenied` as for [`grow_mounted`]; the errors of the device.
+pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Result<u64> {
+    let root = File::open(mount_point)?;
+    let mut range = [bytes.start, bytes.end.saturating_sub(bytes.start), least];
+    // SAFETY: the kernel reads and writes three u64, which `range` has.
+    unsafe { ioctl(&root, Updater::<TRIM, [u64; 3]>::new(&mut range)) }?;
+    let [_, trimmed, _] = range;
+    Ok(trimmed)
+}

@@ -1,0 +1,222 @@
+//! Tests of a file system that becomes larger while it is in use: compared with resize2fs, beside
+//! writers, filled to the last block, and crashed at writes; and of free blocks that are discarded.
+
+mod states;
+
+use lanefs_device::{Device, Kept, RamDevice, RecordingDevice};
+use lanefs_ext4::{Error, Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_offline::recover;
+use lanefs_suites::image::{Image as Disk, Scratch};
+use states::{dumpe2fs, filled, same, seen};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Options for mke2fs, block size, megabytes before, megabytes after.
+const GROWN: [(&str, u64, u64, u64); 9] = [
+    ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
+    ("-b 1024 -J size=1 -N 2000", 1024, 14, 15),
+    ("-b 1024 -J size=4 -N 2000", 1024, 14, 150),
+    ("-b 1024 -J size=4 -g 1024 -N 2000", 1024, 14, 77),
+    ("-b 4096 -J size=4", 4096, 40, 700),
+    ("-b 1024 -J size=4 -O ^flex_bg -N 2000", 1024, 14, 60),
+    ("-b 1024 -J size=4 -O ^metadata_csum,^metadata_csum_seed,^64bit -I 128", 1024, 14, 60),
+    ("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", 1024, 14, 60),
+    ("-t ext3 -b 1024 -J size=4 -N 2000", 1024, 14, 60),
+];
+
+fn new_file(fs: &Fs, name: &str) -> lanefs_ext4::InodeRef {
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    fs.create(&fs.root().expect("the root"), name.as_bytes(), &new).expect("a file")
+}
+
+fn new_directory(fs: &Fs, name: &str) -> lanefs_ext4::InodeRef {
+    let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    fs.create(&fs.root().expect("the root"), name.as_bytes(), &new).expect("a directory")
+}
+
+#[test]
+fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
+    for (options, block_size, before, after) in GROWN {
+        let Some(image) = filled(options, &format!("{before}M"), 2) else { return };
+        let context = format!("{options} from {before} to {after}");
+        let listing = seen(image.device());
+        let copy = Disk::empty();
+        std::fs::copy(image.path(), copy.path()).expect("a copy");
+        let resized = Command::new("resize2fs").arg(copy.path()).arg(format!("{after}M")).output();
+        let resized = resized.expect("resize2fs");
+        assert!(resized.status.success(), "{}", String::from_utf8_lossy(&resized.stderr));
+        let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+        let blocks = mount.fs().grow((after << 20) / block_size);
+        let blocks = blocks.unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(blocks > ((after - 9) << 20) / block_size, "{context}: {blocks}");
+        mount.close().expect("an unmount");
+        image.assert_clean(&context);
+        same(&listing, &seen(image.device()), &context);
+        let (ours, theirs) = (dumpe2fs(&image), dumpe2fs(&copy));
+        for name in [
+            "Block count",
+            "Inode count",
+            "Reserved block count",
+            "Reserved GDT blocks",
+            "Filesystem features",
+            "Free inodes",
+            "Free blocks",
+        ] {
+            assert_eq!(ours.get(name), theirs.get(name), "{context}: {name}");
+        }
+        let Some(mount) = image.kernel_mount("") else { continue };
+        std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+        mount.unmount();
+        image.assert_clean(&format!("{context}, used by the kernel"));
+    }
+}
+
+#[test]
+fn writers_that_met_the_end_go_on_in_the_new_blocks() {
+    let options = "-b 1024 -J size=1 -g 1024 -N 4000 -E resize=120000";
+    let Some(image) = filled(options, "14M", 1) else { return };
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let fill = |me: usize| {
+        let file = new_file(fs, &format!("fill-{me}"));
+        let (mut at, data) = (0u64, [me as u8; 20_000]);
+        loop {
+            match fs.write_at(&file, at, &data, Privilege::Ordinary) {
+                Ok(written) if written > 0 => at += written as u64,
+                Ok(_) | Err(Error::NoSpace) => return at,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let full: u64 = (0..3).map(fill).sum();
+    assert!(full > 5 << 20 && full < 13 << 20, "{full}");
+    // Several growths, with writers and makers of directories in between.
+    let written = std::thread::scope(|s| {
+        let writers: Vec<_> = (3..6)
+            .map(|me| {
+                s.spawn(move || {
+                    for n in 0..60 {
+                        let name = format!("d-{me}-{n}");
+                        let root = fs.root().expect("the root");
+                        let kind = NewKind::Directory;
+                        let new = NewInode { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+                        match fs.create(&root, name.as_bytes(), &new) {
+                            Ok(_) | Err(Error::NoSpace) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    fill(me + 10)
+                })
+            })
+            .collect();
+        for megabytes in [15, 16, 24, 40, 41] {
+            fs.grow(megabytes << 10).expect("a larger file system");
+        }
+        writers.into_iter().map(|writer| writer.join().expect("no panic")).sum::<u64>()
+    });
+    let rest: u64 = (20..22).map(fill).sum();
+    assert!(written + rest > 20 << 20, "{written} and {rest}");
+    mount.close().expect("an unmount");
+    image.assert_clean("full again");
+}
+
+#[test]
+fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
+    let Some(image) = filled("-b 4096 -J size=4", "300M", 8) else { return };
+    let listing = seen(image.device());
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let free = fs.stat_fs().blocks_free * 4096;
+    assert_eq!(fs.trim(0..u64::MAX, 0).expect("discarded"), free);
+    // Runs of 100 MiB and more are discarded to their ends.
+    let long = fs.trim(0..u64::MAX, 100 << 20).expect("discarded");
+    assert!(long >= 100 << 20 && long <= free, "{long} of {free}");
+    assert_eq!(fs.trim(0..4096, 0).expect("nothing"), 0);
+    assert_eq!(fs.stat_fs().blocks_free * 4096, free);
+    mount.close().expect("an unmount");
+    image.assert_clean("trimmed");
+    same(&listing, &seen(image.device()), "trimmed");
+}
+
+#[test]
+fn what_cannot_grow_says_why() {
+    let Some(image) = filled("-b 1024 -O ^has_journal", "14M", 1) else { return };
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let why = mount.fs().grow(20 << 10).expect_err("a refusal").to_string();
+    assert_eq!(
+        why,
+        "the file system cannot grow: without a journal it must not be mounted for that"
+    );
+    drop(mount);
+    let Some(image) = filled("-b 1024 -J size=1", "14M", 1) else { return };
+    let device: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
+    let mount = Mount::open(device, MountOptions::default()).expect("a mount");
+    assert_eq!(mount.fs().grow(10 << 10).expect("no change"), 14 << 10);
+    let why = mount.fs().grow(20 << 10).expect_err("a refusal").to_string();
+    let start = "the file system cannot grow: it needs 20971520 bytes, and the device has 14680064";
+    assert!(why.starts_with(start), "{why}");
+}
+
+/// Grows twice, and uses the new groups after each time.
+fn grow_and_write(device: Arc<dyn Device>, megabytes: [u64; 2]) {
+    let mount = Mount::open(device, MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    for (turn, megabytes) in megabytes.into_iter().enumerate() {
+        fs.grow(megabytes << 10).expect("a larger file system");
+        for n in 0..12 {
+            let dir = new_directory(fs, &format!("dir-{turn}-{n}"));
+            let new =
+                NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+            let file = fs.create(&dir, b"file", &new).expect("a file");
+            fs.write_at(&file, 0, &[n; 30_000], Privilege::Root).expect("data");
+            if n % 4 == 0 {
+                fs.fsync(&file, SyncMode::Full).expect("durable");
+            }
+        }
+    }
+    mount.close().expect("an unmount");
+}
+
+/// Cuts the recording at every `step`-th write.
+fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
+    let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
+    let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
+    file.set_len(after << 20).expect("a longer file");
+    let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
+    let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
+    grow_and_write(device.clone(), [between, after]);
+    let recording = device.recording();
+    let scratch = Scratch::new(recording.base()).expect("a scratch file");
+    let mut replay = recording.replay();
+    let (mut sizes, mut states) = (std::collections::BTreeSet::new(), 0);
+    let events = recording.events().len();
+    for cut in (0..=events).step_by(step) {
+        let seed = cut as u64;
+        for kept in [Kept::All, Kept::None, Kept::Some { seed }, Kept::Torn { seed }] {
+            let state = Arc::new(replay.state(cut, kept));
+            let context = format!("{options}: cut {cut} of {events}, {kept:?}");
+            recover(&(state.clone() as Arc<dyn Device>))
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            let disk = scratch.put(&state).expect("a scratch file");
+            disk.assert_clean(&context);
+            sizes.insert(dumpe2fs(disk)["Block count"].clone());
+            states += 1;
+        }
+    }
+    println!("{options}: {events} writes, {states} states, sizes {sizes:?}");
+    assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
+}
+
+#[test]
+fn growing_in_use_can_be_cut_at_any_write() {
+    cut("-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000", [14, 20, 40], 9);
+}
+
+#[test]
+#[ignore = "long: 5,000 states"]
+fn growing_in_use_can_be_cut_at_any_write_with_other_layouts() {
+    cut("-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000", [14, 20, 40], 1);
+    cut("-b 1024 -J size=4 -N 2000", [14, 15, 40], 1);
+    cut("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", [14, 20, 40], 1);
+    cut("-b 1024 -J size=4 -g 1024 -O ^metadata_csum,^metadata_csum_seed -N 2000", [14, 20, 40], 1);
+}
