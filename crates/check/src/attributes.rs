@@ -20,6 +20,9 @@ const END: usize = 4;
 /// `system.`, whose `data` is the rest of an inline file.
 const SYSTEM: u8 = 7;
 
+/// The number of the prefix and the name of the attribute with the encryption context.
+const CONTEXT: (u8, &[u8]) = (9, b"c");
+
 /// An entry with its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribute<'a> {
@@ -75,6 +78,20 @@ pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Optio
     let found = parse(&area).ok()?;
     let data = found.into_iter().find(|a| (a.index, a.name) == (SYSTEM, b"data"));
     data.map(|attribute| attribute.value)
+}
+
+/// Returns whether an inode has the attribute with its encryption context.
+pub fn has_encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> bool {
+    let is_context = |attribute: &Attribute<'_>| (attribute.index, attribute.name) == CONTEXT;
+    let within = |area: &Area<'_>| parse(area).is_ok_and(|found| found.iter().any(is_context));
+    if inode_area(run, record, bytes).is_some_and(|area| within(&area)) {
+        return true;
+    }
+    let block = record.file_acl(&run.volume.geometry).filter(|b| run.volume.is_for_files(*b));
+    let block = block.and_then(|block| run.volume.read_block(block).ok());
+    block.is_some_and(|bytes| {
+        within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, zero_hash: false })
+    })
 }
 
 fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> u64 {

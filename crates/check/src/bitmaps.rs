@@ -157,13 +157,15 @@ fn check_inode_bitmap(
     sums.directories.fetch_add(used.directories.into(), Ordering::Relaxed);
 }
 
-struct Used {
-    words: Vec<u64>,
-    inodes: u32,
-    directories: u32,
+/// The inodes of a group that are in use.
+pub struct Used {
+    pub words: Vec<u64>,
+    pub inodes: u32,
+    pub directories: u32,
 }
 
-fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
+/// Returns the inodes of a group that are in use.
+pub fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
     let geometry = &run.volume.geometry;
     let mut used = Used { words: vec![0; bits.div_ceil(64) as usize], inodes: 0, directories: 0 };
     let Some(desc) = run.groups.get(group) else { return used };

@@ -35,8 +35,9 @@ struct FileBlocks<'a> {
     ino: Ino,
     is_directory: bool,
     claimed: Claimed,
-    /// The cluster of the block before, which the next block of the file may share.
-    last_cluster: Option<u64>,
+    /// The cluster of the block before, and its place in the file, in clusters: the next extent may
+    /// begin in the same cluster, at the same place.
+    last_cluster: Option<(u64, u64)>,
 }
 
 /// Claims the blocks of an inode that maps blocks.
@@ -93,8 +94,9 @@ impl Sink for FileBlocks<'_> {
         if bits > 0 && extent.block.0 & mask != u64::from(extent.start.0) & mask {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }
-        let last = clusters.end - 1;
-        if self.last_cluster == Some(clusters.start) && bits > 0 {
+        let last = (clusters.end - 1, u64::from(extent.end().saturating_sub(1)) >> bits);
+        let first = (clusters.start, u64::from(extent.start.0) >> bits);
+        if self.last_cluster == Some(first) && bits > 0 {
             clusters.start += 1;
         }
         self.last_cluster = Some(last);

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::groups::Groups;
 use crate::parents::Parents;
 use crate::place::Place;
-use crate::report::{Collector, Report, Totals};
+use crate::report::{Collector, Finding, Report, Totals};
 use crate::run::Run;
 use crate::states::States;
 use crate::superblock::Counts;
@@ -43,6 +43,12 @@ pub enum Error {
     /// Neither the superblock nor a copy of it is valid.
     #[error("no valid superblock: {0}")]
     NoSuperblock(lanefs_ondisk::superblock::Cause),
+    /// A repair would need to replay a log that is on another device.
+    #[error("the log is on another device and has to be replayed: mount the file system once")]
+    LogElsewhere,
+    /// A repair would need to replay fast commits.
+    #[error("the log has fast commits to be replayed: mount the file system once")]
+    FastCommits,
     /// The file system has more inodes than the host's memory can hold a word for.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
@@ -82,6 +88,19 @@ pub fn check(
     options: &Options,
     told: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, Error> {
+    inspect(device, options, told, &mut |_, _, _| {})
+}
+
+/// Called with the state of a check at its end, and with its findings.
+pub(crate) type Then<'t> = &'t mut dyn FnMut(&Run<'_>, &Parents, Vec<Finding>);
+
+/// Does the same as [`check`], and calls `then` if all was checked in one pass.
+pub(crate) fn inspect(
+    device: Arc<dyn Device>,
+    options: &Options,
+    told: &(dyn Fn(Progress) + Sync),
+    then: Then<'_>,
+) -> Result<Report, Error> {
     let report = Collector::new(options.findings);
     let (superblock, mut counts) =
         superblock::open(&*device, &report).map_err(Error::NoSuperblock)?;
@@ -108,7 +127,7 @@ pub fn check(
     let groups = Groups::read(&volume, &report);
     let (volume, groups, report_to) = (&volume, &groups, &report);
     let checker = Checker { volume, counts, groups, report: report_to, options, told };
-    let totals = checker.run()?;
+    let totals = checker.run(then)?;
     Ok(report.into_report(totals))
 }
 
@@ -129,23 +148,30 @@ impl Checker<'_> {
         }
     }
 
-    fn run(&self) -> Result<Totals, Error> {
+    fn run(&self, then: Then<'_>) -> Result<Totals, Error> {
         let inodes = self.volume.geometry.inode_count();
         let states = States::new(inodes).ok_or(Error::TooManyInodes { inodes })?;
         let sums = Sums::default();
         let mut totals = Totals::default();
-        for (n, groups) in self.windows().into_iter().enumerate() {
+        let windows = self.windows();
+        let (is_one, mut kept) = (windows.len() == 1, None);
+        for (n, groups) in windows.into_iter().enumerate() {
             let run = self.pass(&states, groups.clone(), n == 0)?;
             self.scan(&run);
             bitmaps::check_blocks(&run, self.threads(), groups, &sums);
             if n == 0 {
-                totals = self.check_names(&run, &sums);
+                let parents = Parents::new(std::mem::take(&mut *run.directories.lock()));
+                totals = self.check_names(&run, &parents, &sums);
+                kept = is_one.then_some((run, parents));
             }
         }
         if self.counts == Counts::Right {
             self.check_sums(&sums);
         }
         totals.clusters = sums.clusters();
+        if let Some((run, parents)) = kept {
+            then(&run, &parents, self.report.findings());
+        }
         Ok(totals)
     }
 
@@ -186,15 +212,14 @@ impl Checker<'_> {
     }
 
     /// Checks everything that needs the states of all inodes.
-    fn check_names(&self, run: &Run<'_>, sums: &Sums) -> Totals {
+    fn check_names(&self, run: &Run<'_>, parents: &Parents, sums: &Sums) -> Totals {
         let threads = self.threads();
-        let parents = Parents::new(std::mem::take(&mut *run.directories.lock()));
         let (of, done) = (parents.inos().len() as u64, AtomicU64::new(0));
-        directories::check(run, &parents, threads, &|n| {
+        directories::check(run, parents, threads, &|n| {
             let done = done.fetch_add(n, Ordering::Relaxed) + n;
             (self.told)(Progress { phase: Phase::Directories, done, of });
         });
-        links::check_paths(run, &parents);
+        links::check_paths(run, parents);
         links::check_counts(run, threads);
         attributes::check_references(run);
         quota::check(run);

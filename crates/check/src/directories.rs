@@ -49,6 +49,8 @@ fn check_one(run: &Run<'_>, parents: &Parents, ino: Ino, buffer: &mut Vec<u8>) {
     run.entries.fetch_add(directory.entries, Ordering::Relaxed);
 }
 
+pub use inline::names as inline_names;
+
 impl Directory<'_> {
     fn check_blocks(&mut self, buffer: &mut Vec<u8>) {
         let runs = Runs::of(self.run.volume, self.ino, &self.record);

@@ -138,7 +138,7 @@ fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
 
 /// Checks the places of bitmaps and table: inside the file system, and without `flex_bg` inside the
 /// group.
-fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
+pub fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
     let geometry = &volume.geometry;
     let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
     let last = geometry.group_last_block(group).ok_or(Cause::NoSuchGroup)?;

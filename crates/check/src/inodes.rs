@@ -117,6 +117,13 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
+    let encrypt = InodeFlags::ENCRYPT;
+    if record.flags.contains(encrypt)
+        && record.maps_blocks()
+        && !attributes::has_encryption_context(run, record, bytes)
+    {
+        run.add(place, Fault::Flags { flags: encrypt.bits() });
+    }
     let Some(kind) = record.file_type() else {
         run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));
         return;

@@ -18,6 +18,7 @@ use lanefs_ondisk::jbd2::{
 use lanefs_ondisk::superblock::JournalPlace;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most bytes of a replay that are held in memory.
@@ -83,6 +84,78 @@ fn replay(log: &Log<'_>, start: u32, report: &Collector) -> Option<Arc<dyn Devic
             report.add(Place::Journal, Fault::NoReplay { why });
             None
         }
+    }
+}
+
+/// The blocks of the log.
+pub struct LogBlocks {
+    /// The inode of the journal.
+    pub ino: Ino,
+    runs: Runs,
+}
+
+impl LogBlocks {
+    /// Finds the blocks; `None` if the image has no log, or a damaged one.
+    pub fn of(volume: &Volume, groups: &Groups) -> Option<LogBlocks> {
+        let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
+        Some(LogBlocks { ino, runs: Log::open(volume, groups, ino).ok()?.runs })
+    }
+
+    /// Returns the block of the log's superblock.
+    pub fn head(&self) -> Option<Block> {
+        self.runs.block(FileBlock(0))
+    }
+
+    /// Returns whether one of `blocks` is in the log.
+    pub fn overlaps(&self, blocks: &Range<u64>) -> bool {
+        self.runs.extents().iter().any(|extent| {
+            extent.block.0 < blocks.end && blocks.start < extent.block.0 + u64::from(extent.len)
+        })
+    }
+}
+
+/// The result of [`replay_onto`].
+pub enum Replayed {
+    /// The log needs no replay.
+    Empty,
+    /// The log was replayed; it is marked empty.
+    Done {
+        /// Blocks that were written.
+        blocks: u64,
+    },
+    /// The log cannot be replayed.
+    Damaged,
+}
+
+/// Replays the log on `target`, a writable view of the volume's device, and marks it empty there.
+/// The caller changes the superblock. With `stale`, a log is replayed also if the superblock does
+/// not ask for it.
+pub fn replay_onto(
+    volume: &Volume,
+    groups: &Groups,
+    target: &dyn Device,
+    stale: bool,
+    report: &Collector,
+) -> Replayed {
+    let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else {
+        return Replayed::Empty;
+    };
+    let Ok(log) = Log::open(volume, groups, ino) else { return Replayed::Damaged };
+    let asked = volume.incompat(Incompat::RECOVER) || stale;
+    let Some(start) = log.superblock.start() else { return Replayed::Empty };
+    if !asked {
+        return Replayed::Empty;
+    }
+    let Ok(found) = log.scan(start) else { return Replayed::Damaged };
+    let Ok(blocks) = log.replay(start, target, report) else { return Replayed::Damaged };
+    let mut superblock = log.superblock.clone();
+    superblock.set_start(None);
+    superblock.set_sequence(found.end.next());
+    let first = log.runs.block(FileBlock(0)).unwrap_or_default();
+    let at = first.0 << volume.geometry.block_size().bits();
+    match target.write_at(at, &superblock.encode()) {
+        Ok(()) => Replayed::Done { blocks },
+        Err(_) => Replayed::Damaged,
     }
 }
 

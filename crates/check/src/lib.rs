@@ -38,6 +38,7 @@ mod parents;
 mod place;
 mod quota;
 mod record;
+pub mod repair;
 mod report;
 mod run;
 mod special;

@@ -123,9 +123,7 @@ fn check_links(run: &Run<'_>, ino: Ino) {
     if expected == 0 {
         return run.add(place, Fault::NoName);
     }
-    let many = is_directory
-        && run.volume.ro_compat(RoCompat::DIR_NLINK)
-        && (expected > MOST_LINKS || found == 1);
+    let many = is_directory && run.volume.ro_compat(RoCompat::DIR_NLINK) && expected > MOST_LINKS;
     if found != expected && !(many && found == 1) {
         run.add(place, Fault::Links { found, expected });
     }

@@ -121,6 +121,13 @@ impl Collector {
         }
     }
 
+    /// Returns the findings so far, sorted by place.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.findings.lock().clone();
+        findings.sort_by_key(|finding| finding.place);
+        findings
+    }
+
     pub(crate) fn into_report(self, totals: Totals) -> Report {
         let mut findings = std::mem::take(&mut *self.findings.lock());
         findings.sort_by_key(|finding| finding.place);

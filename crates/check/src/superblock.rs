@@ -61,7 +61,7 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
 
 /// Reads the superblock, or if it is damaged its first copy that is not.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
-    match read(device, SUPERBLOCK_OFFSET) {
+    match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),
         Err(cause) => {
             report.add(Place::Superblock, Fault::Superblock(cause.clone()));
@@ -89,6 +89,16 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
+        Cause::OrphanFileInode { .. } => raw.s_orphan_file_inum.set(0),
+        Cause::FreeInodes { .. } => raw.s_free_inodes_count.set(0),
+        Cause::FreeBlocks { .. } => {
+            raw.s_free_blocks_count_lo.set(0);
+            raw.s_free_blocks_count_hi.set(0);
+        }
+        Cause::ReservedBlocks { .. } => {
+            raw.s_r_blocks_count_lo.set(0);
+            raw.s_r_blocks_count_hi.set(0);
+        }
         Cause::JournalPlace { ino, .. } if *ino != 0 => raw.s_journal_dev.set(0),
         _ => return None,
     }
@@ -104,14 +114,31 @@ fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
     })
 }
 
-/// Finds a copy at the places where mke2fs puts the first one, for every block size.
-fn copy(device: &dyn Device) -> Option<Superblock> {
-    (10..=16).find_map(|bits: u32| {
+/// Reads the superblock at its own place.
+pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
+    read(device, SUPERBLOCK_OFFSET)
+}
+
+/// Finds a copy: where the damaged superblock says that group 1 starts, and at the places where
+/// mke2fs puts the first one, for every block size.
+pub fn copy(device: &dyn Device) -> Option<Superblock> {
+    let usual = (10..=16).map(|bits: u32| (bits, 8u64 << bits));
+    hint(device).into_iter().chain(usual).find_map(|(bits, group)| {
         let first = u64::from(bits == 10);
-        let at = ((8u64 << bits) + first) << bits;
+        let at = group.checked_add(first)?.checked_mul(1 << bits)?;
         let found = read(device, at).ok()?;
         (found.geometry().block_size().bits() == bits).then_some(found)
     })
+}
+
+/// Returns the size of a block, as its logarithm, and the blocks of a group that the superblock
+/// has, valid or not.
+fn hint(device: &dyn Device) -> Option<(u32, u64)> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    let bits = raw.s_log_block_size.get().checked_add(10)?;
+    (10..=16).contains(&bits).then(|| (bits, raw.s_blocks_per_group.get().into()))
 }
 
 /// Checks the fields that no other part checks.

@@ -23,6 +23,7 @@ mod mount;
 mod mv;
 mod raid;
 mod recover;
+mod repair;
 mod resize;
 mod rm;
 mod setfacl;
@@ -82,6 +83,7 @@ enum Command {
     Raid(raid::Arguments),
     Check(check::Arguments),
     Recover(recover::Arguments),
+    Repair(repair::Arguments),
     Tune(tune::Arguments),
     Trim(trim::Arguments),
     Clone(clone::Arguments),
@@ -124,6 +126,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Raid(arguments) => raid::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
+        Command::Repair(arguments) => repair::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Trim(arguments) => trim::run(&arguments),
         Command::Clone(arguments) => clone::run(&arguments),

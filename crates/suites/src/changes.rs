@@ -5,26 +5,24 @@
 //! listed with the reason in `judge`, and counted.
 
 mod change;
+mod contents;
 mod corpus;
+mod cut;
 mod judge;
 mod parts;
+mod repair;
 
 use crate::random::in_parallel;
-use change::Change;
+use change::{Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use corpus::Base;
-use fastrand::Rng;
 use judge::Verdicts;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::FileExt;
 
 pub use corpus::{Corpus, Extent};
-
-/// Changes that one worker makes on one image before it takes the next image.
-const TOGETHER: u64 = 50;
-/// The most differences that are printed in full.
-const MOST_SHOWN: usize = 20;
+pub use cut::{Cuts, cut};
+pub use repair::{Repairs, repair};
 
 /// What the judges said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,8 +83,7 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
     let work = base.copy();
     let file = std::fs::OpenOptions::new().write(true).open(work.path()).expect("the copy opens");
     for n in 0..count {
-        // The generator mixes the three numbers well enough if they do not overlap.
-        let mut rng = Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n);
+        let mut rng = rng_of(seed, job, n);
         let change = change::choose(&mut rng, base.device(), base.parts());
         put(&file, change.writes.iter().map(|(at, bytes)| (*at, bytes.clone())));
         let verdicts = Verdicts::of(work.path());
@@ -95,12 +92,6 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
         judge(&mut tally, &mut differences, base, &change, &verdicts);
     }
     (tally, differences)
-}
-
-fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
-    for (at, bytes) in writes {
-        file.write_all_at(&bytes, at).expect("the copy is written");
-    }
 }
 
 fn judge(

@@ -7,6 +7,7 @@ use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Runner, scenario};
 use lanefs_suites::{faults, fsx, hostile};
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,6 +30,9 @@ struct Arguments {
     /// Make only changes of metadata, this many, for the checker and e2fsck, on all processors.
     #[arg(long)]
     changes: Option<u64>,
+    /// Repair images with changes of metadata, this many, on all processors.
+    #[arg(long)]
+    repairs: Option<u64>,
     /// Report failed random operations of threads as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
@@ -110,7 +114,12 @@ fn main() -> ExitCode {
         return crash_states(first, states);
     }
     if let Some(changes) = arguments.changes {
-        return many_changes(first, changes);
+        let ended = |corpus: &Corpus| changes::check(corpus, first, changes);
+        return many_changes("changes", first, ended);
+    }
+    if let Some(changes) = arguments.repairs {
+        let ended = |corpus: &Corpus| changes::repair(corpus, first, changes);
+        return many_changes("repairs", first, ended);
     }
     for n in 0..arguments.rounds {
         for suite in &suites {
@@ -154,9 +163,13 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
 }
 
 /// Makes a large number of changes of metadata.
-fn many_changes(seed: u64, changes: u64) -> ExitCode {
+fn many_changes<T: Display>(
+    what: &str,
+    seed: u64,
+    make: impl FnOnce(&Corpus) -> Result<T, String>,
+) -> ExitCode {
     let begun = Instant::now();
-    let ended = changes::check(&Corpus::make(Extent::Whole), seed, changes);
+    let ended = make(&Corpus::make(Extent::Whole));
     let seconds = begun.elapsed().as_secs();
     match ended {
         Ok(tally) => {
@@ -164,7 +177,7 @@ fn many_changes(seed: u64, changes: u64) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(why) => {
-            println!("FAIL: changes, seed {seed}, {seconds} s, {why}");
+            println!("FAIL: {what}, seed {seed}, {seconds} s, {why}");
             ExitCode::FAILURE
         }
     }

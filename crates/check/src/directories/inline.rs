@@ -10,6 +10,8 @@ use crate::attributes;
 use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
 use crate::place::Place;
+use crate::record::Record;
+use crate::run::Run;
 use lanefs_ondisk::dirent::{Cause, Entry, HEADER, MIN_RECORD, space};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 
@@ -61,6 +63,21 @@ fn check_part(directory: &mut Directory<'_>, bytes: &[u8]) {
         }
         at += entry.rec_len;
     }
+}
+
+/// Returns the names of an inline directory, with their targets.
+pub fn names(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Vec<(Vec<u8>, Ino)> {
+    let first = record.block.get(PARENT..).unwrap_or_default();
+    let rest = attributes::inline_data(run, record, bytes).unwrap_or_default();
+    let mut names = Vec::new();
+    for part in [first, rest] {
+        let mut at = 0;
+        while let Some(entry) = entry(part, at) {
+            names.extend(entry.ino.map(|ino| (entry.name.to_vec(), ino)));
+            at += entry.rec_len;
+        }
+    }
+    names
 }
 
 fn entry(bytes: &[u8], at: usize) -> Option<Entry<'_>> {

@@ -1,0 +1,196 @@
+//! Repairs an image in memory: what e2fsck -y does, as a plan of blocks to write.
+//!
+//! A round checks the image and mends the faults of one stage; the next round checks again. So
+//! the checker decides when a repair is complete, and a fault that only follows from another one is
+//! never mended by itself. The plan writes nothing to the device: all changes are in views in
+//! memory, and the caller writes them (`lanefs_offline::mend`).
+
+mod attributes;
+mod copies;
+mod counts;
+mod fields;
+mod files;
+mod judge;
+mod mender;
+mod names;
+mod orphans;
+mod paths;
+mod salvage;
+mod shared;
+mod stage;
+mod tree;
+mod volume;
+
+pub use mender::{Action, Shared};
+
+use crate::checker::{self, Error, Options};
+use crate::harm::Harm;
+use crate::report::Report;
+use judge::{MOST_CHANGED, MOST_FINDINGS};
+use lanefs_device::{Device, DeviceError, OverlayDevice};
+use lanefs_ondisk::superblock::SUPERBLOCK_OFFSET;
+use lanefs_ondisk::{Block, BlockSize};
+use mender::Mender;
+use stage::Stage;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Most rounds. A round mends all faults of a stage, so that even an image full of noise takes few.
+const MOST_ROUNDS: usize = 100;
+
+/// A block with its new content.
+pub type Write = (Block, Vec<u8>);
+
+/// What a repair does.
+pub struct Plan {
+    /// The first check, after the replay of the log.
+    pub before: Report,
+    /// What is done, in order.
+    pub actions: Vec<Action>,
+    /// The last check: the faults that are left, and the parts that are not checked.
+    pub after: Report,
+    /// Whether the log of the image can take the repair as one transaction.
+    pub has_log: bool,
+    log_head: Option<Block>,
+    base: Arc<dyn Device>,
+    /// After the parts that are safe to write in place: copies of the superblock and of descriptors
+    /// over damaged ones, and the replay of the log.
+    recovered: Arc<OverlayDevice>,
+    repaired: Arc<OverlayDevice>,
+    block_size: BlockSize,
+}
+
+impl Plan {
+    /// Returns whether faults are left.
+    pub fn leaves_faults(&self) -> bool {
+        self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
+    }
+
+    /// Returns the blocks to write before all others, in place. Writing them twice, or some of them
+    /// only, loses nothing, if the last two are written after the others are durable, one after
+    /// another: the head of the log and the superblock.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn recovery(&self) -> Result<Vec<Write>, DeviceError> {
+        let mut writes = differing(&*self.base, &self.recovered, self.block_size)?;
+        let superblock = Block(SUPERBLOCK_OFFSET >> self.block_size.bits());
+        writes.sort_by_key(|(block, _)| (*block == superblock, Some(*block) == self.log_head));
+        Ok(writes)
+    }
+
+    /// Returns the blocks of the repair itself, which belong together.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn repair(&self) -> Result<Vec<Write>, DeviceError> {
+        differing(&*self.recovered, &self.repaired, self.block_size)
+    }
+
+    /// Returns the bytes of a block.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Returns a view of the image as the repair leaves it.
+    pub fn view(&self) -> Arc<dyn Device> {
+        self.repaired.clone()
+    }
+}
+
+/// Plans the repair of the file system on `device`.
+///
+/// # Errors
+/// [`Error`] if there is no superblock to begin with.
+pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
+    let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
+    let mut actions = Vec::new();
+    let log_head = copies::recover(&recovered, &mut actions)?;
+    let below: Arc<dyn Device> = recovered.clone();
+    let repaired = Arc::new(OverlayDevice::new(below, MOST_CHANGED));
+    let (mut before, mut has_log) = (None, log_head.is_some());
+    let mut rounds = 0;
+    let after = loop {
+        let round = round(&repaired, shared, rounds < MOST_ROUNDS, &mut actions)?;
+        if before.is_none() {
+            has_log &= !round.touches_log;
+            before = Some(round.report.clone());
+        }
+        rounds += 1;
+        if !round.changed {
+            break round.report;
+        }
+    };
+    let block_size = copies::block_size(&*repaired)?;
+    let before = before.unwrap_or_default();
+    Ok(Plan {
+        before,
+        actions,
+        after,
+        has_log,
+        log_head,
+        base: device,
+        recovered,
+        repaired,
+        block_size,
+    })
+}
+
+struct Round {
+    report: Report,
+    changed: bool,
+    /// Whether the log itself is damaged, or files share its blocks.
+    touches_log: bool,
+}
+
+fn round(
+    device: &Arc<OverlayDevice>,
+    shared: Shared,
+    mends: bool,
+    actions: &mut Vec<Action>,
+) -> Result<Round, Error> {
+    // One thread, so that the same image always gives the same plan.
+    let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
+    let (mut changed, mut touches_log) = (false, false);
+    let view: Arc<dyn Device> = device.clone();
+    let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
+        let mut mender = Mender::new(run, parents, device, shared, findings, actions);
+        touches_log = mender.log_is_damaged();
+        for stage in Stage::ALL {
+            if mends && !changed {
+                mender.mend(stage);
+                changed = mender.changed;
+            }
+        }
+        if mends && !changed && !mender.findings.iter().any(|f| Stage::of(f).is_some()) {
+            mender.finish();
+            changed = mender.changed;
+        }
+    })?;
+    Ok(Round { report, changed, touches_log })
+}
+
+/// Returns the blocks of `above` that differ from `below`.
+fn differing(
+    below: &dyn Device,
+    above: &OverlayDevice,
+    block_size: BlockSize,
+) -> Result<Vec<Write>, DeviceError> {
+    let bits = block_size.bits();
+    let end = below.len() >> bits;
+    let mut blocks = BTreeSet::new();
+    for (at, bytes) in above.changes() {
+        let last = (at + bytes.len() as u64 - 1) >> bits;
+        blocks.extend((at >> bits..=last).filter(|block| *block < end));
+    }
+    let mut writes = Vec::new();
+    for block in blocks {
+        let (mut old, mut new) = (vec![0; block_size.bytes()], vec![0; block_size.bytes()]);
+        below.read_at(block << bits, &mut old)?;
+        above.read_at(block << bits, &mut new)?;
+        if old != new {
+            writes.push((Block(block), new));
+        }
+    }
+    Ok(writes)
+}

@@ -1,0 +1,136 @@
+//! Extended attributes: a wrong hash is set, other damage costs the area its attributes.
+
+use super::fields::ACL_HIGH;
+use super::mender::{Mender, put16, put32};
+use crate::bytes::le32;
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::record::Record;
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Cause, Value};
+use lanefs_ondisk::{Block, Ino};
+
+const ACL: usize = 0x68;
+/// The offset of the hash in an entry.
+const HASH: usize = 12;
+const REFERENCES: usize = 4;
+
+impl Mender<'_> {
+    /// Mends the attributes in an inode or in its block.
+    pub fn mend_attributes(
+        &mut self,
+        ino: Ino,
+        bytes: &mut [u8],
+        block: Option<Block>,
+        fault: &Fault,
+    ) {
+        let place = Place::Attributes { ino, block };
+        match block {
+            Some(block) => {
+                if self.mend_block(block, fault) {
+                    return self.act(place, "hash or checksum set right");
+                }
+                put32(bytes, ACL, 0);
+                put16(bytes, ACL_HIGH, 0);
+            }
+            None => {
+                let record = Record::decode(bytes);
+                let Some(start) = record.attributes_at(&self.run.volume.geometry) else { return };
+                let Some(area) = bytes.get_mut(start..) else { return };
+                if let Fault::Attributes(Cause::Hash { offset, computed, .. }) = fault {
+                    put32(area, offset + HASH, *computed);
+                    return self.act(place, "hash set right");
+                }
+                area.fill(0);
+                if record.flags.contains(InodeFlags::INLINE_DATA) {
+                    empty_inline_data(area);
+                }
+            }
+        }
+        self.act(place, "removed: they are damaged");
+    }
+
+    /// Mends a block of which only a hash or the checksum is wrong.
+    fn mend_block(&mut self, block: Block, fault: &Fault) -> bool {
+        let Fault::Attributes(cause) = fault else { return false };
+        if self.is_shared(block) {
+            return false;
+        }
+        let Some(mut bytes) = self.read_block(block) else { return false };
+        match cause {
+            Cause::Checksum { .. } => {}
+            Cause::Hash { offset, computed, .. } => put32(&mut bytes, offset + HASH, *computed),
+            _ => return false,
+        }
+        self.seal_attributes(block, bytes);
+        true
+    }
+
+    fn seal_attributes(&mut self, block: Block, mut bytes: Vec<u8>) {
+        if let Some(seed) = self.run.volume.checksums.seed() {
+            xattr::seal(seed, block, &mut bytes);
+        }
+        self.write_block(block, &bytes);
+    }
+
+    /// Gives an inode a copy of its block of attributes, which another file uses too.
+    pub fn part_attributes(&mut self, ino: Ino, block: Block) {
+        let Some((mut bytes, _)) = self.read_inode(ino) else { return };
+        let copy = self.read_block(block).and_then(|bytes| Some((self.allocate()?, bytes)));
+        let at = match copy {
+            Some((at, bytes)) => {
+                self.seal_attributes(at, bytes);
+                at.0
+            }
+            None => 0,
+        };
+        put32(&mut bytes, ACL, at as u32);
+        put16(&mut bytes, ACL_HIGH, (at >> 32) as u16);
+        self.write_inode(ino, bytes);
+        self.act(Place::Attributes { ino, block: Some(block) }, "copied: another file uses it");
+    }
+
+    /// Sets the number of inodes that refer to a block of attributes or to a value.
+    pub fn set_references(&mut self, place: Place, expected: u32) {
+        match place {
+            Place::Attributes { block: Some(block), .. } => {
+                let Some(mut bytes) = self.read_block(block) else { return };
+                put32(&mut bytes, REFERENCES, expected);
+                self.seal_attributes(block, bytes);
+            }
+            Place::Inode { ino } => {
+                const LOW: usize = 0x24;
+                const HIGH: usize = 0x0c;
+                let Some((mut bytes, _)) = self.read_inode(ino) else { return };
+                put32(&mut bytes, LOW, expected);
+                put32(&mut bytes, HIGH, 0);
+                self.write_inode(ino, bytes);
+            }
+            _ => return,
+        }
+        self.act(place, "reference count set right");
+    }
+}
+
+impl Mender<'_> {
+    /// Removes `system.data` from the attributes of an inode whose data moves into a block.
+    pub fn drop_inline_data(&self, bytes: &mut [u8], record: &Record) {
+        let Some(start) = record.attributes_at(&self.run.volume.geometry) else { return };
+        let Some(area) = bytes.get_mut(start..) else { return };
+        let old = area.to_vec();
+        let Ok(mut all) = xattr::decode_inode(&old) else { return };
+        all.retain(|attribute| attribute.name != AttributeName::inline_data());
+        if let Some(new) = xattr::encode_inode(area.len(), &all) {
+            area.copy_from_slice(&new);
+        }
+    }
+}
+
+/// Writes an empty `system.data`, which every inline file has.
+pub fn empty_inline_data(area: &mut [u8]) {
+    let attribute = Attribute { name: AttributeName::inline_data(), value: Value::Here(&[]) };
+    if let Some(bytes) = xattr::encode_inode(area.len(), &[attribute]) {
+        area.copy_from_slice(&bytes);
+    }
+    debug_assert!(area.len() < 24 || le32(area, 0) != 0);
+}

@@ -1,0 +1,318 @@
+//! The parts that the others are read by: superblock and descriptors, from their copies if they are
+//! damaged, and the log, which is replayed.
+
+use super::judge::{MOST_CHANGED, faults, silent};
+use super::mender::Action;
+use super::volume::clear_recovery;
+use crate::checker::Error;
+use crate::groups::{self, Groups};
+use crate::journal::{self, LogBlocks, Replayed};
+use crate::place::Place;
+use crate::superblock::{self, Counts};
+use crate::volume::Volume;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::{
+    Geometry, JournalPlace, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
+use lanefs_ondisk::{Block, BlockSize, Group};
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// Recovers these parts on `device`. Returns the first block of the log.
+pub fn recover(
+    device: &Arc<OverlayDevice>,
+    actions: &mut Vec<Action>,
+) -> Result<Option<Block>, Error> {
+    let (superblock, is_copy) = recover_superblock(device, actions)?;
+    let volume = Volume::new(device.clone(), superblock);
+    if superblock::is_truncated(&volume, &silent()) {
+        return Ok(None);
+    }
+    recover_descriptors(device, &volume, actions);
+    guess_descriptor(device, &volume, actions);
+    replay(device, &volume, is_copy, actions)?;
+    let groups = Groups::read(&volume, &silent());
+    Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+}
+
+/// Returns the block size of a file system whose superblock was recovered.
+pub fn block_size(device: &dyn Device) -> Result<BlockSize, Error> {
+    let (superblock, _) = superblock::open(device, &silent()).map_err(Error::NoSuperblock)?;
+    Ok(superblock.geometry().block_size())
+}
+
+/// Returns the superblock, and whether it is a copy.
+fn recover_superblock(
+    device: &Arc<OverlayDevice>,
+    actions: &mut Vec<Action>,
+) -> Result<(Superblock, bool), Error> {
+    let mut act = |what: &str| {
+        actions.push(Action { place: Place::Superblock, what: what.into() });
+    };
+    let is_whole = superblock::read_primary(&**device).is_ok();
+    let (found, counts) = match superblock::open(&**device, &silent()) {
+        Ok(found) => found,
+        Err(cause) => {
+            let found = reseal(device).ok_or(Error::NoSuperblock(cause))?;
+            act("its checksum is set right: it has no copy, and it fits the image");
+            return Ok((found, false));
+        }
+    };
+    if !is_whole {
+        put_superblock(&**device, &found);
+        act("restored");
+        return Ok((found, counts == Counts::Old));
+    }
+    let Some(copy) = superblock::copy(&**device) else { return Ok((found, false)) };
+    if layout(found.raw()) == layout(copy.raw()) {
+        return Ok((found, false));
+    }
+    // One of the two is wrong: the one that makes more faults of the image.
+    let other = Arc::new(device.fork());
+    put_superblock(&*other, &copy);
+    if faults(other) < faults(device.clone()) {
+        put_superblock(&**device, &copy);
+        act("restored from its copy, whose layout fits the image");
+        return Ok((copy, true));
+    }
+    Ok((found, false))
+}
+
+/// Most faults of an image whose superblock is trusted although its checksum is wrong.
+const FEW_FAULTS: u64 = 50;
+
+/// Sets the checksum of a superblock without a copy, if the image is almost clean then.
+fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    let raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    let superblock = Superblock::from_raw(raw).ok()?;
+    let other = Arc::new(device.fork());
+    put_superblock(&*other, &superblock);
+    (faults(other) <= FEW_FAULTS).then(|| {
+        put_superblock(&**device, &superblock);
+        superblock
+    })
+}
+
+fn put_superblock(device: &dyn Device, superblock: &Superblock) {
+    let mut raw = superblock.raw().clone();
+    raw.s_block_group_nr.set(0);
+    if let Ok(superblock) = Superblock::from_raw(raw) {
+        // An error of the view in memory shows in the next check.
+        let _ = device.write_at(SUPERBLOCK_OFFSET, &superblock.encode());
+    }
+}
+
+/// Returns the fields that no mount changes, and that say where everything is.
+fn layout(raw: &RawSuperblock) -> Vec<u32> {
+    let incompat = Incompat::META_BG | Incompat::BIT64 | Incompat::FLEX_BG | Incompat::EXTENTS;
+    let incompat = incompat | Incompat::FILETYPE | Incompat::CSUM_SEED | Incompat::INLINE_DATA;
+    let mut fields = vec![
+        raw.s_first_data_block.get(),
+        raw.s_log_block_size.get(),
+        raw.s_log_cluster_size.get(),
+        raw.s_blocks_per_group.get(),
+        raw.s_clusters_per_group.get(),
+        raw.s_inodes_per_group.get(),
+        raw.s_inode_size.get().into(),
+        raw.s_desc_size.get().into(),
+        raw.s_first_ino.get(),
+        raw.s_rev_level.get(),
+        raw.s_first_meta_bg.get(),
+        raw.s_feature_incompat.get() & incompat.bits(),
+        raw.s_feature_ro_compat.get() & lanefs_ondisk::features::RoCompat::METADATA_CSUM.bits(),
+        raw.s_checksum_seed.get(),
+        raw.s_blocks_count_lo.get(),
+        raw.s_blocks_count_hi.get(),
+        raw.s_inodes_count.get(),
+        raw.s_reserved_gdt_blocks.get().into(),
+        raw.s_flags.get(),
+        raw.s_mmp_block.get() as u32,
+        raw.s_journal_inum.get(),
+        raw.s_usr_quota_inum.get(),
+        raw.s_grp_quota_inum.get(),
+        raw.s_prj_quota_inum.get(),
+        raw.s_orphan_file_inum.get(),
+        raw.s_feature_compat.get(),
+    ];
+    fields.extend(raw.s_uuid.iter().map(|byte| u32::from(*byte)));
+    fields.extend(raw.s_hash_seed.iter().map(|word| word.get()));
+    fields
+}
+
+/// Gives descriptors the places that their copies have, if the image has fewer faults then.
+fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
+    let changed: Vec<(Group, GroupDesc)> = (0..volume.geometry.group_count())
+        .filter_map(|group| Some((Group(group), other_places(volume, Group(group))?)))
+        .collect();
+    if changed.is_empty() {
+        return;
+    }
+    let (lost, doubted): (Vec<_>, Vec<_>) =
+        changed.into_iter().partition(|(group, _)| !has_valid_places(volume, *group));
+    let with = |device: &dyn Device, changed: &[(Group, GroupDesc)]| {
+        for (group, desc) in changed {
+            put_descriptor(device, volume, *group, desc);
+        }
+    };
+    with(&**device, &lost);
+    let other = Arc::new(device.fork());
+    with(&*other, &doubted);
+    let mut restored = lost;
+    if !doubted.is_empty() && faults(other) < faults(device.clone()) {
+        with(&**device, &doubted);
+        restored.extend(doubted);
+    }
+    for (group, _) in restored {
+        let what = "restored from its copy".into();
+        actions.push(Action { place: Place::Descriptor { group }, what });
+    }
+}
+
+fn has_valid_places(volume: &Volume, group: Group) -> bool {
+    let groups = Groups::read(volume, &silent());
+    groups.get(group).is_some()
+}
+
+/// Guesses the places of the only group of a small file system, which has no copies: mke2fs puts
+/// bitmaps and table one after another. Of all guesses, the one with the fewest faults counts.
+fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
+    let (geometry, group) = (&volume.geometry, Group(0));
+    let mut fewest = match geometry.group_count() {
+        1 => faults(device.clone()),
+        _ => return,
+    };
+    let desc = geometry.desc_block(0).and_then(|at| volume.read_block(at).ok());
+    let desc = desc.and_then(|bytes| {
+        GroupDesc::decode_unchecked(bytes.get(..geometry.desc_size())?, geometry).ok()
+    });
+    let Some(desc) = desc.filter(|_| fewest > 0) else { return };
+    let first = geometry.super_block().0 + u64::from(geometry.group_overhead(group));
+    let mut best = None;
+    // With flex_bg there is room for the bitmaps of all groups that the image could grow to.
+    let apart = [1, u64::from(geometry.flex_size())];
+    let starts = apart.into_iter().flat_map(|n| {
+        let (bitmap, table) = (desc.inode_bitmap.0, desc.inode_table.0);
+        let from = [desc.block_bitmap.0, bitmap.saturating_sub(n), table.saturating_sub(2 * n)];
+        from.into_iter().chain([first]).map(move |start| (start, n))
+    });
+    for (start, apart) in starts {
+        let [block_bitmap, inode_bitmap, inode_table] =
+            [0, apart, 2 * apart].map(|n| Block(start.saturating_add(n)));
+        let mut guess = GroupDesc { block_bitmap, inode_bitmap, inode_table, ..desc };
+        guess.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        guess.itable_unused = 0;
+        if start == 0 || groups::check_places(volume, group, &guess).is_err() {
+            continue;
+        }
+        let other = Arc::new(device.fork());
+        put_descriptor(&*other, volume, group, &guess);
+        let count = faults(other);
+        if count < fewest {
+            (fewest, best) = (count, Some(guess));
+        }
+    }
+    if let Some(best) = best {
+        put_descriptor(&**device, volume, group, &best);
+        let what = "guessed: bitmaps and table follow one another".into();
+        actions.push(Action { place: Place::Descriptor { group }, what });
+    }
+}
+
+/// Returns the descriptor with the places of a valid copy, if they differ.
+fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
+    let geometry = &volume.geometry;
+    let (index, range) = geometry.desc_place(group)?;
+    let bytes = volume.read_block(geometry.desc_block(index)?).ok()?;
+    let raw = bytes.get(range.clone())?;
+    let mut desc = GroupDesc::decode_unchecked(raw, geometry).ok()?;
+    let copy = copies(geometry, index).find_map(|block| {
+        let bytes = volume.read_block(block).ok()?;
+        let raw = bytes.get(range.clone())?;
+        GroupDesc::verify(raw, group, geometry, volume.checksums).ok()?;
+        let desc = GroupDesc::decode_unchecked(raw, geometry).ok()?;
+        groups::check_places(volume, group, &desc).ok().map(|()| desc)
+    })?;
+    let places = |desc: &GroupDesc| (desc.block_bitmap, desc.inode_bitmap, desc.inode_table);
+    if places(&desc) == places(&copy) {
+        return None;
+    }
+    (desc.block_bitmap, desc.inode_bitmap, desc.inode_table) = places(&copy);
+    if GroupDesc::verify(raw, group, geometry, volume.checksums).is_err() {
+        desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        desc.itable_unused = 0;
+    }
+    Some(desc)
+}
+
+/// Returns the places of the copies of a block of descriptors.
+fn copies(geometry: &Geometry, index: u32) -> impl Iterator<Item = Block> + '_ {
+    let old_style = Block(geometry.super_block().0 + 1 + u64::from(index));
+    let is_old = geometry.desc_block(index) == Some(old_style);
+    let first = index.saturating_mul(geometry.descs_per_block());
+    let last = first.saturating_add(geometry.descs_per_block() - 1);
+    let meta = [first.saturating_add(1), last].into_iter().map(Group);
+    let groups: Vec<Group> = match is_old {
+        true => geometry.backups().collect(),
+        false => meta.filter(|group| group.0 < geometry.group_count()).collect(),
+    };
+    groups.into_iter().filter_map(move |group| {
+        let start = geometry.group_first_block(group)?.0;
+        let after = u64::from(geometry.group_has_super(group));
+        Some(Block(start + after + if is_old { u64::from(index) } else { 0 }))
+    })
+}
+
+fn put_descriptor(device: &dyn Device, volume: &Volume, group: Group, desc: &GroupDesc) {
+    let geometry = &volume.geometry;
+    let Some((index, range)) = geometry.desc_place(group) else { return };
+    let Some(block) = geometry.desc_block(index) else { return };
+    let at = (block.0 << geometry.block_size().bits()) + range.start as u64;
+    let mut bytes = vec![0; geometry.desc_size()];
+    if device.read_at(at, &mut bytes).is_ok() {
+        desc.encode_into(&mut bytes, group, geometry, volume.checksums);
+        let _ = device.write_at(at, &bytes);
+    }
+}
+
+/// Replays the log. After that the superblock does not ask for it.
+fn replay(
+    device: &Arc<OverlayDevice>,
+    volume: &Volume,
+    stale: bool,
+    actions: &mut Vec<Action>,
+) -> Result<(), Error> {
+    let needs_replay = volume.incompat(Incompat::RECOVER);
+    if needs_replay && matches!(volume.superblock().journal(), Some(JournalPlace::Device(_))) {
+        return Err(Error::LogElsewhere);
+    }
+    let report = silent();
+    let groups = Groups::read(volume, &report);
+    let below: Arc<dyn Device> = device.clone();
+    let scratch = OverlayDevice::new(below, MOST_CHANGED);
+    let Replayed::Done { blocks } = journal::replay_onto(volume, &groups, &scratch, stale, &report)
+    else {
+        // The check tells what is wrong with the log.
+        return Ok(());
+    };
+    if !report.into_report(Default::default()).unchecked.is_empty() {
+        return Err(Error::FastCommits);
+    }
+    for (at, bytes) in scratch.changes() {
+        let len = (device.len() - at).min(bytes.len() as u64) as usize;
+        let _ = device.write_at(at, bytes.get(..len).unwrap_or_default());
+    }
+    if let Ok((superblock, _)) = superblock::open(&**device, &silent()) {
+        let mut raw = superblock.raw().clone();
+        clear_recovery(&mut raw);
+        if let Ok(superblock) = Superblock::from_raw(raw) {
+            put_superblock(&**device, &superblock);
+        }
+    }
+    let what = format!("replayed: {blocks} blocks");
+    actions.push(Action { place: Place::Journal, what });
+    Ok(())
+}

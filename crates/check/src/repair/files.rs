@@ -1,0 +1,271 @@
+//! Fields of inodes, and the decision to write a mapping anew.
+
+use super::fields::{
+    ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
+    MODE, SIZE_HIGH, set_size,
+};
+use super::mender::{Mender, put16, put32};
+use super::salvage::EXTENT_MAGIC;
+use crate::bytes::{le16, le32};
+use crate::fault::Fault;
+use crate::inodes::BAD_BLOCKS;
+use crate::place::Place;
+use crate::record::Record;
+use crate::report::Finding;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::extent::State;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::inode::{Cause, InodeFlags};
+use lanefs_ondisk::{FileType, Ino};
+use std::collections::BTreeMap;
+
+/// Fields of times, with the fields that hold their upper bits.
+const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
+const PERMISSIONS: u16 = 0o7777;
+
+impl Mender<'_> {
+    /// Mends inodes, one after another.
+    pub fn mend_files(&mut self, found: &[Finding]) {
+        let mut files: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
+        for finding in found {
+            if let Some(ino) = finding.place.ino() {
+                files.entry(ino).or_default().push(finding);
+            }
+        }
+        for (ino, findings) in files {
+            self.mend_file(ino, &findings);
+        }
+    }
+
+    fn mend_file(&mut self, ino: Ino, findings: &[&Finding]) {
+        let is_special = |f: &&&Finding| matches!(f.fault, Fault::Special { .. });
+        let is_count = |f: &&Finding| matches!(f.fault, Fault::Sectors { .. });
+        if ino == Ino::RESIZE && self.has_resize() && !findings.iter().all(is_count) {
+            return self.mend_resize();
+        }
+        if findings.iter().any(|finding| is_special(&finding)) {
+            return self.clear_inode(ino, "cleared: nothing refers to it");
+        }
+        let lost = |f: &&Finding| {
+            matches!(f.fault, Fault::Size { last: None, .. } | Fault::WrongType { .. })
+        };
+        if self.run.volume.superblock().orphan_file() == Some(ino) && findings.iter().any(lost) {
+            return self.remove_orphan_file(ino);
+        }
+        let Some((mut bytes, before)) = self.read_inode(ino) else { return };
+        let mut maps_anew = false;
+        for finding in findings {
+            match finding.place {
+                Place::Attributes { block, .. } => {
+                    self.mend_attributes(ino, &mut bytes, block, &finding.fault);
+                }
+                _ => maps_anew |= self.mend_fault(ino, &mut bytes, &finding.fault),
+            }
+        }
+        let record = Record::decode(&bytes);
+        if record.links == 0 && before.links != 0 {
+            return self.write_inode(ino, bytes);
+        }
+        if maps_anew {
+            self.map_anew(ino, &mut bytes, &record);
+        }
+        self.write_inode(ino, bytes);
+        let what =
+            if maps_anew { "its blocks are mapped anew" } else { "its fields are set right" };
+        self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
+    }
+
+    /// Mends one fault. Returns whether the mapping has to be written anew.
+    fn mend_fault(&mut self, ino: Ino, bytes: &mut [u8], fault: &Fault) -> bool {
+        let record = Record::decode(bytes);
+        match *fault {
+            Fault::Inode(Cause::Mode { .. }) | Fault::WrongType { .. } => {
+                self.guess_mode(ino, bytes, &record);
+            }
+            Fault::Inode(Cause::ExtraSize { .. }) => {
+                let room = bytes.len().saturating_sub(GOOD_OLD_SIZE);
+                put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
+            }
+            Fault::DeletedInUse { .. } => put32(bytes, DTIME, 0),
+            Fault::Orphan { .. } => {
+                let time = if record.links == 0 { self.time() } else { 0 };
+                put32(bytes, DTIME, time);
+            }
+            Fault::NoDeletionTime => match self.is_marked_used(ino) {
+                true => put16(bytes, LINKS, if record.is_directory() { 2 } else { 1 }),
+                false => put32(bytes, DTIME, self.time()),
+            },
+            Fault::TimeRange => mend_times(bytes),
+            Fault::NotZero { .. } => self.zero_fields(bytes, &record),
+            Fault::Flags { flags } => return self.mend_flags(bytes, &record, flags),
+            Fault::LinkTarget => self.mend_link(ino, bytes, &record),
+            Fault::Sectors { expected, .. } => {
+                put32(bytes, BLOCKS, expected as u32);
+                if self.run.volume.ro_compat(RoCompat::HUGE_FILE) {
+                    put16(bytes, BLOCKS_HIGH, (expected >> 32) as u16);
+                }
+            }
+            Fault::Size { last, .. } => {
+                let blocks = last.map_or(0, |last| u64::from(last.0) + 1);
+                set_size(bytes, blocks << self.run.volume.geometry.block_size().bits());
+            }
+            Fault::Extent { .. } | Fault::WildBlock { .. } | Fault::TooFar { .. } => return true,
+            Fault::UnwrittenDirectory { .. } | Fault::ClusterOffset { .. } => return true,
+            _ => {}
+        }
+        false
+    }
+
+    fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
+        let extents = le16(&record.block, 0) == EXTENT_MAGIC;
+        if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
+            // Pointers never begin with the magic of a node.
+            put32(bytes, FLAGS, (record.flags | InodeFlags::EXTENTS).bits());
+        }
+        let record = Record::decode(bytes);
+        let mut salvaged = self.salvage(ino, &record);
+        if record.is_directory() {
+            salvaged.extents.iter_mut().for_each(|extent| extent.state = State::Written);
+            let most = (2u64 << 30) >> self.run.volume.geometry.block_size().bits();
+            if !self.run.volume.incompat(Incompat::LARGE_DIR) {
+                let range = 0..u32::try_from(most).unwrap_or(u32::MAX);
+                salvaged.extents = salvaged.extents.iter().filter_map(|e| e.clip(&range)).collect();
+            }
+        }
+        self.rebuild(ino, bytes, salvaged);
+    }
+
+    pub fn has_extents(&self) -> bool {
+        self.run.volume.incompat(Incompat::EXTENTS)
+    }
+
+    /// Chooses the type of an inode whose type is lost: a directory if its first block is one, a
+    /// regular file if it has blocks.
+    fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
+        let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
+        let named = [
+            self.run.volume.superblock().orphan_file().map(|ino| ino.0),
+            Some(self.run.volume.raw().s_journal_inum.get())
+                .filter(|_| self.run.volume.compat(Compat::HAS_JOURNAL)),
+        ];
+        let is_file = named.contains(&Some(ino.0)) || self.run.volume.is_quota_file(ino);
+        if is_hidden && !is_file {
+            return self.clear_bytes(bytes);
+        }
+        let mapped = Record { mode: FileType::Directory.mode_bits(), ..record.clone() };
+        let first = crate::mapping::Runs::of(self.run.volume, ino, &mapped)
+            .block(lanefs_ondisk::FileBlock(0))
+            .and_then(|block| self.read_block(block));
+        let is_own = |block: &Vec<u8>| le32(block, 0) == ino.0 && le16(block, 8) == u16::from(b'.');
+        let kind = match first.as_ref().is_some_and(is_own) {
+            true => FileType::Directory,
+            false => FileType::Regular,
+        };
+        if ino == Ino::ROOT && kind != FileType::Directory {
+            return self.clear_bytes(bytes);
+        }
+        put16(bytes, MODE, kind.mode_bits() | record.mode & PERMISSIONS);
+    }
+
+    fn zero_fields(&self, bytes: &mut [u8], record: &Record) {
+        put32(bytes, FRAGMENT, 0);
+        if !self.run.volume.incompat(Incompat::BIT64) {
+            put16(bytes, ACL_HIGH, 0);
+        }
+        if !self.run.volume.ro_compat(RoCompat::HUGE_FILE) {
+            put16(bytes, BLOCKS_HIGH, 0);
+        }
+        let sized = [FileType::Regular, FileType::Symlink, FileType::Directory];
+        match record.file_type() {
+            Some(FileType::Directory) if !self.run.volume.incompat(Incompat::LARGE_DIR) => {
+                put32(bytes, SIZE_HIGH, 0);
+            }
+            Some(kind) if !sized.contains(&kind) => set_size(bytes, 0),
+            _ => {}
+        }
+    }
+
+    /// Clears flags. Of two forms of the block field that exclude each other, the magic number of a
+    /// node decides.
+    fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
+        let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
+        let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+        if record.flags.contains(both) && le16(&record.block, 0) != EXTENT_MAGIC {
+            flags |= InodeFlags::INLINE_DATA;
+            flags -= InodeFlags::EXTENTS;
+        }
+        put32(bytes, FLAGS, flags.bits());
+        false
+    }
+
+    /// Sets the length of a symbolic link from its target, or deletes the link.
+    fn mend_link(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
+        let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        put32(bytes, FLAGS, (record.flags - frozen).bits());
+        let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        let record = Record::decode(bytes);
+        // Without the flag of extents, only a link of ext2 or ext3 can have its target in a block.
+        let in_block = !self.has_extents() && record.blocks_lo != 0;
+        let target = match record.flags.intersects(elsewhere) || in_block {
+            false => Some(record.block.to_vec()),
+            true if record.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) => None,
+            true => crate::mapping::Runs::of(self.run.volume, ino, &record)
+                .block(lanefs_ondisk::FileBlock(0))
+                .and_then(|block| self.read_block(block)),
+        };
+        let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
+        match len.filter(|len| *len > 0) {
+            Some(len) if record.size() != len as u64 || record.flags.intersects(frozen) => {
+                set_size(bytes, len as u64);
+            }
+            Some(_) => {}
+            None => {
+                self.act(Place::Inode { ino }, "deleted: the target of the link is lost");
+                put16(bytes, LINKS, 0);
+                put32(bytes, DTIME, self.time());
+            }
+        }
+    }
+
+    /// Returns whether the inode bitmap, if it is whole, says that the inode is in use.
+    fn is_marked_used(&self, ino: Ino) -> bool {
+        let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
+        let Some(place) = geometry.inode_place(ino) else { return false };
+        let Some(desc) = self.run.groups.get(place.group) else { return false };
+        let Some(bytes) = self.read_block(desc.inode_bitmap) else { return false };
+        Bitmap::verify_inodes(&bytes, desc, geometry, volume.checksums).is_ok()
+            && Bitmap::from_bytes(&bytes, geometry.inodes_per_group()).get(place.index)
+    }
+
+    /// Makes an inode one that was never used.
+    pub fn clear_inode(&mut self, ino: Ino, what: &str) {
+        let Some((mut bytes, _)) = self.read_inode(ino) else { return };
+        self.clear_bytes(&mut bytes);
+        self.write_inode(ino, bytes);
+        self.act(Place::Inode { ino }, what);
+    }
+
+    fn clear_bytes(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        if bytes.len() > GOOD_OLD_SIZE {
+            let room = bytes.len() - GOOD_OLD_SIZE;
+            put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
+        }
+    }
+}
+
+fn mend_times(bytes: &mut [u8]) {
+    for (seconds, extra) in TIMES {
+        if le32(bytes, extra) & 3 == 3 && le32(bytes, seconds) >> 31 == 1 {
+            put32(bytes, extra, le32(bytes, extra) & !3);
+        }
+    }
+}
+
+/// Returns the faults as one text.
+fn names(findings: &[&Finding]) -> String {
+    let mut texts: Vec<String> = findings.iter().map(|f| f.fault.to_string()).collect();
+    texts.dedup();
+    texts.truncate(3);
+    texts.join("; ")
+}

@@ -1,0 +1,203 @@
+//! One round of a repair: what it read, what it changes, and the space that it may take.
+
+use super::stage::Stage;
+use crate::fault::Fault;
+use crate::journal::LogBlocks;
+use crate::parents::Parents;
+use crate::place::Place;
+use crate::record::Record;
+use crate::report::Finding;
+use crate::run::Run;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ondisk::checksum::Seed;
+use lanefs_ondisk::{Block, Ino, inode};
+use std::ops::Range;
+
+/// What is done with blocks that several files use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shared {
+    /// Each file gets its own copy.
+    #[default]
+    Clone,
+    /// The first file keeps them; the others get holes.
+    Cut,
+}
+
+/// A change that a repair makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// The object that changes.
+    pub place: Place,
+    /// The change.
+    pub what: String,
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// A round of a repair.
+pub struct Mender<'a> {
+    pub run: &'a Run<'a>,
+    pub parents: &'a Parents,
+    device: &'a OverlayDevice,
+    pub shared: Shared,
+    pub findings: Vec<Finding>,
+    actions: &'a mut Vec<Action>,
+    /// Whether anything was written.
+    pub changed: bool,
+    /// The cluster from which free ones are looked for.
+    next: u64,
+}
+
+impl<'a> Mender<'a> {
+    pub fn new(
+        run: &'a Run<'a>,
+        parents: &'a Parents,
+        device: &'a OverlayDevice,
+        shared: Shared,
+        findings: Vec<Finding>,
+        actions: &'a mut Vec<Action>,
+    ) -> Mender<'a> {
+        Mender { run, parents, device, shared, findings, actions, changed: false, next: 0 }
+    }
+
+    /// Mends the faults of a stage.
+    pub fn mend(&mut self, stage: Stage) {
+        let found = self.found(|finding| Stage::of(finding) == Some(stage));
+        if found.is_empty() {
+            return;
+        }
+        match stage {
+            Stage::Volume => self.mend_volume(&found),
+            Stage::Orphans => self.mend_orphans(&found),
+            Stage::Files => self.mend_files(&found),
+            Stage::Shared => self.mend_shared(&found),
+            Stage::Names => self.mend_names(&found),
+            Stage::Paths => self.mend_paths(&found),
+            Stage::Links => self.mend_links(&found),
+            Stage::Counts => self.mend_counts(&found),
+        }
+    }
+
+    fn found(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<Finding> {
+        self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
+    }
+
+    /// Returns whether the log cannot take the repair: it is damaged, or another file or the file
+    /// system itself uses its blocks.
+    pub fn log_is_damaged(&self) -> bool {
+        let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
+        self.findings.iter().any(|finding| match (&finding.fault, finding.place) {
+            (_, Place::Journal) => Stage::of(finding).is_some(),
+            (Fault::DoublyClaimed { start, len }, _) => log.overlaps(&self.blocks_of(*start, *len)),
+            (Fault::Superblock(_), _) => true,
+            (_, place) => place.ino() == Some(log.ino) && Stage::of(finding).is_some(),
+        })
+    }
+
+    /// Returns the blocks of `clusters` clusters from that of `start` on.
+    pub fn blocks_of(&self, start: Block, clusters: u64) -> Range<u64> {
+        let bits = self.run.volume.geometry.cluster_bits();
+        start.0..start.0.saturating_add(clusters << bits)
+    }
+
+    /// Records an action, once.
+    pub fn act(&mut self, place: Place, what: impl Into<String>) {
+        let action = Action { place, what: what.into() };
+        if self.actions.last() != Some(&action) {
+            self.actions.push(action);
+        }
+    }
+
+    /// Writes bytes if they differ from those in place.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+        let mut old = vec![0; bytes.len()];
+        let same = self.device.read_at(at, &mut old).is_ok() && old == bytes;
+        if !same && self.device.write_at(at, bytes).is_ok() {
+            self.changed = true;
+        }
+    }
+
+    /// Reads a block as this round has left it.
+    pub fn read_block(&self, block: Block) -> Option<Vec<u8>> {
+        self.run.volume.read_block(block).ok()
+    }
+
+    pub fn write_block(&mut self, block: Block, bytes: &[u8]) {
+        self.write(block.0 << self.run.volume.geometry.block_size().bits(), bytes);
+    }
+
+    /// Reads an inode as this round has left it.
+    pub fn read_inode(&self, ino: Ino) -> Option<(Vec<u8>, Record)> {
+        let bytes = self.run.read_inode(ino)?;
+        let record = Record::decode(&bytes);
+        Some((bytes, record))
+    }
+
+    /// Writes an inode with its checksum.
+    pub fn write_inode(&mut self, ino: Ino, mut bytes: Vec<u8>) {
+        let geometry = &self.run.volume.geometry;
+        if inode::seal(&mut bytes, ino, self.run.volume.checksums).is_err() {
+            return;
+        }
+        let Some(place) = geometry.inode_place(ino) else { return };
+        let Some(desc) = self.run.groups.get(place.group) else { return };
+        let table = desc.inode_table.0 + u64::from(place.table_block);
+        self.write((table << geometry.block_size().bits()) + place.offset as u64, &bytes);
+    }
+
+    /// Returns the seed of the checksums of an inode's blocks.
+    pub fn seed(&self, ino: Ino, record: &Record) -> Option<Seed> {
+        self.run.volume.checksums.seed().map(|seed| seed.of_inode(ino, record.generation))
+    }
+
+    /// Takes a free cluster; returns its first block.
+    pub fn allocate(&mut self) -> Option<Block> {
+        let geometry = &self.run.volume.geometry;
+        let per_group = u64::from(geometry.clusters_per_group());
+        let first = geometry.first_data_block().0;
+        let clusters = (geometry.block_count() - first).div_ceil(1 << geometry.cluster_bits());
+        let end = clusters.min(u64::from(geometry.group_count()) * per_group);
+        while self.next < end {
+            let word = self.run.claims.word_at(self.next);
+            let at = self.next + u64::from(word.trailing_ones());
+            if word == u64::MAX {
+                self.next += 64;
+                continue;
+            }
+            self.next = at + 1;
+            let start = Block((at << geometry.cluster_bits()) + first);
+            let whole = geometry.contains_run(start, 1 << geometry.cluster_bits());
+            if at < end && start.0 > 0 && whole && self.run.claims.claim(at..at + 1).is_none() {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Returns a time for deleted inodes, in seconds: that of the last write, so that the same
+    /// image gives the same plan. It is never so small that it could be the number of an inode.
+    pub fn time(&self) -> u32 {
+        const LEAST: u32 = 1_000_000_000;
+        let written = u32::try_from(self.run.volume.superblock().write_time());
+        let least = LEAST.max(self.run.volume.geometry.inode_count());
+        written.unwrap_or(u32::MAX).max(least)
+    }
+}
+
+/// Sets a 16-bit field.
+pub fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(field) = bytes.get_mut(at..at + 2) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Sets a 32-bit field.
+pub fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(field) = bytes.get_mut(at..at + 4) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+}

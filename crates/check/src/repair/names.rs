@@ -1,0 +1,367 @@
+//! Directories: damaged blocks are written anew with the entries that are still valid in them.
+
+use super::fields::{BLOCK, FLAGS, set_size};
+use super::mender::{Mender, put32};
+use super::salvage::{Salvaged, push_run};
+use crate::attributes;
+use crate::bytes::{le16, le32, part};
+use crate::fault::{Fault, TargetFault};
+use crate::mapping::Runs;
+use crate::place::Place;
+use crate::record::Record;
+use crate::report::Finding;
+use lanefs_ondisk::dirent::{self, HEADER, MIN_RECORD, Name, Packed};
+use lanefs_ondisk::extent::{Extent, State};
+use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::inode::{self, InodeFlags};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
+use std::collections::{BTreeMap, HashSet};
+
+/// A name that is kept.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    offset: usize,
+    pub ino: Ino,
+    pub name: Vec<u8>,
+}
+
+impl Mender<'_> {
+    /// Mends directories, one after another.
+    pub fn mend_names(&mut self, found: &[Finding]) {
+        if self.extend_tables(found) {
+            return;
+        }
+        let mut directories: BTreeMap<Ino, Vec<Finding>> = BTreeMap::new();
+        for finding in found {
+            if let Some(ino) = finding.place.ino() {
+                directories.entry(ino).or_default().push(finding.clone());
+            }
+        }
+        for (ino, found) in directories {
+            self.mend_directory(ino, &found);
+        }
+    }
+
+    /// Counts the inodes as initialised that names lead to, if they are valid: then a descriptor is
+    /// wrong, and not the names.
+    fn extend_tables(&mut self, found: &[Finding]) -> bool {
+        let mut extended = false;
+        let geometry = self.run.volume.geometry;
+        for finding in found {
+            let Fault::BadTarget { target, why: TargetFault::Uninitialised } = finding.fault else {
+                continue;
+            };
+            let (ino, checksums) = (Ino(target), self.run.volume.checksums);
+            let Some((bytes, record)) = self.read_inode(ino) else { continue };
+            let is_valid = inode::verify(&bytes, ino, checksums).is_ok()
+                && record.links > 0
+                && record.file_type().is_some();
+            let Some(place) = geometry.inode_place(ino).filter(|_| is_valid) else { continue };
+            let Some(mut desc) = self.descriptor(place.group) else { continue };
+            let unused = geometry.inodes_per_group().saturating_sub(place.index + 1);
+            desc.flags -= GroupFlags::INODE_UNINIT;
+            desc.itable_unused = desc.itable_unused.min(unused);
+            self.write_descriptor(place.group, &desc);
+            self.act(Place::Descriptor { group: place.group }, "more of its inodes are in use");
+            extended = true;
+        }
+        extended && self.changed
+    }
+
+    fn mend_directory(&mut self, ino: Ino, found: &[Finding]) {
+        let Some((bytes, record)) = self.read_inode(ino) else { return };
+        if record.flags.contains(InodeFlags::INLINE_DATA) {
+            return self.mend_inline(ino, bytes, &record, found);
+        }
+        let blocks = self.directory_blocks(ino, &record);
+        let is_hole = |finding: &Finding| {
+            matches!(finding.fault, Fault::Dirent(dirent::Cause::Hole)) || blocks.is_empty()
+        };
+        if found.iter().any(is_hole) {
+            return self.close_holes(ino, bytes, blocks);
+        }
+        let is_indexed = record.flags.contains(InodeFlags::INDEX);
+        let hits_index = |finding: &Finding| match finding.place {
+            Place::Index { .. } => true,
+            Place::Directory { block, .. } | Place::Entry { block, .. } if block.0 == 0 => true,
+            _ => matches!(finding.fault, Fault::Index(_) | Fault::NotInIndex),
+        };
+        if is_indexed && found.iter().any(hits_index) {
+            self.drop_index(ino, bytes, &record, found);
+        } else {
+            self.mend_blocks(ino, &record, found, false);
+        }
+    }
+
+    /// Returns the blocks of a directory within its size.
+    pub fn directory_blocks(&self, ino: Ino, record: &Record) -> Vec<(FileBlock, Block)> {
+        let size = record.size() >> self.run.volume.geometry.block_size().bits();
+        let end = u32::try_from(size).unwrap_or(u32::MAX);
+        // Blocks that are in two places of the file were parted before; a hostile image still could
+        // have more than the file system.
+        let most = self.run.volume.geometry.block_count();
+        Runs::of(self.run.volume, ino, record)
+            .extents()
+            .iter()
+            .flat_map(|e| (0..e.len).map(|n| (e.start.0 + n, Block(e.block.0 + u64::from(n)))))
+            .filter(|(at, _)| *at < end)
+            .map(|(at, block)| (FileBlock(at), block))
+            .take(usize::try_from(most).unwrap_or(usize::MAX))
+            .collect()
+    }
+
+    /// Maps the blocks of a directory one after another. A directory without blocks gets one.
+    fn close_holes(&mut self, ino: Ino, mut bytes: Vec<u8>, blocks: Vec<(FileBlock, Block)>) {
+        let mut salvaged = Salvaged::default();
+        let state = State::Written;
+        for (start, (_, block)) in (0..).map(FileBlock).zip(&blocks) {
+            push_run(&mut salvaged.extents, Extent { start, len: 1, block: *block, state });
+        }
+        let mut count = blocks.len();
+        if blocks.is_empty() {
+            let Some(block) = self.allocate() else { return };
+            let parent = self.parent_of(ino);
+            let record = Record::decode(&bytes);
+            let new = dirent::new_directory(&self.run.volume.dir_format(), ino, parent);
+            self.write_leaf(ino, &record, block, new);
+            salvaged.extents.push(Extent { start: FileBlock(0), len: 1, block, state });
+            count = 1;
+        }
+        let flags = Record::decode(&bytes).flags - InodeFlags::INDEX;
+        if self.rebuild(ino, &mut bytes, salvaged) {
+            put32(&mut bytes, FLAGS, flags.bits());
+            set_size(&mut bytes, (count as u64) << self.run.volume.geometry.block_size().bits());
+            self.write_inode(ino, bytes);
+            let record = self.read_inode(ino).map(|(_, record)| record);
+            if let Some(record) = record {
+                self.mend_blocks(ino, &record, &[], true);
+            }
+            self.act(Place::Inode { ino }, "directory: its blocks follow one another");
+        }
+    }
+
+    /// Makes an indexed directory a linear one, which every kernel reads.
+    pub fn drop_index(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
+        put32(&mut bytes, FLAGS, (record.flags - InodeFlags::INDEX).bits());
+        self.write_inode(ino, bytes);
+        self.mend_blocks(ino, record, found, true);
+        self.act(Place::Inode { ino }, "directory: its index is dropped");
+    }
+
+    /// Writes the blocks with findings anew; with `all` also those that are no linear blocks.
+    fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
+        let format = self.run.volume.dir_format();
+        for (at, block) in self.directory_blocks(ino, record) {
+            let here: Vec<&Finding> = found.iter().filter(|f| block_of(f) == Some(at)).collect();
+            let Some(bytes) = self.read_block(block) else { continue };
+            let seed = self.seed(ino, record);
+            let is_linear = || {
+                let sum = seed.is_none_or(|seed| dirent::verify(&format, seed, &bytes).is_ok());
+                let valid = dirent::entries(&format, &bytes).map(|mut all| all.all(|e| e.is_ok()));
+                sum && valid.unwrap_or(false) && at.0 > 0
+            };
+            if here.is_empty() && (!all || is_linear()) {
+                continue;
+            }
+            let names = self.kept(&bytes, format.record_bytes(), &here);
+            let new = self.pack(ino, at, &bytes, names);
+            self.write_leaf(ino, record, block, new);
+            let what = match here.first() {
+                Some(finding) => format!("written anew ({})", finding.fault),
+                None => "written anew".into(),
+            };
+            self.act(Place::Directory { ino, block: at }, what);
+        }
+    }
+
+    /// Returns the names of an area that stay.
+    fn kept(&self, bytes: &[u8], end: usize, found: &[&Finding]) -> Vec<Kept> {
+        let mut names = self.parse(bytes, end);
+        let mut seen = HashSet::new();
+        names.retain_mut(|kept| {
+            let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
+            let mut faults = faults.map(|finding| &finding.fault);
+            let is_wrong = faults.any(|fault| {
+                let dot = dirent::Cause::MisplacedDot { offset: kept.offset };
+                let is_dot = *fault == Fault::Dirent(dot);
+                let wrong = matches!(fault, Fault::BadTarget { .. } | Fault::SecondName { .. });
+                wrong || is_dot || *fault == Fault::Encoding
+            });
+            if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {
+                return false;
+            }
+            while !seen.insert(kept.name.clone()) {
+                kept.name.truncate(240);
+                kept.name.extend(format!("~{}", kept.offset).bytes());
+            }
+            true
+        });
+        names
+    }
+
+    /// Reads the entries of a block. Where no record is valid, the next one that leads to an inode
+    /// in use, with the type of that inode, counts.
+    fn parse(&self, bytes: &[u8], end: usize) -> Vec<Kept> {
+        let (mut names, mut at, mut is_lost) = (Vec::new(), 0, false);
+        while at + HEADER <= end {
+            match self.record(bytes, at, end, is_lost) {
+                Some((kept, len)) => {
+                    names.extend(kept);
+                    is_lost = false;
+                    at += len;
+                }
+                None => {
+                    is_lost = true;
+                    at += 4;
+                }
+            }
+        }
+        names
+    }
+
+    fn record(
+        &self,
+        bytes: &[u8],
+        offset: usize,
+        end: usize,
+        strict: bool,
+    ) -> Option<(Option<Kept>, usize)> {
+        let raw = usize::from(le16(bytes, offset + 4));
+        let len = if raw == 0xffff || raw == 0 && end >= 1 << 16 { end - offset } else { raw };
+        let name_len = usize::from(*bytes.get(offset + 6)?);
+        let fits = len >= MIN_RECORD.max(dirent::space(name_len)) && offset + len <= end;
+        let ino = Ino(le32(bytes, offset));
+        if !fits || !len.is_multiple_of(4) {
+            return None;
+        }
+        if ino.0 == 0 {
+            return (!strict).then_some((None, len));
+        }
+        let name = part(bytes, offset + HEADER, name_len)?.to_vec();
+        let state = self.run.states.get(ino);
+        let kind = bytes.get(offset + 7).copied().unwrap_or_default();
+        let types = self.run.volume.dir_format().has_file_types;
+        let is_likely = state.is_used()
+            && (!types || state.file_type().is_some_and(|k| k.dirent_byte() == kind));
+        if strict && !is_likely {
+            return None;
+        }
+        let valid = Name::new(&name).is_ok() && self.run.volume.geometry.has_inode(ino);
+        Some((valid.then_some(Kept { offset, ino, name }), len))
+    }
+
+    /// Packs names into a block; those that do not fit are left out, and their files are found
+    /// without a name later.
+    fn pack(&self, ino: Ino, at: FileBlock, old: &[u8], names: Vec<Kept>) -> Vec<u8> {
+        let format = self.run.volume.dir_format();
+        let mut packed = Vec::new();
+        if at.0 == 0 {
+            let parent = self.dot_dot(ino, old);
+            let file_type = Some(FileType::Directory);
+            for (name, ino) in [(b".".as_slice(), ino), (b"..", parent)] {
+                let name = Name::new(name);
+                packed.extend(name.map(|name| Packed { ino, file_type, name }));
+            }
+        }
+        let mut used: usize = packed.iter().map(Packed::space).sum();
+        for kept in &names {
+            let Ok(name) = Name::new(&kept.name) else { continue };
+            let file_type = self.run.states.get(kept.ino).file_type();
+            let new = Packed { ino: kept.ino, file_type, name };
+            if used + new.space() <= format.record_bytes() {
+                used += new.space();
+                packed.push(new);
+            }
+        }
+        dirent::pack(&format, &packed).unwrap_or_else(|| old.to_vec())
+    }
+
+    /// Returns the parent that ".." in the first block names, if it is a directory.
+    fn dot_dot(&self, ino: Ino, first: &[u8]) -> Ino {
+        let at = usize::from(le16(first, 4));
+        let named = Ino(le32(first, at));
+        let is_dots = le16(first, at + 8) == u16::from_le_bytes(*b"..");
+        match is_dots && self.parents.position(named).is_some() {
+            true => named,
+            false => self.parent_of(ino),
+        }
+    }
+
+    /// Returns the directory that has the name of a directory.
+    fn parent_of(&self, ino: Ino) -> Ino {
+        let position = self.parents.position(ino).filter(|_| ino != Ino::ROOT);
+        position.and_then(|n| self.parents.parent(n)).unwrap_or(Ino::ROOT)
+    }
+
+    /// Writes a linear block with its checksum.
+    pub fn write_leaf(&mut self, ino: Ino, record: &Record, block: Block, mut bytes: Vec<u8>) {
+        if let Some(seed) = self.seed(ino, record) {
+            dirent::seal(&self.run.volume.dir_format(), seed, &mut bytes);
+        }
+        self.write_block(block, &bytes);
+    }
+
+    fn mend_inline(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
+        // Offsets count from the start of each part: a finding may hit the same offset in both.
+        let here: Vec<&Finding> = found.iter().collect();
+        let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);
+        let first = record.block.get(4..).unwrap_or_default().to_vec();
+        let first = self.pack_inline(&first, &here);
+        if let Some(place) = bytes.get_mut(BLOCK + 4..BLOCK + 60) {
+            place.copy_from_slice(&first);
+        }
+        if let Some(old) = rest.filter(|rest| !rest.is_empty()) {
+            let new = self.pack_inline(&old, &here);
+            let at = bytes.windows(old.len()).rposition(|window| window == old);
+            if let Some(place) = at.and_then(|at| bytes.get_mut(at..at + old.len())) {
+                place.copy_from_slice(&new);
+            }
+            self.write_inode(ino, bytes);
+        } else {
+            self.write_inode(ino, bytes);
+        }
+        self.act(Place::Inode { ino }, "directory in the inode: written anew");
+    }
+
+    fn pack_inline(&self, old: &[u8], found: &[&Finding]) -> Vec<u8> {
+        let names = self.kept(old, old.len(), found);
+        let mut bytes = vec![0; old.len()];
+        let (mut at, mut last) = (0, 0);
+        for kept in &names {
+            let len = dirent::space(kept.name.len());
+            if at + len > bytes.len() {
+                break;
+            }
+            let kind = self.run.states.get(kept.ino).file_type().map_or(0, FileType::dirent_byte);
+            put32(&mut bytes, at, kept.ino.0);
+            super::mender::put16(&mut bytes, at + 4, len as u16);
+            if let Some(place) = bytes.get_mut(at + 6..at + HEADER + kept.name.len()) {
+                let types = self.run.volume.dir_format().has_file_types;
+                let head = [kept.name.len() as u8, if types { kind } else { 0 }];
+                place.copy_from_slice(&[&head, kept.name.as_slice()].concat());
+            }
+            (last, at) = (at, at + len);
+        }
+        let whole = bytes.len() - last;
+        if whole >= MIN_RECORD {
+            super::mender::put16(&mut bytes, last + 4, whole as u16);
+        }
+        bytes
+    }
+}
+
+fn block_of(finding: &Finding) -> Option<FileBlock> {
+    match finding.place {
+        Place::Directory { block, .. } | Place::Entry { block, .. } => Some(block),
+        Place::Index { block, .. } => Some(block),
+        _ => None,
+    }
+}
+
+fn offset_of(finding: &Finding) -> Option<usize> {
+    match (&finding.fault, finding.place) {
+        (Fault::Dirent(dirent::Cause::MisplacedDot { offset }), _) => Some(*offset),
+        (_, Place::Entry { offset, .. }) => Some(offset),
+        _ => None,
+    }
+}

@@ -1,0 +1,163 @@
+//! Reads as much of a damaged mapping as is valid: a wrong entry is left out, the others are kept.
+
+use super::mender::Mender;
+use crate::bytes::{le16, le32, part};
+use crate::fault::Fault;
+use crate::mapping::{self, Sink};
+use crate::place::Place;
+use crate::record::Record;
+use lanefs_ondisk::extent::{self, END, Extent, MAX_DEPTH, State};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{Block, FileBlock, Ino};
+use std::collections::HashSet;
+use std::ops::Range;
+
+pub const EXTENT_MAGIC: u16 = 0xf30a;
+const HEADER: usize = 12;
+const ENTRY: usize = 12;
+/// Lengths above this one mark extents that are not initialised.
+const MOST_WRITTEN: u32 = 0x8000;
+
+/// The valid part of a mapping.
+#[derive(Debug, Default)]
+pub struct Salvaged {
+    /// In the order of the file, without overlaps.
+    pub extents: Vec<Extent>,
+    /// Blocks of the mapping that only this file uses, which a new mapping can use again.
+    pub nodes: Vec<Block>,
+}
+
+impl Sink for Salvaged {
+    fn data(&mut self, extent: Extent) {
+        push_run(&mut self.extents, extent);
+    }
+
+    fn meta(&mut self, block: Block) {
+        self.nodes.push(block);
+    }
+
+    fn fault(&mut self, _place: Place, _fault: Fault) {}
+}
+
+impl Mender<'_> {
+    /// Returns the valid part of the mapping of an inode that maps blocks.
+    pub fn salvage(&self, ino: Ino, record: &Record) -> Salvaged {
+        let mut salvaged = Salvaged::default();
+        if record.flags.contains(InodeFlags::EXTENTS) {
+            let mut walk = Walk { mender: self, next: 0, seen: HashSet::new(), out: &mut salvaged };
+            let depth = walk.root_depth(&record.block);
+            walk.node(&record.block, depth, 0..END);
+        } else {
+            mapping::walk(self.run.volume, ino, record, &mut salvaged);
+        }
+        let mut seen = HashSet::new();
+        salvaged.nodes.retain(|node| seen.insert(*node) && !self.is_shared(*node));
+        salvaged
+    }
+
+    /// Returns whether a finding says that several files use a block.
+    pub fn is_shared(&self, block: Block) -> bool {
+        self.findings.iter().any(|finding| match finding.fault {
+            Fault::DoublyClaimed { start, len } => self.blocks_of(start, len).contains(&block.0),
+            _ => false,
+        })
+    }
+}
+
+struct Walk<'a> {
+    mender: &'a Mender<'a>,
+    /// The first block of the file that no extent so far maps.
+    next: u32,
+    seen: HashSet<Block>,
+    out: &'a mut Salvaged,
+}
+
+impl Walk<'_> {
+    /// Returns the depth of the root: its first child knows better than a damaged root.
+    fn root_depth(&self, bytes: &[u8]) -> u16 {
+        let stored = le16(bytes, 6);
+        if stored == 0 {
+            return 0;
+        }
+        let child = part(bytes, HEADER, ENTRY).and_then(|entry| self.child(entry));
+        match child {
+            Some((_, bytes)) => le16(&bytes, 6).saturating_add(1).min(MAX_DEPTH),
+            None => stored.min(MAX_DEPTH),
+        }
+    }
+
+    /// Reads the child of an index entry; `None` if it is not a node.
+    fn child(&self, entry: &[u8]) -> Option<(Block, Vec<u8>)> {
+        let block = Block(u64::from(le16(entry, 8)) << 32 | u64::from(le32(entry, 4)));
+        if !self.mender.run.volume.is_for_files(block) {
+            return None;
+        }
+        let bytes = self.mender.read_block(block)?;
+        (le16(&bytes, 0) == EXTENT_MAGIC).then_some((block, bytes))
+    }
+
+    fn node(&mut self, bytes: &[u8], depth: u16, range: Range<u32>) {
+        if le16(bytes, 0) != EXTENT_MAGIC {
+            return;
+        }
+        let count = le16(bytes, 2).min(extent::capacity(bytes.len()));
+        let entries: Vec<&[u8]> = (0..usize::from(count))
+            .filter_map(|n| part(bytes, HEADER + n * ENTRY, ENTRY))
+            .collect();
+        for (n, entry) in entries.iter().enumerate() {
+            match depth.checked_sub(1) {
+                None => self.extent(entry, &range),
+                Some(below) => {
+                    let start = le32(entry, 0);
+                    let after = entries.get(n + 1).map(|next| le32(next, 0));
+                    let end = after.filter(|end| *end > start).unwrap_or(range.end);
+                    self.below(entry, below, start.max(range.start)..end.min(range.end));
+                }
+            }
+        }
+    }
+
+    fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
+        let Some((block, bytes)) = self.child(entry) else { return };
+        // A ring of nodes would never end.
+        if range.is_empty() || !self.seen.insert(block) {
+            return;
+        }
+        self.out.nodes.push(block);
+        self.node(&bytes, depth, range);
+    }
+
+    fn extent(&mut self, entry: &[u8], range: &Range<u32>) {
+        let raw = u32::from(le16(entry, 4));
+        let (len, state) = match raw <= MOST_WRITTEN {
+            true => (raw, State::Written),
+            false => (raw - MOST_WRITTEN, State::Unwritten),
+        };
+        let start = le32(entry, 0);
+        let block = Block(u64::from(le16(entry, 6)) << 32 | u64::from(le32(entry, 8)));
+        let volume = self.mender.run.volume;
+        let mask = (1u64 << volume.geometry.cluster_bits()) - 1;
+        let is_valid = len > 0
+            && start >= self.next.max(range.start)
+            && start.checked_add(len).is_some_and(|end| end <= range.end)
+            && volume.is_for_files(block)
+            && volume.geometry.contains_run(block, len.into())
+            && block.0 & mask == u64::from(start) & mask;
+        if is_valid {
+            self.next = start + len;
+            self.out.data(Extent { start: FileBlock(start), len, block, state });
+        }
+    }
+}
+
+/// Adds an extent to the others; joins it with the last one if the format can express that.
+pub fn push_run(extents: &mut Vec<Extent>, new: Extent) {
+    if let Some(last) = extents.last_mut()
+        && last.continued_by(&new)
+        && last.len + new.len <= State::Unwritten.max_len()
+    {
+        last.len += new.len;
+        return;
+    }
+    extents.push(new);
+}

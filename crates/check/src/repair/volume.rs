@@ -1,0 +1,311 @@
+//! The superblock's fields, descriptors, the journal, and the inode of reserved descriptors.
+
+use super::fields::{BLOCK, LINKS, set_size};
+use super::mender::{Mender, put16, put32};
+use crate::bytes::le32;
+use crate::fault::Fault;
+use crate::groups;
+use crate::mapping::Runs;
+use crate::place::Place;
+use crate::record::Record;
+use crate::report::Finding;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::group_desc::{Cause, GroupFlags};
+use lanefs_ondisk::jbd2::JournalSuperblock;
+use lanefs_ondisk::superblock::{
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+};
+use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
+use zerocopy::FromBytes;
+
+/// The kind of the copy of the journal's block field in the superblock.
+const BACKUP_BLOCKS: u8 = 1;
+/// The pointer of the inode of reserved descriptors to its tree of two levels.
+const DOUBLE: usize = 13;
+const MMP_MAGIC: u32 = 0x004d_4d50;
+/// The sequence of mmp in a file system that is not mounted.
+const MMP_CLEAN: u32 = 0xff4d_4d50;
+const MMP_COVERED: usize = 1020;
+const EXTRA: u16 = 32;
+
+impl Mender<'_> {
+    /// Mends superblock, descriptors and journal.
+    pub fn mend_volume(&mut self, found: &[Finding]) {
+        for finding in found {
+            match finding.place {
+                Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
+                Place::Journal => self.mend_journal(&finding.fault),
+                _ => self.mend_superblock(&finding.fault),
+            }
+        }
+    }
+
+    /// Changes the superblock. Returns whether it changed.
+    pub fn edit_superblock(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> bool {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        let read = self.run.volume.device().read_at(SUPERBLOCK_OFFSET, &mut bytes);
+        let Some(mut raw) = read.ok().and_then(|()| RawSuperblock::read_from_bytes(&bytes).ok())
+        else {
+            return false;
+        };
+        change(&mut raw);
+        let Ok(superblock) = Superblock::from_raw(raw) else { return false };
+        let new = superblock.encode();
+        self.write(SUPERBLOCK_OFFSET, &new);
+        new != bytes
+    }
+
+    fn mend_superblock(&mut self, fault: &Fault) {
+        if matches!(fault, Fault::Field { what: "the block of mmp", .. }) {
+            return self.mend_mmp();
+        }
+        let edited = self.edit_superblock(|raw| match fault {
+            Fault::Field { what, .. } => mend_field(raw, what),
+            Fault::Feature { feature: "resize_inode" } => raw.s_reserved_gdt_blocks.set(0),
+            Fault::Feature { feature: "has_journal" } => clear_recovery(raw),
+            Fault::Feature { feature: "orphan_file" } => {
+                let present = RoCompat::ORPHAN_PRESENT.bits();
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
+            }
+            Fault::NamedAsQuota => {
+                raw.s_usr_quota_inum.set(0);
+                raw.s_grp_quota_inum.set(0);
+            }
+            _ => {}
+        });
+        if edited {
+            self.act(Place::Superblock, format!("set right ({fault})"));
+        }
+    }
+
+    fn mend_mmp(&mut self) {
+        let block = Block(self.run.volume.raw().s_mmp_block.get());
+        if !self.run.volume.is_for_files(block) || self.is_shared(block) {
+            self.edit_superblock(|raw| {
+                let mmp = Incompat::MMP.bits();
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !mmp);
+            });
+            return self.act(Place::Superblock, "mmp is switched off: its block is lost");
+        }
+        let mut bytes = vec![0; self.run.volume.block_bytes()];
+        put32(&mut bytes, 0, MMP_MAGIC);
+        put32(&mut bytes, 4, MMP_CLEAN);
+        if let Some(seed) = self.run.volume.checksums.seed() {
+            let sum = seed.chain(bytes.get(..MMP_COVERED).unwrap_or_default()).value();
+            put32(&mut bytes, MMP_COVERED, sum);
+        }
+        self.write_block(block, &bytes);
+        self.act(Place::Superblock, "the block of mmp is written anew");
+    }
+
+    fn mend_descriptor(&mut self, group: Group, fault: &Fault) {
+        let Some(mut desc) = self.descriptor(group) else { return };
+        let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        match fault {
+            Fault::Descriptor(Cause::Checksum { .. }) | Fault::Feature { .. } => {
+                desc.flags -= uninit;
+                desc.itable_unused = 0;
+            }
+            Fault::Descriptor(Cause::FreeBlocks { .. }) => desc.free_blocks = 0,
+            Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
+            Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
+            Fault::DoublyClaimed { start, .. } => {
+                // Bitmaps are written from what is in use, so that they can be anywhere.
+                let Some(new) = self.allocate() else { return };
+                match *start {
+                    start if start == desc.block_bitmap => desc.block_bitmap = new,
+                    start if start == desc.inode_bitmap => desc.inode_bitmap = new,
+                    _ => return,
+                }
+                if groups::check_places(self.run.volume, group, &desc).is_err() {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        self.write_descriptor(group, &desc);
+        self.act(Place::Descriptor { group }, format!("set right ({fault})"));
+    }
+
+    /// Empties a damaged log; maps it anew from the copy in the superblock if its inode is damaged;
+    /// removes the journal if nothing is left of it.
+    fn mend_journal(&mut self, fault: &Fault) {
+        let ino = Ino(self.run.volume.raw().s_journal_inum.get());
+        let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
+        if is_inode {
+            if !self.restore_journal_inode(ino) {
+                self.remove_journal(ino);
+            }
+            return;
+        }
+        let first = self.read_inode(ino).and_then(|(_, record)| {
+            let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
+            let runs = Runs::of(self.run.volume, ino, &record);
+            Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?))
+        });
+        let first = first.filter(|(first, _)| !self.is_shared(*first));
+        let Some((first, blocks)) = first else { return self.remove_journal(ino) };
+        let block_size = self.run.volume.geometry.block_size();
+        let uuid = self.run.volume.superblock().uuid();
+        let head = JournalSuperblock::new(block_size, blocks, uuid).encode();
+        if JournalSuperblock::decode(&head, block_size, blocks).is_err() {
+            return self.remove_journal(ino);
+        }
+        self.write(first.0 << block_size.bits(), &head);
+        self.edit_superblock(clear_recovery);
+        self.act(Place::Journal, format!("emptied ({fault})"));
+    }
+
+    fn restore_journal_inode(&mut self, ino: Ino) -> bool {
+        const WORDS: usize = 15;
+        let raw = self.run.volume.raw();
+        if raw.s_jnl_backup_type != BACKUP_BLOCKS {
+            return false;
+        }
+        let Some((old, _)) = self.read_inode(ino) else { return false };
+        let mut bytes = old.clone();
+        for (n, word) in raw.s_jnl_blocks.iter().take(WORDS).enumerate() {
+            put32(&mut bytes, BLOCK + n * 4, word.get());
+        }
+        let [.., high, low] = &raw.s_jnl_blocks;
+        set_size(&mut bytes, u64::from(high.get()) << 32 | u64::from(low.get()));
+        put16(&mut bytes, 0, FileType::Regular.mode_bits() | 0o600);
+        put16(&mut bytes, LINKS, 1);
+        let mut record = Record::decode(&bytes);
+        let is_tree = super::salvage::EXTENT_MAGIC == crate::bytes::le16(&record.block, 0);
+        record.flags = match is_tree {
+            true => lanefs_ondisk::inode::InodeFlags::EXTENTS,
+            false => lanefs_ondisk::inode::InodeFlags::empty(),
+        };
+        put32(&mut bytes, super::fields::FLAGS, record.flags.bits());
+        let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
+        let runs = Runs::of(self.run.volume, ino, &record);
+        let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
+        if mapped < blocks || blocks == 0 || bytes == old {
+            return false;
+        }
+        self.write_inode(ino, bytes);
+        self.act(Place::Journal, "its inode is restored from the superblock");
+        true
+    }
+
+    fn remove_journal(&mut self, ino: Ino) {
+        let orphans = self.run.volume.superblock().orphan_file();
+        self.edit_superblock(|raw| {
+            clear_recovery(raw);
+            let gone = Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !gone.bits());
+            let present = RoCompat::ORPHAN_PRESENT.bits();
+            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
+            raw.s_journal_inum.set(0);
+            raw.s_journal_dev.set(0);
+            raw.s_journal_uuid = [0; 16];
+            raw.s_jnl_backup_type = 0;
+            raw.s_jnl_blocks = Default::default();
+            raw.s_orphan_file_inum.set(0);
+        });
+        for ino in [Some(ino), orphans].into_iter().flatten() {
+            self.clear_inode(ino, "cleared: the journal is removed");
+        }
+        self.act(Place::Journal, "removed, since it is lost: lanefs tune -j makes a new one");
+    }
+
+    /// Returns whether the file system reserves blocks for descriptors.
+    pub fn has_resize(&self) -> bool {
+        self.run.volume.compat(Compat::RESIZE_INODE)
+    }
+
+    /// Writes the inode of reserved descriptors anew.
+    pub fn mend_resize(&mut self) {
+        let geometry = self.run.volume.geometry;
+        let Some((_, record)) = self.read_inode(Ino::RESIZE) else { return };
+        let old = Block(record.pointer(DOUBLE).into());
+        let is_own = self.run.own.word_at(self.run.clusters(old, 1).start) & 1 == 1;
+        let is_valid = self.run.volume.is_for_files(old) && !self.is_shared(old) && !is_own;
+        let root = if is_valid { Some(old) } else { self.allocate() };
+        let Some(root) = root else { return };
+        let words = geometry.block_size().bytes() as u64 / 4;
+        let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
+        let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
+        let mut top = vec![0; geometry.block_size().bytes()];
+        for n in 0..u64::from(geometry.reserved_gdt_blocks()) {
+            let index = (u64::from(geometry.desc_blocks()) + n) % words;
+            put32(&mut top, index as usize * 4, (first + n) as u32);
+            let mut copies = vec![0; geometry.block_size().bytes()];
+            for (at, group) in backups.iter().enumerate() {
+                let copy = first + n + u64::from(group.0) * u64::from(geometry.blocks_per_group());
+                put32(&mut copies, at * 4, copy as u32);
+            }
+            self.write_block(Block(first + n), &copies);
+        }
+        self.write_block(root, &top);
+        let Some((mut bytes, _)) = self.read_inode(Ino::RESIZE) else { return };
+        let blocks = le32(&bytes, super::fields::BLOCKS);
+        bytes.fill(0);
+        put16(&mut bytes, 0, FileType::Regular.mode_bits() | 0o600);
+        put16(&mut bytes, LINKS, 1);
+        for time in [0x08, 0x0c, 0x10] {
+            put32(&mut bytes, time, self.time());
+        }
+        if bytes.len() > 128 {
+            put16(&mut bytes, 0x80, EXTRA);
+        }
+        put32(&mut bytes, super::fields::BLOCKS, blocks);
+        put32(&mut bytes, BLOCK + DOUBLE * 4, root.0 as u32);
+        set_size(&mut bytes, (words * words + words + 12) << geometry.block_size().bits());
+        self.write_inode(Ino::RESIZE, bytes);
+        self.act(Place::Inode { ino: Ino::RESIZE }, "written anew: it reserves descriptors");
+    }
+
+    /// Marks a clean file system as one, and makes the copies of the superblock agree with it.
+    pub fn finish(&mut self) {
+        let edited = self.edit_superblock(|raw| {
+            let state = State::from_bits_retain(raw.s_state.get());
+            raw.s_state.set(((state | State::VALID) - State::ERROR).bits());
+        });
+        if edited {
+            self.act(Place::Superblock, "marked as clean");
+        }
+        let differ = |group: &Group| {
+            let place = Place::Backup { group: *group };
+            self.findings.iter().any(|finding| finding.place == place)
+        };
+        let geometry = self.run.volume.geometry;
+        for group in geometry.backups().filter(differ).collect::<Vec<_>>() {
+            let mut raw = self.run.volume.raw().clone();
+            raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
+            raw.s_state.set(0);
+            let at = geometry.group_first_block(group);
+            if let (Some(at), Ok(copy)) = (at, Superblock::from_raw(raw)) {
+                self.write(at.0 << geometry.block_size().bits(), &copy.encode());
+                self.act(Place::Backup { group }, "copied from the superblock");
+            }
+        }
+    }
+}
+
+pub fn clear_recovery(raw: &mut RawSuperblock) {
+    let recover = Incompat::RECOVER.bits();
+    raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
+}
+
+/// Sets a field that no mount reads to a valid value.
+fn mend_field(raw: &mut RawSuperblock, what: &str) {
+    let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
+    match what {
+        "the number of reserved blocks" => {
+            raw.s_r_blocks_count_lo.set(0);
+            raw.s_r_blocks_count_hi.set(0);
+        }
+        "the least extra size of inodes" => raw.s_min_extra_isize.set(extra),
+        "the wanted extra size of inodes" => raw.s_want_extra_isize.set(extra),
+        "the inode of user quotas" => raw.s_usr_quota_inum.set(0),
+        "the inode of group quotas" => raw.s_grp_quota_inum.set(0),
+        "the inode of project quotas" => raw.s_prj_quota_inum.set(0),
+        "the encoding of names" => raw.s_encoding.set(1),
+        "the UUID of a journal device" => raw.s_journal_uuid = [0; 16],
+        "the inode of the journal" => raw.s_journal_inum.set(0),
+        "the journal device" => raw.s_journal_dev.set(0),
+        _ => {}
+    }
+}

@@ -1,0 +1,201 @@
+//! `lanefs repair`
+
+use crate::cli::{Failure, ImageArguments, OutputArguments, Report as Failures, WholeImage};
+use lanefs::device::Access;
+use lanefs_check::repair::{Plan, Shared, plan};
+use lanefs_check::{Finding, Harm};
+use lanefs_offline::{Repair, Undo};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The image was repaired; as e2fsck's "errors corrected".
+const REPAIRED: u8 = 1;
+/// Faults are left; as e2fsck's "errors left uncorrected".
+const LEFT: u8 = 4;
+/// The repair failed; as e2fsck's "operational error".
+const FAILED: u8 = 8;
+
+/// Repairs an image, as e2fsck -y does
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The whole repair is planned in memory first, with lanefs check as the judge. Then it is written as
+one transaction of the image's own log: a kill at any time loses nothing more, and running the
+command again completes it. With --undo the old blocks go to a file first, and the repair is written
+in place. An image without a usable log needs --undo.
+
+Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there is
+something to repair), 8 the repair failed or parts of the image are not known, 2 wrong usage.
+
+Examples:
+  lanefs repair -n disk.img                    # prints the plan, writes nothing
+  lanefs repair disk.img
+  lanefs repair --undo disk.undo disk.img
+  lanefs repair --undo-apply disk.undo disk.img   # puts the old blocks back")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// Only print the plan; write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Write the old content of all changed blocks to this new file first
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    undo: Option<PathBuf>,
+    /// Put the old blocks of this undo file back, and repair nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
+    undo_apply: Option<PathBuf>,
+    /// Of blocks that several files use, leave the others holes instead of copies
+    #[arg(long)]
+    cut_shared: bool,
+    #[command(flatten)]
+    output: OutputArguments,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs repair`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let failures = Failures::new("repair");
+    let ended = match &arguments.undo_apply {
+        Some(file) => undo(arguments, file),
+        None => repair(arguments, &failures),
+    };
+    match ended {
+        Ok(_) if failures.has_failed() => ExitCode::from(FAILED),
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failures.fail(failure);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
+    let bytes = std::fs::read(file).map_err(|error| Failure::host(file.display(), &error))?;
+    let undo = Undo::decode(&bytes).map_err(|error| Failure::new(file.display(), error))?;
+    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+    undo.apply(&*whole.device()).map_err(|error| whole.failure(error))?;
+    whole.close()?;
+    if !arguments.output.quiet && !arguments.output.json {
+        println!("{}: {} old blocks are back", arguments.image.display(), undo.blocks());
+    }
+    Ok(0)
+}
+
+fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
+    let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+    let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
+    let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
+    let plan = plan(whole.device(), shared).map_err(|error| whole.failure(error))?;
+    let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
+    let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
+    if writes && !arguments.dry_run {
+        write(arguments, &whole, &plan, &repair)?;
+    }
+    failures.printed(print(&plan, &repair, arguments));
+    let code = match (plan.leaves_faults(), writes) {
+        _ if !plan.after.unchecked.is_empty() => FAILED,
+        (true, _) => LEFT,
+        (false, true) if arguments.dry_run => LEFT,
+        (false, true) => REPAIRED,
+        (false, false) => 0,
+    };
+    drop((plan, repair));
+    whole.close()?;
+    Ok(code)
+}
+
+fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
+    let (recovery, blocks) = (plan.recovery()?, plan.repair()?);
+    Ok(Repair { recovery, blocks, block_size: plan.block_size() })
+}
+
+fn write(
+    arguments: &Arguments,
+    whole: &WholeImage<'_>,
+    plan: &Plan,
+    repair: &Repair,
+) -> Result<(), Failure> {
+    let device = whole.device();
+    if let Some(file) = &arguments.undo {
+        let undo = repair.undo(&*device).map_err(|error| whole.failure(error))?;
+        save(file, &undo.encode()).map_err(|error| Failure::host(file.display(), &error))?;
+        return repair.write_in_place(&*device).map_err(|error| whole.failure(error));
+    }
+    if !plan.has_log || !repair.fits_log(&device) {
+        let why = "its log cannot take the repair as one transaction: give --undo FILE, so that a \
+                   kill loses nothing more";
+        return Err(whole.failure(why));
+    }
+    repair.write_to_log(&device).map_err(|error| whole.failure(error))
+}
+
+/// Writes a new file, durably.
+fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if arguments.output.json {
+        return writeln!(out, "{:#}", as_json(plan, repair, arguments));
+    }
+    if arguments.output.quiet {
+        return Ok(());
+    }
+    for action in &plan.actions {
+        writeln!(out, "{}", crate::cli::printable(&action.to_string()))?;
+    }
+    for finding in left(plan) {
+        writeln!(out, "left: {}", crate::cli::printable(&finding.to_string()))?;
+    }
+    for what in &plan.after.unchecked {
+        writeln!(out, "not checked: {what}")?;
+    }
+    let image = arguments.image.display();
+    let count = repair.recovery.len() + repair.blocks.len();
+    match (count, arguments.dry_run) {
+        (0, _) if plan.leaves_faults() => writeln!(out, "{image}: nothing can be repaired"),
+        (0, _) => writeln!(out, "{image}: already clean"),
+        (_, true) => writeln!(out, "{image}: to be repaired: {count} blocks"),
+        (_, false) => writeln!(out, "{image}: repaired: {count} blocks written"),
+    }
+}
+
+fn left(plan: &Plan) -> impl Iterator<Item = &Finding> {
+    plan.after.findings.iter().filter(|finding| finding.harm() != Harm::Note)
+}
+
+fn as_json(plan: &Plan, repair: &Repair, arguments: &Arguments) -> Value {
+    let fault = |finding: &Finding| {
+        json!({
+            "place": finding.place.to_string(),
+            "inode": finding.place.ino().map(|ino| ino.0),
+            "fault": finding.fault.to_string(),
+            "harm": finding.harm().code(),
+        })
+    };
+    let before = plan.before.findings.iter().filter(|finding| finding.harm() != Harm::Note);
+    let actions = plan.actions.iter().map(|action| {
+        json!({
+            "place": action.place.to_string(),
+            "inode": action.place.ino().map(|ino| ino.0),
+            "action": action.what,
+        })
+    });
+    json!({
+        "image": arguments.image.display().to_string(),
+        "dry_run": arguments.dry_run,
+        "found": before.map(fault).collect::<Vec<_>>(),
+        "actions": actions.collect::<Vec<_>>(),
+        "left": left(plan).map(fault).collect::<Vec<_>>(),
+        "not_checked": plan.after.unchecked,
+        "blocks": repair.recovery.len() + repair.blocks.len(),
+    })
+}

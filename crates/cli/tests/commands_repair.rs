@@ -1,0 +1,102 @@
+//! Tests of `lanefs repair`: exit codes, the plan, undo files, images without a log.
+
+mod mounting;
+
+use mounting::{Image, LANEFS, try_run};
+use serde_json::Value;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+fn repair(arguments: &[&str]) -> (Option<i32>, String) {
+    let (status, said) = try_run(Command::new(LANEFS).arg("repair").args(arguments));
+    (status.code(), said)
+}
+
+fn tool(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let (status, said) = try_run(Command::new(program).args(arguments));
+    (status.code(), said)
+}
+
+/// Sets the number of free blocks of the superblock to a wrong value, without its checksum.
+fn damage(path: &Path) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[1, 2], 1024 + 12).unwrap();
+}
+
+#[test]
+fn a_damaged_image_is_repaired_once_and_is_clean_for_e2fsck() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    assert_eq!(repair(&[path]).0, Some(0));
+    tool("debugfs", &["-w", "-R", "mkdir d", path]);
+    tool("debugfs", &["-w", "-R", "unlink d", path]);
+    let before = std::fs::read(&image.path).unwrap();
+    let (status, said) = repair(&["-n", path]);
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains("connected to lost+found/#"), "{said}");
+    assert!(std::fs::read(&image.path).unwrap() == before, "a dry run writes nothing");
+    let (status, said) = repair(&["--json", path]);
+    assert_eq!(status, Some(1), "{said}");
+    let facts: Value = serde_json::from_str(&said).unwrap();
+    assert!(facts["blocks"].as_u64().unwrap() > 0, "{said}");
+    assert_eq!(facts["left"].as_array().unwrap().len(), 0, "{said}");
+    let (status, said) = tool("e2fsck", &["-fn", path]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = repair(&[path]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn an_undo_file_brings_the_old_image_back() {
+    let image = Image::new("32M");
+    let (path, undo) = (image.path.to_str().unwrap(), image.dir.path().join("undo"));
+    let undo = undo.to_str().unwrap();
+    damage(&image.path);
+    let before = std::fs::read(&image.path).unwrap();
+    let (status, said) = repair(&["--undo", undo, path]);
+    assert_eq!(status, Some(1), "{said}");
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    let (status, said) = repair(&["--undo-apply", undo, path]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(std::fs::read(&image.path).unwrap() == before, "all old blocks are back");
+    // An undo file is never written over, nor used if it is not whole.
+    let (status, said) = repair(&["--undo", undo, path]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(std::fs::read(&image.path).unwrap() == before);
+    let file = std::fs::OpenOptions::new().write(true).open(undo).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    let (status, said) = repair(&["--undo-apply", undo, path]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("not a whole undo file"), "{said}");
+}
+
+#[test]
+fn an_image_without_a_log_is_repaired_only_with_an_undo_file() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    assert_eq!(tool("mke2fs", &["-q", "-F", "-t", "ext2", path]).0, Some(0));
+    let file = std::fs::OpenOptions::new().write(true).open(&image.path).unwrap();
+    // The number of free blocks in the first descriptor; a block has 4 KiB or 1 KiB.
+    file.write_all_at(&[7], 4096 + 12).unwrap();
+    file.write_all_at(&[7], 2048 + 12).unwrap();
+    let (status, said) = repair(&[path]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("--undo FILE"), "{said}");
+    let undo = image.dir.path().join("undo");
+    let (status, said) = repair(&["--quiet", "--undo", undo.to_str().unwrap(), path]);
+    assert_eq!((status, said.as_str()), (Some(1), ""));
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+}
+
+#[test]
+fn without_a_superblock_the_repair_fails_with_8_and_writes_nothing() {
+    let image = Image::new("32M");
+    let none = image.dir.path().join("zeros.img");
+    std::fs::write(&none, vec![0; 1 << 20]).unwrap();
+    let (status, said) = repair(&[none.to_str().unwrap()]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("no ext4 file system"), "{said}");
+    assert_eq!(std::fs::read(&none).unwrap(), vec![0; 1 << 20]);
+    assert_eq!(repair(&["--undo", "a", "--dry-run", "x"]).0, Some(2));
+}

@@ -1,0 +1,158 @@
+//! Writes a repair that was planned elsewhere, so that a kill at any write loses nothing more.
+//!
+//! - *With an undo file*: the old content of every block is in the file, durably, before the first
+//!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
+//! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After a
+//!   crash a replay completes it, or there is none. The blocks of the recovery before it are
+//!   written in place; writing some of them changes nothing that the next repair reads differently.
+
+use crate::error::Error;
+use crate::undo::Undo;
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::{Primary, Wholeness, log};
+use lanefs_journal::{Log, Single};
+use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::superblock::{
+    JournalPlace, OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
+use lanefs_ondisk::{Block, BlockSize};
+use std::sync::Arc;
+
+const OVERLAY_CAP: u64 = 4 << 30;
+/// Blocks at the end of a recovery that are written one after another: the head of the log, which
+/// is marked empty, and the superblock, which then does not ask for a replay.
+const ORDERED: usize = 2;
+
+/// The blocks of a repair, with their new contents.
+#[derive(Debug, Clone)]
+pub struct Repair {
+    /// Blocks that are written first, in this order.
+    pub recovery: Vec<(Block, Vec<u8>)>,
+    /// Blocks that belong together.
+    pub blocks: Vec<(Block, Vec<u8>)>,
+    /// Bytes of a block.
+    pub block_size: BlockSize,
+}
+
+impl Repair {
+    /// Returns the old content of all blocks.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn undo(&self, device: &dyn Device) -> Result<Undo, Error> {
+        let bits = self.block_size.bits();
+        let places = self.recovery.iter().chain(&self.blocks).map(|(block, _)| block.0 << bits);
+        Undo::read(device, places, self.block_size.bytes())
+    }
+
+    /// Returns whether the image's log takes the blocks as one transaction.
+    pub fn fits_log(&self, device: &Arc<dyn Device>) -> bool {
+        let view: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
+        self.write_recovery(&*view).is_ok()
+            && (self.blocks.is_empty() || self.through_log(&*view).is_ok())
+    }
+
+    /// Writes the repair through the log.
+    ///
+    /// # Errors
+    /// [`Error::Journal`] if the log cannot take it; then only the recovery was written.
+    pub fn write_to_log(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
+        self.write_recovery(&**device)?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let Transaction { log, images, found, after } = self.through_log(&**device)?;
+        write_superblock(&**device, &with_recovery(&found, Recovery::Needed))?;
+        let committed = Single::commit(device.clone(), self.block_size, log, images)?;
+        committed.checkpoint()?;
+        write_superblock(&**device, &after)
+    }
+
+    /// Writes the repair in place. The caller has an undo file.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn write_in_place(&self, device: &dyn Device) -> Result<(), Error> {
+        self.write_recovery(device)?;
+        write(device, self.block_size, &self.blocks)?;
+        Ok(device.flush()?)
+    }
+
+    fn write_recovery(&self, device: &dyn Device) -> Result<(), Error> {
+        let (any, ordered) = self.recovery.split_at(self.recovery.len().saturating_sub(ORDERED));
+        write(device, self.block_size, any)?;
+        device.flush()?;
+        for one in ordered.chunks(1) {
+            write(device, self.block_size, one)?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the transaction, on a device that has the recovery.
+    fn through_log(&self, device: &dyn Device) -> Result<Transaction, Error> {
+        let cannot = |what: &str| Error::Journal { what: what.to_owned() };
+        let Primary { superblock: found, wholeness } = Primary::read(device)?;
+        let Some(JournalPlace::Inode(ino)) = found.journal() else {
+            return Err(cannot("there is no log"));
+        };
+        if wholeness != Wholeness::Whole {
+            return Err(cannot("the superblock is torn"));
+        }
+        let log = log::find(device, &found, ino)?;
+        let home = found.geometry().super_block();
+        let at = SUPERBLOCK_OFFSET as usize % self.block_size.bytes();
+        let mut after = found.clone();
+        let mut images: Vec<(Block, Arc<[u8]>)> = Vec::new();
+        for (block, bytes) in &self.blocks {
+            let mut bytes = bytes.clone();
+            if *block == home {
+                let record = bytes.get_mut(at..at + SUPERBLOCK_SIZE);
+                let record = record.ok_or(lanefs_ext4::Error::Stale)?;
+                after = Superblock::decode(record)?;
+                found.check_next(&after)?;
+                record.copy_from_slice(&with_recovery(&after, Recovery::Needed).encode());
+            }
+            images.push((*block, bytes.into()));
+        }
+        if !after.agrees_with(&found) || after.journal() != found.journal() {
+            return Err(cannot("the repair changes what the log needs"));
+        }
+        if log.superblock.start().is_some() || images.iter().any(|(at, _)| log.map.contains(*at)) {
+            return Err(cannot("the repair changes the log"));
+        }
+        Single::check_fits(device, self.block_size, log.clone(), images.len())?;
+        Ok(Transaction { log, images, found, after })
+    }
+}
+
+struct Transaction {
+    log: Log,
+    images: Vec<(Block, Arc<[u8]>)>,
+    found: Superblock,
+    after: Superblock,
+}
+
+fn write(
+    device: &dyn Device,
+    block_size: BlockSize,
+    blocks: &[(Block, Vec<u8>)],
+) -> Result<(), Error> {
+    for (block, bytes) in blocks {
+        device.write_at(block.0 << block_size.bits(), bytes)?;
+    }
+    Ok(())
+}
+
+fn write_superblock(device: &dyn Device, superblock: &Superblock) -> Result<(), Error> {
+    device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+    Ok(device.flush()?)
+}
+
+fn with_recovery(superblock: &Superblock, recovery: Recovery) -> Superblock {
+    let mut superblock = superblock.clone();
+    let present = superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    let orphans = if present { OrphanEntries::Present } else { OrphanEntries::Absent };
+    superblock.set_dirty_features(recovery, orphans);
+    superblock
+}
