@@ -1,6 +1,6 @@
 //! Repairs an image in memory: what e2fsck -y does, as a plan of blocks to write.
 //!
-//! A round checks the image and mends the faults of one [`Stage`]; the next round checks again. So
+//! A round checks the image and mends the faults of one stage; the next round checks again. So
 //! the checker decides when a repair is complete, and a fault that only follows from another one is
 //! never mended by itself. The plan writes nothing to the device: all changes are in views in
 //! memory, and the caller writes them (`lanefs_offline::mend`).
@@ -8,7 +8,9 @@
 mod attributes;
 mod copies;
 mod counts;
+mod fields;
 mod files;
+mod judge;
 mod mender;
 mod names;
 mod orphans;
@@ -22,11 +24,10 @@ mod volume;
 pub use mender::{Action, Shared};
 
 use crate::checker::{self, Error, Options};
-use crate::fault::Fault;
 use crate::harm::Harm;
-use crate::report::{Collector, Finding, Report};
+use crate::report::Report;
+use judge::{MOST_CHANGED, MOST_FINDINGS};
 use lanefs_device::{Device, DeviceError, OverlayDevice};
-use lanefs_ondisk::group_desc::Cause;
 use lanefs_ondisk::superblock::SUPERBLOCK_OFFSET;
 use lanefs_ondisk::{Block, BlockSize};
 use mender::Mender;
@@ -34,12 +35,8 @@ use stage::Stage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Most bytes of changes that are held in memory.
-const MOST_CHANGED: u64 = 4 << 30;
 /// Most rounds. A round mends all faults of a stage, so that even an image full of noise takes few.
 const MOST_ROUNDS: usize = 100;
-/// Most findings of a round; those left out are found in a later round.
-const MOST_FINDINGS: usize = 10_000;
 
 /// A block with its new content.
 pub type Write = (Block, Vec<u8>);
@@ -196,29 +193,4 @@ fn differing(
         }
     }
     Ok(writes)
-}
-
-/// Counts the faults of a view of the image, without counts and bitmaps. A view without a root directory has most of all, since
-/// an empty inode table has few faults.
-fn faults(device: Arc<dyn Device>) -> u64 {
-    let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
-    match checker::check(device, &options, &|_| {}) {
-        Ok(report) => {
-            let no_root = Fault::Missing { feature: "a root directory" };
-            if report.findings.iter().any(|finding| finding.fault == no_root) {
-                return u64::MAX;
-            }
-            let is_fault = |finding: &&Finding| {
-                let is_sum = matches!(finding.fault, Fault::Descriptor(Cause::Checksum { .. }));
-                Stage::of(finding).is_some_and(|stage| stage != Stage::Counts) && !is_sum
-            };
-            report.findings.iter().filter(is_fault).count() as u64 + report.left_out
-        }
-        Err(_) => u64::MAX,
-    }
-}
-
-/// A collector that keeps nothing.
-fn silent() -> Collector {
-    Collector::new(0)
 }

@@ -13,25 +13,18 @@ mod parts;
 mod repair;
 
 use crate::random::in_parallel;
-use change::Change;
+use change::{Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use corpus::Base;
-use fastrand::Rng;
 use judge::Verdicts;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::FileExt;
 
 pub use corpus::{Corpus, Extent};
 pub use cut::{Cuts, cut};
 pub use repair::{Repairs, repair};
 
-/// Changes that one worker makes on one image before it takes the next image.
-const TOGETHER: u64 = 50;
-/// The most differences that are printed in full.
-const MOST_SHOWN: usize = 20;
-
-/// Counts of the verdicts.
+/// What the judges said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Changes that were judged.
@@ -99,18 +92,6 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
         judge(&mut tally, &mut differences, base, &change, &verdicts);
     }
     (tally, differences)
-}
-
-/// Returns the generator of one change. It mixes the three numbers well enough if they do not
-/// overlap.
-fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
-    Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
-}
-
-fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
-    for (at, bytes) in writes {
-        file.write_all_at(&bytes, at).expect("the copy is written");
-    }
 }
 
 fn judge(

@@ -1,6 +1,6 @@
 //! Extended attributes: a wrong hash is set, other damage costs the area its attributes.
 
-use super::files::ACL_HIGH;
+use super::fields::ACL_HIGH;
 use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;

@@ -1,9 +1,9 @@
 //! The parts that the others are read by: superblock and descriptors, from their copies if they are
 //! damaged, and the log, which is replayed.
 
+use super::judge::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
-use super::{MOST_CHANGED, faults, silent};
 use crate::checker::Error;
 use crate::groups::{self, Groups};
 use crate::journal::{self, LogBlocks, Replayed};

@@ -1,5 +1,9 @@
 //! Fields of inodes, and the decision to write a mapping anew.
 
+use super::fields::{
+    ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
+    MODE, SIZE_HIGH, set_size,
+};
 use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
 use crate::bytes::{le16, le32};
@@ -15,23 +19,6 @@ use lanefs_ondisk::inode::{Cause, InodeFlags};
 use lanefs_ondisk::{FileType, Ino};
 use std::collections::BTreeMap;
 
-const MODE: usize = 0;
-const SIZE: usize = 4;
-pub const DTIME: usize = 0x14;
-pub const LINKS: usize = 0x1a;
-pub const BLOCKS: usize = 0x1c;
-pub const FLAGS: usize = 0x20;
-/// The block field.
-pub const BLOCK: usize = 0x28;
-pub const BLOCK_END: usize = 0x64;
-const SIZE_HIGH: usize = 0x6c;
-const FRAGMENT: usize = 0x70;
-const BLOCKS_HIGH: usize = 0x74;
-pub const ACL_HIGH: usize = 0x76;
-const EXTRA_SIZE: usize = 0x80;
-const GOOD_OLD_SIZE: usize = 128;
-/// Bytes of the fields after the first 128, as mke2fs makes them.
-const EXTRA: u16 = 32;
 /// Fields of times, with the fields that hold their upper bits.
 const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
 const PERMISSIONS: u16 = 0o7777;
@@ -265,12 +252,6 @@ impl Mender<'_> {
             put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
         }
     }
-}
-
-/// Sets the size of a file.
-pub fn set_size(bytes: &mut [u8], size: u64) {
-    put32(bytes, SIZE, size as u32);
-    put32(bytes, SIZE_HIGH, (size >> 32) as u32);
 }
 
 fn mend_times(bytes: &mut [u8]) {

@@ -1,9 +1,8 @@
 //! Directories: damaged blocks are written anew with the entries that are still valid in them.
 
-use super::files::{BLOCK, FLAGS, set_size};
+use super::fields::{BLOCK, FLAGS, set_size};
 use super::mender::{Mender, put32};
-use super::salvage::Salvaged;
-use super::tree::push_run;
+use super::salvage::{Salvaged, push_run};
 use crate::attributes;
 use crate::bytes::{le16, le32, part};
 use crate::fault::{Fault, TargetFault};

@@ -1,6 +1,6 @@
 //! Inodes that are to be deleted or truncated: a mount after a crash would do that.
 
-use super::files::{DTIME, LINKS};
+use super::fields::{DTIME, LINKS};
 use super::mender::{Mender, put16, put32};
 use crate::mapping::Runs;
 use crate::place::Place;

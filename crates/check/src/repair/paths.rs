@@ -1,8 +1,8 @@
 //! Paths: "..", `lost+found`, and names for what has none. Link counts follow.
 
-use super::files::{BLOCK, LINKS, set_size};
+use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
-use super::tree::push_run;
+use super::salvage::push_run;
 use crate::fault::Fault;
 use crate::mapping::Runs;
 use crate::place::Place;
@@ -256,10 +256,10 @@ impl Mender<'_> {
             put16(&mut bytes, 0x80, 32);
         }
         if self.has_extents() {
-            put32(&mut bytes, super::files::FLAGS, InodeFlags::EXTENTS.bits());
+            put32(&mut bytes, super::fields::FLAGS, InodeFlags::EXTENTS.bits());
         }
         let unit = (geometry.block_size().bytes() as u32 / 512) << geometry.cluster_bits();
-        put32(&mut bytes, super::files::BLOCKS, unit);
+        put32(&mut bytes, super::fields::BLOCKS, unit);
         set_size(&mut bytes, geometry.block_size().bytes() as u64);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
@@ -332,7 +332,7 @@ impl Mender<'_> {
         if self.has_extents() {
             flags |= InodeFlags::EXTENTS;
         }
-        put32(bytes, super::files::FLAGS, flags.bits());
+        put32(bytes, super::fields::FLAGS, flags.bits());
         self.drop_inline_data(bytes, record);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };

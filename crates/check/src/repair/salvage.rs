@@ -1,7 +1,6 @@
 //! Reads as much of a damaged mapping as is valid: a wrong entry is left out, the others are kept.
 
 use super::mender::Mender;
-use super::tree::push_run;
 use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
 use crate::mapping::{self, Sink};
@@ -149,4 +148,16 @@ impl Walk<'_> {
             self.out.data(Extent { start: FileBlock(start), len, block, state });
         }
     }
+}
+
+/// Adds an extent to the others; joins it with the last one if the format can express that.
+pub fn push_run(extents: &mut Vec<Extent>, new: Extent) {
+    if let Some(last) = extents.last_mut()
+        && last.continued_by(&new)
+        && last.len + new.len <= State::Unwritten.max_len()
+    {
+        last.len += new.len;
+        return;
+    }
+    extents.push(new);
 }

@@ -1,7 +1,7 @@
 //! Blocks that are in use more than once: each later file gets its own copy, or a hole.
 
 use super::mender::{Mender, Shared};
-use super::tree::push_run;
+use super::salvage::push_run;
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Finding;

@@ -1,10 +1,10 @@
 //! Writes the mapping of a file anew: an extent tree or block pointers.
 
-use super::files::{BLOCK, BLOCK_END};
+use super::fields::{BLOCK, BLOCK_END};
 use super::mender::{Mender, put32};
 use super::salvage::Salvaged;
 use crate::record::Record;
-use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
+use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
@@ -155,16 +155,4 @@ fn parts(entries: &Entries, max: usize) -> Vec<(FileBlock, Entries)> {
             .filter_map(|part| Some((part.first()?.start, Entries::Index(part.to_vec()))))
             .collect(),
     }
-}
-
-/// Returns an extent of these blocks as extents that the format can express.
-pub fn push_run(extents: &mut Vec<Extent>, new: Extent) {
-    if let Some(last) = extents.last_mut()
-        && last.continued_by(&new)
-        && last.len + new.len <= State::Unwritten.max_len()
-    {
-        last.len += new.len;
-        return;
-    }
-    extents.push(new);
 }

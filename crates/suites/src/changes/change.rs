@@ -4,6 +4,12 @@ use super::parts::{Kind, Part, Parts};
 use fastrand::Rng;
 use lanefs_device::Device;
 use std::fmt;
+use std::os::unix::fs::FileExt;
+
+/// Changes that one worker makes on one image before it takes the next image.
+pub const TOGETHER: u64 = 50;
+/// The most differences that are printed in full.
+pub const MOST_SHOWN: usize = 20;
 
 /// How a part is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +70,19 @@ impl fmt::Display for Change {
             How::Copy { from } => write!(f, "copied from {from:#x}")?,
         }
         write!(f, ", checksum {:?}", self.sum)
+    }
+}
+
+/// Returns the generator of one change. It mixes the three numbers well enough if they do not
+/// overlap.
+pub fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
+    Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
+}
+
+/// Writes these bytes, each at its place.
+pub fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
+    for (at, bytes) in writes {
+        file.write_all_at(&bytes, at).expect("the copy is written");
     }
 }
 

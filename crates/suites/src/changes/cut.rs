@@ -1,11 +1,10 @@
 //! Repairs that are cut at each write: the next repair completes them, or the undo file takes them
 //! back.
 
-use super::change::{self, Change};
+use super::change::{self, Change, rng_of};
 use super::contents::{File, files};
 use super::corpus::{Base, Corpus};
 use super::repair::compare;
-use super::rng_of;
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Options, Verdict, check};
 use lanefs_device::{Device, Duration, Fault, FaultyDevice, Operation, OverlayDevice, RamDevice};

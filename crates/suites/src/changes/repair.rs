@@ -1,11 +1,10 @@
 //! Random changes of metadata, repaired: the repaired image is clean for both judges, and every
 //! file whose own metadata did not change is as it was.
 
-use super::change::{self, Change};
+use super::change::{self, Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use super::contents::{File, files};
 use super::corpus::{Base, Corpus};
 use super::judge::Verdicts;
-use super::{MOST_SHOWN, TOGETHER, put, rng_of};
 use crate::image::Image;
 use crate::random::in_parallel;
 use lanefs_check::repair::{Plan, Shared, plan};
