@@ -170,7 +170,9 @@ impl Objects {
             desc.encode_into(record, group, &growth.new, self.volume.checksums);
         }
         if let Some(resize) = &growth.resize {
-            resize.capture(captured);
+            for (block, bytes) in &resize.blocks {
+                captured.image(*block, bytes.as_slice().into());
+            }
         }
         self.groups.captured_new(&growth.descriptors);
         Ok(())

@@ -2,14 +2,11 @@
 //! inode, the superblock.
 
 use crate::error::Error;
-use crate::object::dirty::Captured;
-use crate::object::objects::Objects;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::group_desc::GroupDesc;
-use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::Geometry;
-use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_ondisk::{Block, Group};
 
 /// Groups that one transaction adds.
 pub(crate) struct Growth {
@@ -42,38 +39,17 @@ impl Growth {
     }
 
     /// Returns block `index` of the descriptors as it was before the new groups.
-    pub(crate) fn base(&self, index: u32, objects: &Objects) -> Result<Arc<[u8]>, Error> {
+    pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
         // Until now the block was in the reserve, where it has other contents, or it is new.
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }
-        objects.read_block(self.new.desc_block(index).ok_or(Error::Stale)?)
+        reader.read_block(self.new.desc_block(index).ok_or(Error::Stale)?)
     }
 
     /// Returns the number of blocks that this adds to a transaction.
     pub(crate) fn credits(&self) -> u32 {
         let resize = self.resize.as_ref().map_or(0, |resize| resize.blocks.len() + 1);
         self.changed().len() as u32 + resize as u32
-    }
-}
-
-impl ResizeInode {
-    /// Committer: adds the blocks.
-    pub(crate) fn capture(&self, captured: &mut Captured<'_>) {
-        for (block, bytes) in &self.blocks {
-            captured.image(*block, bytes.as_slice().into());
-        }
-    }
-}
-
-impl Objects {
-    /// Reads the resize inode.
-    pub(crate) fn resize_inode(&self) -> Result<Inode, Error> {
-        let place = self.volume.inode_place(Ino::RESIZE)?;
-        let table = self.table_block(place.group, place.table_block)?;
-        let bytes = self.tables.base(&table, self)?;
-        let record = self.volume.record_in(&bytes, place.offset).ok_or(Error::Stale)?;
-        let (geometry, checksums) = (self.volume.geometry(), self.volume.checksums);
-        Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
 }

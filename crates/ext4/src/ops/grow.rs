@@ -25,8 +25,9 @@ use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
-use lanefs_ondisk::{Block, Group};
+use lanefs_ondisk::{Block, Group, Ino};
 
 /// Credits of the last old group: its bitmap and its descriptor.
 const LAST_GROUP: u32 = 2;
@@ -141,6 +142,16 @@ impl Objects {
             let next = new.group_first_block(Group(first.0 + added / 2)).unwrap_or_default();
             target = next.0;
         }
+    }
+
+    /// Reads the resize inode.
+    fn resize_inode(&self) -> Result<Inode, Error> {
+        let place = self.volume.inode_place(Ino::RESIZE)?;
+        let table = self.table_block(place.group, place.table_block)?;
+        let bytes = self.tables.base(&table, self)?;
+        let record = self.volume.record_in(&bytes, place.offset).ok_or(Error::Stale)?;
+        let (geometry, checksums) = (self.volume.geometry(), self.volume.checksums);
+        Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
 
     /// Returns the changes of the resize inode, which reserves the remaining descriptor blocks, in
