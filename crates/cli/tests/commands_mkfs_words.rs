@@ -151,7 +151,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         ("-C 65536", "-C needs bigalloc"),
         ("-g 100", "blocks per group out of range"),
         ("-G 3", "groups per flexible group out of range"),
-        ("-b 8192", "block size out of range"),
+        ("-b 131072", "block size out of range"),
     ] {
         let arguments = arguments.split_whitespace();
         let mut command = Command::new(LANEFS);
