@@ -14,7 +14,8 @@
 //! an entry too; one thread serves all these queues.
 //!
 //! The number of threads never decreases: the kernel has no way to take an entry out of a queue. If
-//! a thread terminates for any reason, the session ends: otherwise its queue might have no entry.
+//! a thread that has an entry terminates for any reason, the session ends: otherwise its queue might
+//! have no entry.
 
 use super::processors::{Processors, bind};
 use super::queues::{Queue, Seen, Waiting, reserve};
@@ -182,23 +183,26 @@ impl<S: Service> Shared<'_, S> {
         let me = wake::this_thread();
         self.ring_threads.lock().push(me);
         let work = AssertUnwindSafe(|| self.register_and_serve(scope, queue, ring, report));
-        let panicked = |_| Err(io::Error::other("a serving thread panicked"));
-        let ended = catch_unwind(work).unwrap_or_else(panicked);
-        let ends_session = !self.without_rings.load(Ordering::Acquire);
-        self.ring_ends.lock().push(ended);
-        if ends_session {
-            self.readers.end();
+        let panicked = |_| Some(Err(io::Error::other("a serving thread panicked")));
+        if let Some(ended) = catch_unwind(work).unwrap_or_else(panicked) {
+            self.ring_ends.lock().push(ended);
+            if !self.without_rings.load(Ordering::Acquire) {
+                self.readers.end();
+            }
         }
         self.ring_threads.lock().retain(|thread| *thread != me);
     }
 
+    /// Returns the result of the thread, or `None` if its queue does not need the thread: the kernel
+    /// refused the entry of a thread that was started later. The kernel does that while the file
+    /// system is unmounted, and where it has no memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         queue: usize,
         mut ring: Ring,
         report: Option<Report>,
-    ) -> Ended {
+    ) -> Option<Ended> {
         bind(self.queues[queue].number);
         let registered = ring.register(self.channel.as_fd());
         match report {
@@ -209,13 +213,19 @@ impl<S: Service> Shared<'_, S> {
                 // sender, and decides whether the session ends.
                 drop(report);
                 if !is_registered {
-                    return self.wait_for_the_end();
+                    return Some(self.wait_for_the_end());
                 }
             }
-            None if !registered? => return Err(io::Error::other("the kernel refused an entry")),
-            None => {}
+            None => match registered {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.queues[queue].not_started();
+                    return None;
+                }
+                Err(error) => return Some(Err(error)),
+            },
         }
-        self.serve_ring(scope, queue, ring)
+        Some(self.serve_ring(scope, queue, ring))
     }
 
     fn wait_for_the_end(&self) -> Ended {
@@ -233,6 +243,10 @@ impl<S: Service> Shared<'_, S> {
     ) -> Ended {
         let (queue, mut beside) = (&*self.queues[at], Outbox::new());
         let mut warm = false;
+        if !ring.has_event() && self.must_end() {
+            // The session ended before this thread was in the list of those to interrupt.
+            return Ok(None);
+        }
         loop {
             while let Some(event) = ring.next()? {
                 let mut entry = match event {

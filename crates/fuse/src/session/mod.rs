@@ -22,8 +22,6 @@ use crate::protocol::{Errno, Offer, Outbox, Transport};
 use crate::service::Service;
 use crate::transport::{ByRead, Carried, Channel, Inbox, Ring, ring};
 use by_ring::Rings;
-use lanefs_lanes::sync::atomic::AtomicBool;
-use lanefs_lanes::{Mutex, Rank};
 use queues::Seen;
 use readers::{FEWEST_THREADS, Readers};
 use rustix::fd::{AsFd, OwnedFd};
@@ -101,15 +99,7 @@ impl<S: Service> Session<S> {
             // One reader for FORGET and INTERRUPT.
             Readers::new(1, 1).with_room(most_readers())
         };
-        let shared = Shared {
-            server: &server,
-            channel: &channel,
-            readers,
-            queues,
-            ring_threads: Mutex::new(Rank::Bucket, Vec::new()),
-            ring_ends: Mutex::new(Rank::Bucket, Vec::new()),
-            without_rings: AtomicBool::new(false),
-        };
+        let shared = Shared::new(&server, &channel, readers, queues);
         let outcome = thread::scope(|scope| shared.serve(scope, rings, carried));
         let (outcome, last) = match outcome {
             Ok(last) => (Ok(()), last),

@@ -4,7 +4,7 @@ use super::queues::Queue;
 use super::readers::Readers;
 use crate::transport::{Channel, Entry};
 use lanefs_lanes::sync::atomic::AtomicBool;
-use lanefs_lanes::{Mutex, Padded};
+use lanefs_lanes::{Mutex, Padded, Rank};
 use std::io;
 
 /// The request DESTROY, by either transport.
@@ -30,4 +30,24 @@ pub struct Shared<'a, S> {
     pub ring_ends: Mutex<Vec<Ended>>,
     /// The kernel refused the rings; all requests come by read(2).
     pub without_rings: AtomicBool,
+}
+
+impl<'a, S> Shared<'a, S> {
+    /// Creates the state of a session that no thread serves yet.
+    pub fn new(
+        server: &'a S,
+        channel: &'a Channel,
+        readers: Readers,
+        queues: Vec<Padded<Queue>>,
+    ) -> Shared<'a, S> {
+        Shared {
+            server,
+            channel,
+            readers,
+            queues,
+            ring_threads: Mutex::new(Rank::Bucket, Vec::new()),
+            ring_ends: Mutex::new(Rank::Bucket, Vec::new()),
+            without_rings: AtomicBool::new(false),
+        }
+    }
 }

@@ -6,7 +6,9 @@ use crate::protocol::abi::{Attr, AttrOut, StatfsOut, opcode};
 use crate::protocol::{Request, Wishes};
 use crate::service::Answer;
 use crate::transport::Ring;
-use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::Padded;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use queues::{Queue, Waiting};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
@@ -140,4 +142,27 @@ fn a_service_knows_its_transport_before_the_first_request() {
     point.detach(Busy::Detach).unwrap();
     server.join().unwrap().unwrap();
     assert!(served);
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_thread_that_starts_during_the_unmount_is_no_failure() {
+    if !is_ring_wanted() {
+        return;
+    }
+    let (_dir, device, point) = attach();
+    let session = Session::start(device, Tiny::default()).unwrap();
+    // The kernel holds back all requests until rings are registered, so the mount is idle.
+    point.detach(Busy::Detach).unwrap();
+    let (readers, queues) = (Readers::new(1, 1), vec![Padded(Queue::new(0, 1, 2))]);
+    let shared = Shared::new(&session.server, &session.channel, readers, queues);
+    thread::scope(|scope| {
+        let mut seen = [Seen::default()];
+        assert_eq!(shared.queues[0].takes(), Waiting::None);
+        let looks = [(); 3].map(|()| shared.look_at_rings(scope, &mut seen));
+        assert_eq!(looks, [true, false, false], "the last look started a thread");
+    });
+    assert!(shared.ring_ends.lock().is_empty(), "the thread is not needed");
+    assert!(!shared.readers.is_over());
+    assert!(shared.queues[0].add_thread(), "the thread is not counted");
 }
