@@ -166,6 +166,7 @@ fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u6
 fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     let mut found = Vec::new();
     let mut taken = vec![(0, area.entries)];
+    let mut hashed = Vec::new();
     let mut at = area.entries;
     while le32(area.bytes, at) != 0 {
         let head = part(area.bytes, at, ENTRY).ok_or(Cause::NoEnd)?;
@@ -178,7 +179,7 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
             _ => &[],
         };
         if ino == 0 {
-            check_hash(area, at, head, name)?;
+            hashed.push((at, head, name));
         }
         let index = head.get(1).copied().unwrap_or_default();
         if index == 0 {
@@ -193,10 +194,16 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     }
     taken.push((at, at + END));
     taken.sort_unstable();
-    match taken.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if start < end)) {
-        Some(pair) => Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into()),
-        None => Ok(found),
+    if let Some(pair) =
+        taken.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if start < end))
+    {
+        return Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into());
     }
+    // A value that overlaps its entry would change with the hash that a repair writes there.
+    for (at, head, name) in hashed {
+        check_hash(area, at, head, name)?;
+    }
+    Ok(found)
 }
 
 fn value<'a>(

@@ -91,11 +91,13 @@ impl Sink for FileBlocks<'_> {
         let mut clusters = self.run.clusters(extent.block, extent.len.into());
         let bits = self.run.volume.geometry.cluster_bits();
         let mask = (1u64 << bits) - 1;
-        if bits > 0 && extent.block.0 & mask != u64::from(extent.start.0) & mask {
-            self.run.add(place, Fault::ClusterOffset { block: extent.start });
-        }
         let last = (clusters.end - 1, u64::from(extent.end().saturating_sub(1)) >> bits);
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
+        let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
+        let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
+        if bits > 0 && (is_shifted || is_divided) {
+            self.run.add(place, Fault::ClusterOffset { block: extent.start });
+        }
         if self.last_cluster == Some(first) && bits > 0 {
             clusters.start += 1;
         }

@@ -20,6 +20,8 @@ pub enum Fault {
     Bitmap(bitmap::Cause),
     #[error("{0}")]
     Inode(inode::Cause),
+    #[error("a deleted inode: {0}")]
+    Deleted(inode::Cause),
     #[error("{cause}")]
     Extent { cause: extent::Cause, from: FileBlock },
     #[error("{0}")]
@@ -70,7 +72,7 @@ pub enum Fault {
     TooFar { block: FileBlock },
     #[error("an extent of a directory at {block} is not initialised")]
     UnwrittenDirectory { block: FileBlock },
-    #[error("an extent at {block} is not aligned to its cluster")]
+    #[error("an extent at {block} does not lie in the cluster of its place")]
     ClusterOffset { block: FileBlock },
     #[error("i_blocks is {found} where {expected} sectors were counted")]
     Sectors { found: u64, expected: u64 },
@@ -218,7 +220,9 @@ impl Fault {
             NotInIndex | IndexDepth | Index(_) => Harm::NamesNotFound,
             NoName | Unconnected => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,
-            DotBytes { .. } | TimeRange | Padding { .. } | Field { .. } => Harm::Harmless,
+            DotBytes { .. } | TimeRange | Deleted(_) | Padding { .. } | Field { .. } => {
+                Harm::Harmless
+            }
             Attributes(_) | AttributePrefix { .. } | ValueInode { .. } => Harm::AttributesLost,
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,
             FreeButUsed { len, by: Unit::Block, .. } => Harm::SpaceLeaked { clusters: *len },

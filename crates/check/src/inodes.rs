@@ -31,7 +31,7 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     let is_hidden = run.volume.is_hidden(ino);
     check_low_deletion_time(run, ino, &record);
     if record.links == 0 && !is_hidden {
-        check_free(run, ino, &record);
+        check_free(run, ino, &record, bytes);
         return false;
     }
     if bytes.iter().all(|byte| *byte == 0) {
@@ -48,10 +48,16 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     run.first && record.is_directory()
 }
 
-/// Checks a free inode: a deleted one has the time of its deletion.
-fn check_free(run: &Run<'_>, ino: Ino, record: &Record) {
+/// Checks a free inode: a deleted one has the time of its deletion, and a valid checksum.
+fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if record.mode != 0 && record.dtime == 0 {
         run.add(Place::Inode { ino }, Fault::NoDeletionTime);
+    }
+    let verified = inode::verify(bytes, ino, run.volume.checksums);
+    if let Err(cause @ Cause::Checksum { .. }) = verified
+        && bytes.iter().any(|byte| *byte != 0)
+    {
+        run.add(Place::Inode { ino }, Fault::Deleted(cause));
     }
 }
 
@@ -86,13 +92,18 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if !is_right {
         run.add(place, Fault::WrongType { mode: record.mode, expected: "a hidden file" });
     }
-    let is_in_use = record.links != 0 || record.blocks_lo != 0 || record.pointer(0) != 0;
     let is_own = matches!(ino, BAD_BLOCKS | BOOT_LOADER | Ino::RESIZE);
-    if !is_named && !is_own && is_in_use && matches!(ino, Ino::JOURNAL | Ino(3) | Ino(4)) {
+    if !is_named && !is_own && record.is_in_use() && matches!(ino, Ino::JOURNAL | Ino(3) | Ino(4)) {
         run.add(place, Fault::Special { ino: ino.0, what: "in use, though nothing refers to it" });
     }
     check_flags(run, ino, record);
     if ino == BAD_BLOCKS {
+        let fields =
+            [record.mode.into(), record.links.into(), record.uid, record.gid, record.acl_lo];
+        if fields != [0; 5] {
+            let what = "not a list of bad blocks, which has no mode, owner, links or attributes";
+            run.add(place, Fault::Special { ino: ino.0, what });
+        }
         // It has no type, and its blocks are those that cannot be used.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         return check_blocks(run, ino, &maps, bytes);

@@ -10,6 +10,9 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{FileBlock, Ino};
 use std::collections::HashSet;
 
+/// The field of the superblock that names the file of orphans.
+pub const ORPHAN_FILE: &str = "the inode of the orphan file";
+
 /// Checks the list and the file. Orphans are no damage after a crash; but space is in use for them
 /// until a mount or e2fsck has deleted them, so the image is not clean.
 pub fn check(run: &Run<'_>) {
@@ -19,8 +22,16 @@ pub fn check(run: &Run<'_>) {
     }
     if let Some(ino) = run.volume.superblock().orphan_file() {
         check_file(run, ino);
-    } else if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT) {
+        return;
+    }
+    if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT) {
         run.add(Place::Superblock, Fault::Feature { feature: "orphan_file" });
+    }
+    let named = run.volume.raw().s_orphan_file_inum.get();
+    let record = run.read_inode(Ino(named)).map(|bytes| Record::decode(&bytes));
+    if record.is_some_and(|record| record.is_in_use()) {
+        // e2fsck would clear the inode.
+        run.add(Place::Superblock, Fault::Field { what: ORPHAN_FILE, found: named.into() });
     }
 }
 

@@ -91,6 +91,11 @@ impl Record {
         (block != 0).then_some(Block(block))
     }
 
+    /// Returns whether the inode has links or data. This says it of an inode that has no other use.
+    pub fn is_in_use(&self) -> bool {
+        self.links != 0 || self.blocks_lo != 0 || self.pointer(0) != 0
+    }
+
     /// Returns `i_blocks`, in its own unit.
     pub fn blocks(&self, geometry: &Geometry) -> u64 {
         let huge = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);

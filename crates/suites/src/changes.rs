@@ -15,13 +15,13 @@ mod repair;
 use crate::random::in_parallel;
 use change::{Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use corpus::Base;
-use judge::Verdicts;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 
 pub use corpus::{Corpus, Extent};
 pub use cut::{Cuts, cut};
+pub use judge::Verdicts;
 pub use repair::{Repairs, repair};
 
 /// What the judges said.

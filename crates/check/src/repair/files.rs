@@ -44,7 +44,7 @@ impl Mender<'_> {
             return self.mend_resize();
         }
         if findings.iter().any(|finding| is_special(&finding)) {
-            return self.clear_inode(ino, "cleared: nothing refers to it");
+            return self.clear_inode(ino, "cleared");
         }
         let lost = |f: &&Finding| {
             matches!(f.fault, Fault::Size { last: None, .. } | Fault::WrongType { .. })

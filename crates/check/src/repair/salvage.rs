@@ -142,11 +142,24 @@ impl Walk<'_> {
             && start.checked_add(len).is_some_and(|end| end <= range.end)
             && volume.is_for_files(block)
             && volume.geometry.contains_run(block, len.into())
-            && block.0 & mask == u64::from(start) & mask;
+            && block.0 & mask == u64::from(start) & mask
+            && !self.divides_cluster(start, block);
         if is_valid {
             self.next = start + len;
             self.out.data(Extent { start: FileBlock(start), len, block, state });
         }
+    }
+
+    /// Returns whether an extent from `start` on continues a cluster of the file whose first part
+    /// lies in another cluster than `block`.
+    fn divides_cluster(&self, start: u32, block: Block) -> bool {
+        let volume = self.mender.run.volume;
+        let bits = volume.geometry.cluster_bits();
+        let cluster = |block| volume.clusters(block, 1).start;
+        self.out.extents.last().is_some_and(|last| {
+            let last_block = Block(last.block.0 + u64::from(last.len) - 1);
+            (last.end() - 1) >> bits == start >> bits && cluster(last_block) != cluster(block)
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::groups;
 use crate::mapping::Runs;
+use crate::orphans::ORPHAN_FILE;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -304,6 +305,7 @@ fn mend_field(raw: &mut RawSuperblock, what: &str) {
         "the inode of project quotas" => raw.s_prj_quota_inum.set(0),
         "the encoding of names" => raw.s_encoding.set(1),
         "the UUID of a journal device" => raw.s_journal_uuid = [0; 16],
+        ORPHAN_FILE => raw.s_orphan_file_inum.set(0),
         "the inode of the journal" => raw.s_journal_inum.set(0),
         "the journal device" => raw.s_journal_dev.set(0),
         _ => {}

@@ -18,6 +18,9 @@ pub(super) const ENTRY: usize = 8;
 /// Child numbers have 28 bits; readers ignore the rest.
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 
+/// The flag of a root that readers must understand; they ignore the others.
+const FLAG_INCOMPAT: u8 = 1;
+
 /// The highest block number that a child can have.
 pub const MAX_CHILD: FileBlock = FileBlock(BLOCK_MASK);
 
@@ -173,7 +176,7 @@ pub fn root<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Root<'a>, Cause> 
     if info.indirect_levels > allowed {
         return Err(Cause::Levels { found: info.indirect_levels, allowed });
     }
-    if info.unused_flags != 0 {
+    if info.unused_flags & FLAG_INCOMPAT != 0 {
         return Err(Cause::Flags { found: info.unused_flags });
     }
     let index = index(format, Kind::Root, block)?;

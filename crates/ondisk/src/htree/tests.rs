@@ -74,6 +74,8 @@ fn every_broken_field_is_its_cause() {
     assert_eq!(node(&format(), &sample()).map(|_| ()), Err(Cause::NotNode));
     let large = DirFormat { has_large_dirs: true, ..format() };
     let mut block = sample();
+    block[31] = 0xfe;
+    assert!(root(&format(), &block).is_ok(), "flags without a meaning");
     block[30] = 2;
     assert!(root(&large, &block).is_ok());
 }

@@ -96,7 +96,7 @@ impl Verdicts {
             None => text += &format!("  lanefs: {}\n", self.error),
             Some(report) => {
                 text += &format!("  lanefs: {:?} {:?}\n", report.verdict(), report.unchecked);
-                for finding in report.findings.iter().take(6) {
+                for finding in report.findings.iter().take(12) {
                     text += &format!("    {finding}\n");
                 }
             }
@@ -106,7 +106,7 @@ impl Verdicts {
 }
 
 const RESIZE: &str = "e2fsck looks at a quarter of the reserved descriptors";
-const DEPTH: &str = "e2fsck accepts an extent node below the root with a depth over 5";
+const DEPTH: &str = "e2fsck accepts an extent node below the root with a wrong depth";
 
 /// Returns why e2fsck -fn does not see a fault.
 fn missed(fault: &Fault) -> Option<&'static str> {
@@ -123,7 +123,10 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         Fault::Superblock(superblock::Cause::JournalPlace { .. }) => {
             "e2fsck accepts a journal in a file and on a device; the kernel does not mount it"
         }
-        Fault::Extent { cause: extent::Cause::TooDeep { .. }, .. } => DEPTH,
+        Fault::Extent {
+            cause: extent::Cause::TooDeep { .. } | extent::Cause::Depth { .. },
+            ..
+        } => DEPTH,
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
         }
