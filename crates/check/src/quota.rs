@@ -106,7 +106,7 @@ impl File<'_> {
         part(&whole, (at % size) as usize, BLOCK).map(<[u8]>::to_vec)
     }
 
-    /// Visits a block `levels` above the leaves; each block once.
+    /// Visits a block that is `levels` above the leaves, unless it was visited before.
     fn walk(&mut self, n: u32, levels: u32) -> Option<()> {
         if u64::from(n) >= self.blocks {
             return None;

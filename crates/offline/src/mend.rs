@@ -26,9 +26,9 @@ const ORDERED: usize = 2;
 /// The blocks of a repair, with their new contents.
 #[derive(Debug, Clone)]
 pub struct Repair {
-    /// Blocks that are written first, in this order.
+    /// Blocks of the recovery, which are written first, in this order.
     pub recovery: Vec<(Block, Vec<u8>)>,
-    /// Blocks that belong together.
+    /// Blocks of the repair, which are written all or not at all.
     pub blocks: Vec<(Block, Vec<u8>)>,
     /// Bytes of a block.
     pub block_size: BlockSize,
@@ -89,7 +89,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Prepares the transaction, on a device that has the recovery.
+    /// Prepares the transaction, on a device to which the recovery was written.
     fn through_log(&self, device: &dyn Device) -> Result<Transaction, Error> {
         let cannot = |what: &str| Error::Journal { what: what.to_owned() };
         let Primary { superblock: found, wholeness } = Primary::read(device)?;
