@@ -18,8 +18,8 @@ pub struct Mounting {
     pub policies: Policies,
     /// Limit of the cache memory in bytes; `None`: the default.
     pub cache_bytes: Option<u64>,
-    /// Which waiters are woken when an array below has room for another row. No effect without an
-    /// array.
+    /// Which waiters are woken when the array below the file system has room for another row. No
+    /// effect without an array.
     pub stripe_wake: StripeWake,
 }
 

@@ -71,7 +71,7 @@ struct Shared<'d> {
     /// The batch that may claim.
     turn: u64,
     failed: Option<Error>,
-    /// Batches stop waiting for their turn, because one of them failed.
+    /// A batch failed, so the other batches stop waiting for their turn.
     stopped: bool,
 }
 

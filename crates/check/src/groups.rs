@@ -15,7 +15,8 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// All descriptors. One whose places are not valid is `None`: its inodes cannot be read.
+/// All descriptors; `None` for a descriptor with invalid block numbers, whose inodes cannot be
+/// read.
 pub struct Groups {
     groups: Vec<Option<GroupDesc>>,
 }

@@ -10,8 +10,8 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{FileBlock, Ino};
 use std::collections::HashSet;
 
-/// Checks the list and the file. Orphans are no damage after a crash; but space is in use for them
-/// until a mount or e2fsck has deleted them, so the image is not clean.
+/// Checks the list and the file. Orphans after a crash are not damage. But they occupy space until
+/// a mount or e2fsck has deleted them, so the image is not clean.
 pub fn check(run: &Run<'_>) {
     let orphans = check_list(run);
     if orphans > 0 {

@@ -55,7 +55,7 @@ impl Parents {
         load(&self.parents, n)
     }
 
-    /// Returns the inode that ".." of directory `n` leads to.
+    /// Returns the inode to which ".." of directory `n` refers.
     pub fn dot_dot(&self, n: usize) -> Option<Ino> {
         load(&self.dot_dots, n)
     }

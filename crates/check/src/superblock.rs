@@ -21,7 +21,7 @@ const UTF8_12_1: u16 = 1;
 /// The smallest extra size of an inode that is not 0.
 const LEAST_EXTRA: usize = 4;
 
-/// Features whose structures the checker knows, or that have none.
+/// Features that the checker knows, or that change no structure.
 const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -76,7 +76,7 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
 /// Whether the counts of a superblock are those of the last unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// They have to be right.
+    /// The counts have to be right.
     Right,
     /// They are old: of a copy, which mounts do not write, or from before a crash.
     Old,
@@ -119,8 +119,8 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
 
-/// Finds a copy: where the damaged superblock says that group 1 starts, and at the places where
-/// mke2fs puts the first one, for every block size.
+/// Finds a copy of the superblock. Looks at the start of group 1 according to the damaged
+/// superblock, and at the places where mke2fs puts the first copy for each block size.
 pub fn copy(device: &dyn Device) -> Option<Superblock> {
     let usual = (10..=16).filter_map(|bits: u32| {
         let block_size = BlockSize::new(1 << bits)?;
@@ -220,8 +220,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(&'static str, u64)> {
     wrong
 }
 
-/// Compares the copies of the superblock with it. Mounts do not write the copies, so only what
-/// never changes while mounted has to agree.
+/// Compares the copies of the superblock with it. Mounts do not write the copies, so only the
+/// fields that never change while mounted have to agree.
 pub fn check_copies(volume: &Volume, report: &Collector) {
     for group in volume.geometry.backups() {
         let Some(start) = volume.geometry.group_first_block(group) else { continue };

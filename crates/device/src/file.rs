@@ -97,8 +97,8 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing alone does not release the lock: a forked child that has not reached its exec yet
-        // has the file open too.
+        // Closing the file may not be enough to release the lock: a forked child that has not
+        // reached its exec has the file open too.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -257,8 +257,8 @@ impl FileDevice {
     }
 
     /// Makes file data go past the host's page cache if it fills whole pages of the host. All other
-    /// data, such as metadata and the log, still goes through that cache. `path` is the path that
-    /// the device was opened by.
+    /// data, such as metadata and the log, still goes through that cache. `path` is the path by
+    /// which the device was opened.
     ///
     /// # Errors
     /// An error of the host, if it cannot open the file for direct I/O; `InvalidInput` if the

@@ -21,9 +21,9 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, None, |progress| progress.durable)
     }
 
-    /// Works as [`Journal::commit`]. If no thread is committing, the calling thread commits, and no
-    /// other thread is woken. Threads that call during a commit wait, and after it one of them
-    /// commits for all.
+    /// Does the same as [`Journal::commit`], but if no thread is committing, the calling thread
+    /// commits, and no other thread is woken. Threads that call during a commit wait, and after it
+    /// one of them commits for all.
     ///
     /// # Errors
     /// The same as for [`Journal::commit`].

@@ -38,7 +38,7 @@ impl Draft {
     /// Starts a set of changes of the file system on `device`, which is recovered first.
     ///
     /// # Errors
-    /// [`Error::Journal`] without a journal; those of [`Image::open`].
+    /// [`Error::Journal`] without a journal; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         let image = Image::open(device.clone())?;
         if image.superblock().journal().is_none() {

@@ -38,7 +38,7 @@ impl Repair {
     /// Returns the old content of all blocks.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn undo(&self, device: &dyn Device) -> Result<Undo, Error> {
         let bits = self.block_size.bits();
         let places = self.recovery.iter().chain(&self.blocks).map(|(block, _)| block.0 << bits);
@@ -71,7 +71,7 @@ impl Repair {
     /// Writes the repair in place. The caller has an undo file.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write_in_place(&self, device: &dyn Device) -> Result<(), Error> {
         self.write_recovery(device)?;
         write(device, self.block_size, &self.blocks)?;

@@ -94,7 +94,7 @@ impl Undo {
     /// Puts the old blocks back, durably. After a kill, [`Undo::apply`] can be called again.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the device has another length; those of the device.
+    /// [`Error::Refused`] if the device has another length; the errors of the device.
     pub fn apply(&self, device: &dyn Device) -> Result<(), Error> {
         if device.len() != self.device {
             let (is, was) = (device.len(), self.device);

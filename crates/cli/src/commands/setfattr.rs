@@ -49,7 +49,7 @@ pub struct Arguments {
 /// Runs `lanefs setfattr`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("setfattr");
-    // The dump is read before the image is locked, since it may come from a slow pipe.
+    // The dump is read before the image is locked, since the dump may come from a slow pipe.
     let changes = match &arguments.restore {
         Some(file) => report.given(restored(file)),
         None => report.given(arguments.change().map(|change| vec![(None, vec![change])])),

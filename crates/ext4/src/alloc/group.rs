@@ -27,7 +27,7 @@ pub(crate) enum Maps {
     /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
     /// group.
     Damaged(Box<Corruption>),
-    /// In memory, as long as they are held or needed: see `resident`.
+    /// The bitmaps are in memory, as long as they are held or needed: see `resident`.
     Ready(Box<Ready>),
 }
 

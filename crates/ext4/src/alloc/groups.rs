@@ -35,11 +35,11 @@ pub(crate) struct Request {
     /// The preferred first block of the run. A block outside of the file system means no
     /// preference.
     pub goal: Block,
-    /// Wanted blocks; the result is one run of 1 to `want` blocks, and possibly some of the `ahead`
-    /// blocks.
+    /// The number of wanted blocks. The result is one run of 1 to `want` blocks, which may continue
+    /// into some of the `ahead` blocks.
     pub want: u32,
-    /// How many further blocks may follow in the same run, while there is room for them and all of
-    /// `want`.
+    /// The number of further blocks that may follow in the same run, if it has room for all of
+    /// `want` too.
     pub ahead: u32,
     /// A run shorter than this is returned only after a search in other places; usually 1.
     pub at_least: u32,

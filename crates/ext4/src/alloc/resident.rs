@@ -42,8 +42,8 @@ struct Counts {
 }
 
 impl Residents {
-    /// Creates the set for `groups` groups, none in memory; `bytes` is the cap, and the bitmaps of
-    /// one group take `each` bytes.
+    /// Creates the set for `groups` groups, without bitmaps in memory. `bytes` is the cap, and the
+    /// bitmaps of one group take `each` bytes.
     pub(super) fn new(groups: u32, bytes: u64, each: u64) -> Residents {
         let most = usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX).max(FEWEST);
         let counts = Counts { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };

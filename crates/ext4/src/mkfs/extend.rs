@@ -32,7 +32,7 @@ impl NewGroup {
     /// descriptor with the checksums of the bitmaps.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write(
         &self,
         device: &dyn Device,

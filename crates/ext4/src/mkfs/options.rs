@@ -59,7 +59,7 @@ pub enum TablePlaces {
     /// At the start of each flexible group.
     #[default]
     ByGroup,
-    /// All at the start of the file system, followed by the journal.
+    /// All metadata is at the start of the file system, followed by the journal.
     AtStart,
 }
 
@@ -85,7 +85,7 @@ pub enum JournalSize {
     Blocks(u32),
     /// This many bytes, rounded down to blocks.
     Bytes(u64),
-    /// No journal, and so no orphan file either.
+    /// The file system has no journal, and therefore no orphan file.
     None,
 }
 
@@ -118,8 +118,8 @@ pub enum Contents {
     /// Unknown data.
     #[default]
     Unknown,
-    /// Zeros: a new sparse file, or a device after a discard that zeroes. No further zeros are
-    /// written.
+    /// The device holds zeros: a new sparse file, or a device after a discard that zeroes. No
+    /// further zeros are written.
     Zeros,
 }
 
@@ -145,7 +145,7 @@ pub struct Spare {
 /// The treatment of attributes and times that ext4 cannot store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
-    /// It is an error.
+    /// A property that cannot be stored is an error.
     #[default]
     Fail,
     /// The attribute is left out, the time is the nearest possible one, and the report names both.

@@ -47,7 +47,7 @@ pub enum Change {
     },
     /// Forgets failed members.
     Remove,
-    /// Makes a device the member of the slot that has none, and rebuilds the member.
+    /// Makes a device the member of the empty slot, and rebuilds the member.
     Add {
         /// The device.
         device: PathBuf,
@@ -70,7 +70,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the device or member of the change, with the caller's name for it.
+    /// Returns the device or member that the change concerns, under the name that the caller gave.
     pub fn subject(&self) -> String {
         match self {
             Change::Fail { member } => member.display().to_string(),

@@ -12,7 +12,7 @@ use std::io;
 /// The times that are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// The header alone has a time, in seconds.
+    /// No extended header stores times; the header block has one time, in seconds.
     None,
     /// The time of the last change of the data.
     Changed,
@@ -20,7 +20,7 @@ pub enum Times {
     All,
 }
 
-/// The type of a file, and what belongs to it.
+/// The type of a file, with the values that this type needs.
 pub enum Kind<'a> {
     Regular(&'a Pieces),
     Directory,
