@@ -23,8 +23,8 @@ use std::sync::Arc;
 pub struct Options {
     /// The number of threads; 0 means one for each processor.
     pub threads: usize,
-    /// The most bytes for the bits of blocks. If they need more, the inode tables are read several
-    /// times, once for each part of the file system.
+    /// The largest number of bytes for the bits of clusters. If the bits need more, the inode
+    /// tables are read several times, once for each part of the file system.
     pub memory: u64,
     /// The largest number of findings that are kept; further findings are only counted.
     pub findings: usize,
@@ -71,7 +71,7 @@ pub enum Phase {
 pub struct Progress {
     /// The part that is running.
     pub phase: Phase,
-    /// The units of that part that are done.
+    /// The number of units of this part that are complete.
     pub done: u64,
     /// The number of units in this part of the check.
     pub of: u64,

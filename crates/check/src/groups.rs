@@ -96,7 +96,7 @@ impl Groups {
     }
 }
 
-/// Checks a descriptor. Returns it if its places are valid.
+/// Checks a descriptor. Returns the descriptor if its block numbers are valid.
 fn check(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let place = Place::Descriptor { group };

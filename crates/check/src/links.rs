@@ -45,7 +45,7 @@ pub fn check_paths(run: &Run<'_>, parents: &Parents) {
 }
 
 /// Returns for each directory whether the chain of its parents ends at the root. The chain of a
-/// directory in a ring, or below a ring, does not.
+/// directory in a ring, or below a ring, does not end.
 fn reached(parents: &Parents) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

@@ -5,7 +5,7 @@ use lanefs_ondisk::Ino;
 
 /// For each directory: the directory that contains its name, and the directory of its "..".
 pub struct Parents {
-    /// In ascending order.
+    /// The directories, in ascending order.
     inos: Vec<Ino>,
     parents: Vec<AtomicU32>,
     dot_dots: Vec<AtomicU32>,

@@ -59,7 +59,7 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Reads the superblock, or if it is damaged its first copy that is not.
+/// Reads the superblock. If the superblock is damaged, reads its first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),
@@ -78,11 +78,12 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
 pub enum Counts {
     /// The counts have to be right.
     Right,
-    /// They are old: of a copy, which mounts do not write, or from before a crash.
+    /// The counts are old: they come from a copy, which mounts do not write, or from the time
+    /// before a crash.
     Old,
 }
 
-/// Returns the superblock without a field that nothing else depends on.
+/// Returns the superblock without a damaged field on which no other structure depends.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -134,8 +135,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the size of a block, as its logarithm, and the blocks of a group that the superblock
-/// has, valid or not.
+/// Returns the logarithm of the block size, and the number of blocks per group, as stored in the
+/// superblock, valid or not.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;

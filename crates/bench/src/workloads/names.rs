@@ -202,7 +202,7 @@ impl Worker for Move<'_> {
 /// The operation on an existing file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Question {
-    /// Reads its attributes.
+    /// Reads the file's attributes.
     Stat,
     /// Opens and closes it.
     OpenClose,

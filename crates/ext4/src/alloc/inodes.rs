@@ -21,8 +21,8 @@ pub(crate) struct Parent<'a> {
     pub place: &'a WorkPlace,
     /// The number by which a new subdirectory is placed, different for each.
     pub before: u32,
-    /// Whether its subdirectories are the tops of unrelated trees: true for the root, and for
-    /// directories with the flag `T` of chattr(1).
+    /// Whether the subdirectories of this directory are the tops of unrelated trees: true for the
+    /// root, and for directories with the flag `T` of chattr(1).
     pub is_top: bool,
 }
 

@@ -37,9 +37,9 @@ pub(crate) struct NewValue {
 /// A value to be stored.
 #[derive(Clone, Copy)]
 pub(crate) enum Put<'v> {
-    /// In the inode or the attribute block.
+    /// The value is stored in the inode or the attribute block.
     Here(&'v [u8]),
-    /// In this separate inode.
+    /// The value is stored in this separate inode.
     Elsewhere(&'v NewValue),
 }
 

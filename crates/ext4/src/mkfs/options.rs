@@ -56,7 +56,7 @@ impl Usage {
 /// The places of bitmaps and inode tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TablePlaces {
-    /// At the start of each flexible group.
+    /// Bitmaps and inode tables are at the start of each flexible group.
     #[default]
     ByGroup,
     /// All metadata is at the start of the file system, followed by the journal.
@@ -66,7 +66,7 @@ pub enum TablePlaces {
 /// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeCount {
-    /// Chosen by [`Usage`].
+    /// The number of inodes follows from [`Usage`] and the size.
     #[default]
     BySize,
     /// One inode per given number of bytes, from 1 KiB to 64 MiB.
@@ -105,17 +105,17 @@ impl JournalSize {
 /// When inode tables are zeroed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeTables {
-    /// In the background, after the first mount for writing.
+    /// The kernel zeroes the inode tables in the background, after the first mount for writing.
     #[default]
     Lazy,
-    /// Immediately.
+    /// The inode tables are zeroed immediately.
     Zeroed,
 }
 
 /// The present contents of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
-    /// Unknown data.
+    /// The device holds unknown data.
     #[default]
     Unknown,
     /// The device holds zeros: a new sparse file, or a device after a discard that zeroes. No

@@ -24,7 +24,7 @@ pub struct Content {
 pub struct File {
     /// What it holds.
     pub content: Content,
-    /// Its inode, and the blocks of its mapping.
+    /// The file's inode, and the blocks of its mapping.
     pub metadata: Vec<Range<u64>>,
 }
 

@@ -40,9 +40,9 @@ const LARGE_BLOCKS: usize = 3;
 pub enum Extent {
     /// The first few.
     Sample,
-    /// Those with blocks larger than a page.
+    /// The formats with blocks larger than a page.
     LargeBlocks,
-    /// All.
+    /// All formats.
     Whole,
 }
 

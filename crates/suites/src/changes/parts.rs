@@ -36,11 +36,11 @@ pub enum Kind {
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Its structure.
+    /// The structure to which the part belongs.
     pub kind: Kind,
-    /// Its first byte in the image.
+    /// The first byte of the part in the image.
     pub at: u64,
-    /// Its length in bytes.
+    /// The length of the part in bytes.
     pub len: usize,
 }
 

@@ -18,7 +18,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Creates it from the results of [`MountPoint::attach`].
+    /// Creates the value from the result of [`MountPoint::attach`].
     pub fn new(
         made: Result<(OwnedFd, MountPoint), MountError>,
     ) -> Result<Attached, Box<dyn Error>> {

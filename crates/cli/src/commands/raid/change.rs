@@ -53,7 +53,7 @@ pub enum Change {
         device: PathBuf,
         /// The caller's name for the device.
         shown: String,
-        /// Replace its contents, whatever they are.
+        /// Replace the contents of the device, whatever they are.
         force: bool,
     },
     /// Copies a member, by name or slot, to a device, which then takes its slot.
@@ -64,7 +64,7 @@ pub enum Change {
         device: PathBuf,
         /// The caller's name for the device.
         shown: String,
-        /// Replace its contents, whatever they are.
+        /// Replace the contents of the device, whatever they are.
         force: bool,
     },
 }
