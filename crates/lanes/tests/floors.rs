@@ -183,7 +183,7 @@ const HOUSES: &[House] = &[
     House {
         name: "build",
         floors: &[
-            &["error", "entry", "owners", "verity"],
+            &["base64", "error", "entry", "owners", "verity"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],

@@ -1,11 +1,12 @@
 //! `lanefs setfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, Report, from_base64, from_hex, long_help,
-    read_blocks, unquoted, with_each,
+    Failure, ImageArguments, ImagePath, Intent, Report, from_hex, long_help, read_blocks, unquoted,
+    with_each,
 };
 use crate::copy::{ImageTree, Settings, Target};
 use lanefs::{FileSystem, Follow};
+use lanefs_build::base64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -115,7 +116,9 @@ fn decoded(name: &str, text: &[u8]) -> Result<Vec<u8>, Failure> {
     };
     match text {
         [b'0', b'x' | b'X', digits @ ..] => number(digits, from_hex),
-        [b'0', b's' | b'S', digits @ ..] => number(digits, from_base64),
+        [b'0', b's' | b'S', digits @ ..] => {
+            number(digits, |digits| base64::decode(digits.as_bytes()))
+        }
         [b'"', inner @ .., b'"'] => Ok(unquoted(inner)),
         text => Ok(unquoted(text)),
     }

@@ -7,6 +7,7 @@ use crate::cli::AclText;
 use crate::copy::{Attribute, Meta};
 use lanefs::Time;
 use lanefs::ondisk::acl::Acl;
+use lanefs_build::base64;
 use std::io;
 
 /// The times that are stored.
@@ -258,7 +259,7 @@ impl Records {
             // The key ends at the first "=", so these names need the encoding of libarchive.
             None if name.iter().any(|byte| matches!(byte, b'=' | b'%')) => {
                 let key = [b"LIBARCHIVE.xattr.", percent(name).as_bytes()].concat();
-                self.add(&key, crate::cli::base64(value).as_bytes());
+                self.add(&key, base64::encode(value).as_bytes());
             }
             None => self.add(&[b"SCHILY.xattr.", name].concat(), value),
         }
