@@ -15,7 +15,7 @@ use super::summary::Summaries;
 use super::tally::{AllocStatistics, Count, Tally};
 use super::visit::Worker;
 use crate::error::Error;
-use crate::policy::{Placement, Policies};
+use crate::policy::Policies;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -101,7 +101,6 @@ pub(crate) struct Groups {
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
-    pub(super) placement: Placement,
     /// Blocks that are not allocated; some of them may be claimed.
     pub(super) free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
@@ -152,7 +151,6 @@ impl Groups {
             bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
             policy: older::implementation(&policies, geometry.group_count()),
-            placement: policies.placement,
             free_blocks: LaneCounter::new(blocks as i64),
             free_inodes: LaneCounter::new(inodes as i64),
             pending: LaneCounter::new(0),
@@ -197,7 +195,7 @@ impl Groups {
     /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or
     /// the policy does not place callers apart.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
-        let caller = caller.filter(|_| self.placement == Placement::Lanes)?;
+        let caller = caller.filter(|_| self.policy.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
