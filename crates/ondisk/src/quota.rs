@@ -173,12 +173,6 @@ impl QuotaFile {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
     }
 
-    /// Sets the seconds that soft limits may be exceeded.
-    pub fn set_grace(&mut self, bytes: u32, inodes: u32) {
-        self.put(HEAD, head::BYTES_GRACE, bytes);
-        self.put(HEAD, head::INODES_GRACE, inodes);
-    }
-
     /// Returns all ids that have an entry, in order.
     pub fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.places.keys().copied().collect();
