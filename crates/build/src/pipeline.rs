@@ -68,7 +68,7 @@ struct DataRun {
 struct Shared<'d> {
     filling: Filling<'d>,
     files: Vec<FileData>,
-    /// The batch that may claim.
+    /// The number of the batch whose turn it is to claim blocks.
     turn: u64,
     failed: Option<Error>,
     /// A batch failed, so the other batches stop waiting for their turn.

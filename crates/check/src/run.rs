@@ -54,7 +54,8 @@ pub struct Run<'a> {
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.
     pub entries: AtomicU64,
-    /// Blocks of directories that were read. A hostile image could have one block in very many.
+    /// The number of directory blocks that were read. A hostile image could have one block in many
+    /// directories.
     pub directory_blocks: AtomicU64,
     /// Whether this is the first pass over the inodes: later passes only claim blocks.
     pub first: bool,

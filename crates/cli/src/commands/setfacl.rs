@@ -34,7 +34,7 @@ Examples:
   lanefs setfacl -b disk.img:/srv/file
   lanefs getfacl -R a.img | lanefs setfacl --restore - b.img")]
 pub struct Arguments {
-    /// Files; with --restore the directory that the paths of the dump are below
+    /// Files; with --restore the directory below which the paths of the dump are
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Replace the whole list by these entries

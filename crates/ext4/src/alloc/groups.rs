@@ -296,8 +296,8 @@ impl Groups {
         result
     }
 
-    /// Apply: if this block, which was allocated in `tid`, is freed in `tid` too, it can be claimed
-    /// again only once `tid` is durable, as if it had been allocated earlier.
+    /// Apply: treats this block, which was allocated in `tid`, as if it had been allocated earlier.
+    /// If `tid` frees the block too, the block can be claimed again only once `tid` is durable.
     pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
         for (group, range) in self.shared.parts(block, 1) {
             self.shared.state(group).forget_birth(tid, range);

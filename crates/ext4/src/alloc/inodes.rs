@@ -115,7 +115,7 @@ impl Groups {
     /// Apply: frees an inode to which no reference is left; it can be claimed again at once.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if it is free.
+    /// [`Error::Corruption`] if the inode is free already.
     ///
     /// # Panics
     /// If [`Bitmaps::load`] was not called before.

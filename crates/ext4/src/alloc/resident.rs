@@ -55,7 +55,7 @@ impl Residents {
         }
     }
 
-    /// Makes room for `groups` groups. The caller orders its calls.
+    /// Makes room for `groups` groups. The caller must not call it on two threads at once.
     pub(super) fn grow(&self, groups: u32) {
         self.set.grow(groups);
     }
