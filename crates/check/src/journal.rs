@@ -121,7 +121,7 @@ pub enum Replayed {
     Empty,
     /// The log was replayed; it is marked empty.
     Done {
-        /// Blocks that were written.
+        /// The number of blocks that the replay wrote.
         blocks: u64,
     },
     /// The log cannot be replayed.

@@ -70,7 +70,8 @@ impl<O, D> Journal<O, D> {
                         self.ask(&mut progress);
                     }
                 }
-                // A round that started after the request found nothing of `tid` left to commit.
+                // A round started after the request, and found that no change of `tid` was left to
+                // commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
                 Some(_) => {}
             }

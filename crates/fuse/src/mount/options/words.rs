@@ -170,7 +170,7 @@ impl Options {
         })
     }
 
-    /// Sets what programs may do on the mount; returns false for other options.
+    /// Sets an option about the rights of programs on the mount; returns false for other options.
     fn set_access(&mut self, word: &Word<'_>) -> Result<bool, OptionError> {
         match word.name {
             "ro" => self.read_only = true,
@@ -238,7 +238,8 @@ impl Options {
         Ok(true)
     }
 
-    /// Sets how the server and the kernel work together; returns false for other options.
+    /// Sets an option about the requests between kernel and server; returns false for other
+    /// options.
     fn set_server(&mut self, word: &Word<'_>) -> Result<bool, OptionError> {
         match word.name {
             // The name that passthrough_ll of libfuse and virtiofsd use.
@@ -264,7 +265,7 @@ impl Options {
         Ok(true)
     }
 
-    /// Sets how ids are mapped; returns false for other options.
+    /// Sets an option about the map of ids; returns false for other options.
     fn set_ids(&mut self, word: &Word<'_>) -> Result<bool, OptionError> {
         let set = match word.name {
             "fakeroot" => {
