@@ -13,8 +13,8 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// The blocks that are left free for nodes that moves add to extent trees and block maps; one more
-/// is left free for each [`SPARE_SHARE`] moved blocks.
+/// Moves add nodes to extent trees and block maps. This number of blocks is left free for these
+/// nodes, and one more for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
 /// The number of moved blocks for which one block is left free.
 const SPARE_SHARE: u64 = 64;
