@@ -21,11 +21,11 @@ pub struct Measured {
 /// The outcome of a workload on a target.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It ran.
+    /// The workload ran.
     Ran(Box<Figures>),
-    /// It failed, with the reason.
+    /// The workload failed, for this reason.
     Failed(String),
-    /// It cannot run on this target.
+    /// The workload cannot run on this target.
     NotThere,
     /// The run was stopped before the first complete slice.
     Interrupted,

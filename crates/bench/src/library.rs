@@ -18,8 +18,8 @@ pub struct Mounting {
     pub policies: Policies,
     /// Limit of the cache memory in bytes; `None`: the default.
     pub cache_bytes: Option<u64>,
-    /// Which waiters are woken when an array below has room for another row. No effect without an
-    /// array.
+    /// Which waiters are woken when the array below the file system has room for another row. No
+    /// effect without an array.
     pub stripe_wake: StripeWake,
 }
 
@@ -58,7 +58,7 @@ impl Library {
     /// Opens the file system on `device`, with these policies and caches; `name` is for messages.
     ///
     /// # Errors
-    /// It cannot be mounted.
+    /// The file system cannot be mounted.
     pub fn on(name: &str, device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
         let mut options = VfsOptions::default();
         options.mount.policies = how.policies;
@@ -72,7 +72,7 @@ impl Library {
     /// Opens the file system on an array in memory, as [`Library::on`] does.
     ///
     /// # Errors
-    /// It cannot be mounted.
+    /// The file system on the array cannot be mounted.
     pub fn on_array(name: &str, array: Arc<Array>, how: Mounting) -> Result<Library> {
         let library = Library::on(name, array.clone(), how)?;
         Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
@@ -81,7 +81,7 @@ impl Library {
     /// Opens the file system on a device in this process's memory, as [`Library::on`] does.
     ///
     /// # Errors
-    /// It cannot be mounted.
+    /// The image in memory cannot be mounted.
     pub fn on_memory(name: &str, device: Arc<RamDevice>, how: Mounting) -> Result<Library> {
         Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
@@ -89,7 +89,7 @@ impl Library {
     /// Opens the image, or the array `md:MEMBER,...`, that `path` names.
     ///
     /// # Errors
-    /// It cannot be opened or mounted.
+    /// The image cannot be opened or mounted.
     pub fn open(path: &Path, how: Mounting) -> Result<Library> {
         let name = path.display().to_string();
         let Some(array) = Source::parse(path.as_os_str()) else {

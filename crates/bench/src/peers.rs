@@ -82,7 +82,7 @@ impl Peers {
     /// Sets up the kernel's ext4 only.
     ///
     /// # Errors
-    /// If it cannot be mounted.
+    /// If the kernel's ext4 cannot be mounted.
     pub fn kernel_ext4(&mut self) -> Result<Target> {
         self.ext4()
     }

@@ -6,8 +6,8 @@ use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of new files of all threads in one slice: an image in memory has to hold
-/// them.
+/// The largest number of new files of all threads in one slice, since an image in memory has to
+/// hold them.
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file: there is an inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Creates an ext4 image of `bytes` at `path` with the options of all images here: 4 KiB blocks, an
-/// inode for each 8 KiB, and no initialisation left for the background during a measurement.
+/// Creates an ext4 image of `bytes` at `path` with the options of all measured images: 4 KiB
+/// blocks, an inode for each 8 KiB, and no initialisation in the background during a measurement.
 pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
     make_image_with(path, bytes, &[])
 }

@@ -27,7 +27,7 @@ pub enum Ending {
     Interrupted,
 }
 
-/// Results that belong together, under one heading.
+/// The results under one heading.
 #[derive(Debug)]
 pub struct Chapter {
     /// The heading.

@@ -36,8 +36,8 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// Returns the part of the CPU time that counts for `place`. If its data is in memory, the kernel's
-/// threads of loop devices do not count, since they serve other targets.
+/// Returns the part of the CPU time that counts for `place`. If the target's data is in memory, the
+/// kernel's threads of loop devices do not count, since they serve other targets.
 fn charged(spent: Cpu, place: &dyn TargetTree) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },

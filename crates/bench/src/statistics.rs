@@ -25,7 +25,7 @@ impl Summary {
     }
 
     /// Summarises the quotients of figures from the same slice, in which other load on the machine
-    /// affected both alike. Slices that only one of them has are ignored.
+    /// affected both alike. A slice that only one list has is ignored.
     pub fn of_ratios(figures: &[f64], to: &[f64]) -> Option<Summary> {
         Summary::of(figures.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(a, b)| a / b))
     }

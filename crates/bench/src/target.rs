@@ -94,9 +94,9 @@ pub enum Server {
 
 /// A file system that workloads run on.
 pub struct Target {
-    /// Its name in tables.
+    /// The target's name in tables.
     pub name: String,
-    /// Its tree of files.
+    /// The target's tree of files.
     pub place: Box<dyn TargetTree>,
     /// The server process, if there is one.
     pub server: Server,
@@ -124,8 +124,9 @@ impl Target {
         Target::in_memory_with(bytes, &[], how)
     }
 
-    /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that each of many workers
-    /// has several. `log` is the size of the journal in MiB; `None` for the default of mke2fs.
+    /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that there are several
+    /// groups for each of many workers. `log` is the size of the journal in MiB; `None` for the
+    /// default of mke2fs.
     pub fn with_many_groups(bytes: u64, log: Option<u64>, how: Mounting) -> Result<Target> {
         let log = log.map(|mebibytes| format!("size={mebibytes}"));
         let mut options = vec!["-g", "8192"];
@@ -136,7 +137,7 @@ impl Target {
     }
 
     /// Creates a target with Lanefs on a new array of `members` in this process's memory, with
-    /// `bytes` of data. Its chunks are 512 KiB and it is resynchronised after a crash, as by
+    /// `bytes` of data. The array has chunks of 512 KiB and is resynchronised after a crash, as by
     /// default in mdadm. Our own mkfs creates the file system, with the layout of the other images.
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");

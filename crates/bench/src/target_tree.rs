@@ -1,4 +1,4 @@
-//! The trait of a place: the tree of files in which a workload runs.
+//! The trait of the tree of files in which a workload runs.
 
 use crate::error::Result;
 use std::path::Path;

@@ -137,31 +137,32 @@ impl Workload {
         matches!(self, Stat | OpenClose | OpenCloseShared | TreeDiff | ReaddirStat | Readdir)
     }
 
-    /// Returns whether it uses files of [`crate::scale::Scale::file_bytes`].
+    /// Returns whether the workload uses files of [`crate::scale::Scale::file_bytes`].
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// Returns whether it reads or writes [`crate::scale::Scale::access_bytes`] at once.
+    /// Returns whether the workload reads or writes [`crate::scale::Scale::access_bytes`] at once.
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether it can be a part of [`Workload::Mix`]: all its operations are equal, and
-    /// their number is not limited.
+    /// Returns whether the workload can be a part of [`Workload::Mix`]: all its operations are
+    /// equal, and their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
-    /// Returns whether it uses [`crate::scale::Scale::tree`].
+    /// Returns whether the workload uses [`crate::scale::Scale::tree`].
     pub fn needs_tree(self) -> bool {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// Returns whether it can run on this place: external programs need a directory of the host.
+    /// Returns whether the workload can run on this place: external programs need a directory of
+    /// the host.
     pub fn fits(self, place: &dyn TargetTree) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }

@@ -113,8 +113,8 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Adds a source. If several sources have an entry of the same name, that of the last source is
-    /// used.
+    /// Adds a source. If several sources have an entry of the same name, the entry of the last
+    /// source is used.
     pub fn source(mut self, source: Source) -> Self {
         self.sources.push(source);
         self

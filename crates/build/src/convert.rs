@@ -8,7 +8,7 @@ use lanefs_ext4::mkfs::{NewContent, NewFile, NewTree, ROOT};
 use lanefs_ondisk::Time;
 use sha2::{Digest, Sha256};
 
-/// How the times of files are converted.
+/// The conversion of the times of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     /// All times are kept.
@@ -28,7 +28,7 @@ pub(crate) struct Converted {
     /// The newest modification, in seconds.
     pub(crate) newest: u64,
     digest: [u8; 32],
-    /// Parent and name by index.
+    /// The parent and the name of each file, by the file's index.
     names: Vec<(usize, Box<[u8]>)>,
 }
 
@@ -219,7 +219,8 @@ impl Converter {
     /// Counts a file, and adds all its properties to the digest.
     fn count(&mut self, file: &NewFile) {
         if self.times != Times::Kept {
-            // The data has its own digest. Its position on the device is determined by the rest.
+            // The data has a digest of its own. Its position on the device follows from the other
+            // properties.
             let mut described = file.clone();
             if let NewContent::Regular { extents, .. } = &mut described.content {
                 extents.clear();

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+pub mod base64;
 mod builder;
 mod container;
 mod convert;

@@ -68,10 +68,10 @@ struct DataRun {
 struct Shared<'d> {
     filling: Filling<'d>,
     files: Vec<FileData>,
-    /// The batch that may claim.
+    /// The number of the batch whose turn it is to claim blocks.
     turn: u64,
     failed: Option<Error>,
-    /// Batches stop waiting for their turn, because one of them failed.
+    /// A batch failed, so the other batches stop waiting for their turn.
     stopped: bool,
 }
 
@@ -162,7 +162,7 @@ impl<'d> Pipeline<'d> {
         }
     }
 
-    /// Takes one batch to the device. Returns its memory.
+    /// Takes one batch to the device. Returns the batch's memory, for another batch.
     fn take(&self, mut batch: Batch) -> Option<Vec<u8>> {
         let taken = self.fill(&mut batch).and_then(|()| self.store(&batch));
         if let Err(error) = taken {
@@ -390,7 +390,7 @@ impl Feeder<'_, '_> {
             let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
             let start = self.room(file, number)?;
             let within = (at % block) as usize;
-            // As many bytes as the batch has room for.
+            // The number of bytes for which the batch has room.
             let most = (BATCH - start - within) as u64;
             let now = most.min(end - at) as usize;
             let filled = (start + within + now).next_multiple_of(block as usize);

@@ -39,17 +39,17 @@ impl Source {
     }
 
     /// A container image: an OCI layout, in a directory or a tar, or an archive of `docker save`.
-    /// `reference` chooses one of several.
+    /// If the layout has several images, `reference` selects one.
     pub fn container(path: impl Into<PathBuf>, reference: Option<String>) -> Source {
         Source(Kind::Container(path.into(), reference))
     }
 
-    /// Returns the source that a name on the command line stands for. A prefix "dir:", "tar:",
-    /// "oci:" or "docker:" before a path gives the kind; without a prefix it is found out from the
-    /// file. "-" is a tar on standard input.
+    /// Returns the source to which a name on the command line refers. A prefix "dir:", "tar:",
+    /// "oci:" or "docker:" before a path gives the kind; without a prefix, the contents of the file
+    /// determine it. "-" is a tar on standard input.
     ///
     /// # Errors
-    /// If there is no such file, or it cannot be read.
+    /// If the file does not exist or cannot be read.
     pub fn detect(name: &str) -> Result<Source> {
         if let Some(path) = name.strip_prefix("dir:") {
             return Ok(Source::directory(path));

@@ -26,7 +26,7 @@ pub struct Table {
     rules: Rules,
 }
 
-/// In the order in which they apply.
+/// The kinds of tables, in the order in which they apply.
 #[derive(Debug, Clone)]
 enum Rules {
     Mtree(Mtree),

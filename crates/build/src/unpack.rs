@@ -6,8 +6,8 @@ use ruzstd::decoding::StreamingDecoder;
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Bytes that one thread passes to the other at a time, and the number of such pieces that may
-/// wait.
+/// The size in bytes of the pieces that the unpacking thread passes to the reader, and the number
+/// of pieces that may wait.
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 
@@ -25,7 +25,7 @@ impl Packing {
         match start {
             [0x1f, 0x8b, ..] => Packing::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
-            // A skippable frame may come first.
+            // A zstd stream may begin with a skippable frame.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
             _ => Packing::None,

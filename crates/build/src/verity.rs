@@ -87,8 +87,8 @@ impl Verity {
     /// `offset` on, which must be a multiple of 4096. Hashes with `threads` threads.
     ///
     /// # Errors
-    /// Those of the devices; a `len` that is not a multiple of 4096 gives
-    /// [`DeviceError`] from the write beyond the end.
+    /// The errors of the devices. A `len` that is not a multiple of 4096 gives the [`DeviceError`]
+    /// of a write beyond the end.
     pub fn write(
         &self,
         data: &dyn Device,
@@ -100,7 +100,7 @@ impl Verity {
         let mut source = Blocks { device: data, offset: 0, count: len / BLOCK };
         let data_blocks = source.count;
         let levels = levels(data_blocks);
-        // On the device the smallest level comes first.
+        // On the device the level with the fewest blocks comes first.
         let mut end = offset + (1 + levels.iter().sum::<u64>()) * BLOCK;
         let hash_bytes = end - offset;
         for count in levels {

@@ -79,7 +79,7 @@ fn a_fitted_image_holds_its_files_and_little_else() {
     }
 }
 
-/// Sizes around those at which a group begins, with blocks of each size, with and without journal.
+/// Tries sizes near the start of each group, with blocks of each size, with and without journal.
 #[test]
 fn fitted_images_of_all_sizes_are_clean() {
     let dir = scratch();
@@ -98,7 +98,7 @@ fn fitted_images_of_all_sizes_are_clean() {
         let size = size.min(300 << 20);
         let file = std::fs::File::create(tree.join("big")).unwrap();
         file.set_len(size).unwrap();
-        // A word in each block, so that none is a hole.
+        // Each block has a word, so no block becomes a hole.
         for at in (0..size.saturating_sub(8)).step_by(1 << bits) {
             file.write_all_at(&random.u64(1..).to_le_bytes(), at).unwrap();
         }

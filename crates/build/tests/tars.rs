@@ -16,7 +16,7 @@ use std::process::Command;
 enum Verdict {
     /// The same tree.
     Same,
-    /// Both report an error.
+    /// Lanefs and GNU tar both report an error.
     Refused,
     /// Only Lanefs reports an error.
     OnlyTar,
@@ -347,7 +347,8 @@ fn by_gnu_tar(dir: &Path) -> Vec<Case> {
     ]
 }
 
-/// Describes a tree. The time of directories without an entry is that of the unpacking.
+/// Describes a tree. A directory without an entry has the time at which it was unpacked, which is
+/// shown as `now`.
 fn survey(dir: &Path) -> String {
     let files = shell(
         dir,

@@ -1,4 +1,4 @@
-//! The hash tree of dm-verity is the one of veritysetup, and another one computed naively.
+//! Compares the hash tree of dm-verity with that of veritysetup and with a simple computation.
 
 mod image;
 
@@ -51,7 +51,7 @@ fn the_hash_tree_is_that_of_veritysetup() {
         while data.len() < blocks * 4096 {
             data.extend((data.len() as u64 / 3).to_le_bytes());
         }
-        // Some blocks of zeros.
+        // The data has some blocks of zeros.
         data.chunks_mut(4096).step_by(5).for_each(|block| block.fill(0));
         std::fs::write(path("data"), &data).unwrap();
         let verity = Verity::new(salt.clone(), UUID_BYTES).unwrap();

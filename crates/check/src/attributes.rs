@@ -42,7 +42,7 @@ struct Area<'a> {
     entries: usize,
     /// The position from which the offsets of values count.
     base: usize,
-    /// Whether a hash of 0 means that there is none.
+    /// Whether a stored hash of 0 means that the entry has no hash.
     zero_hash: bool,
 }
 

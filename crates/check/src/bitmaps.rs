@@ -1,4 +1,5 @@
-//! The last pass: bitmaps against what was claimed, and the counts of free blocks and inodes.
+//! The last pass: compares the bitmaps with the claimed clusters, and checks the counts of free
+//! blocks and inodes.
 
 use crate::fault::{Fault, Unit};
 use crate::groups::used_inodes;
@@ -11,7 +12,7 @@ use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::{Block, FileType, Group};
 use std::ops::Range;
 
-/// The most runs of differing bits that are reported for one bitmap.
+/// The largest number of runs of differing bits that are reported for one bitmap.
 const MOST_RUNS: usize = 8;
 
 /// Sums over all groups.
@@ -108,7 +109,7 @@ fn check_block_bitmap(
     sums.clusters.fetch_add(used.into(), Ordering::Relaxed);
 }
 
-/// Sets the bits of a bitmap that was never written: those of the file system's own blocks.
+/// Computes a bitmap that was never written: sets the bits of the file system's own blocks.
 fn fill_uninitialised(run: &Run<'_>, group: Group, buffer: &mut Vec<u8>) {
     let start = u64::from(group.0) * u64::from(run.volume.geometry.clusters_per_group());
     buffer.clear();

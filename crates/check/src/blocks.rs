@@ -22,7 +22,7 @@ pub struct Claimed {
     pub last: Option<u32>,
     /// The last mapped block that holds data.
     pub last_written: Option<u32>,
-    /// Whether there was a fault, so that the numbers are not those of the whole file.
+    /// Whether the walk met a fault, so that the numbers do not cover the whole file.
     pub is_partial: bool,
     /// The first data block of the file.
     pub first_block: Option<Block>,

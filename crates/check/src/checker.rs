@@ -18,15 +18,15 @@ use lanefs_lanes::sync::thread;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How a check is run.
+/// The options of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Threads; 0 for as many as there are processors.
+    /// The number of threads; 0 means one for each processor.
     pub threads: usize,
-    /// The most bytes for the bits of blocks. If they need more, the inode tables are read several
-    /// times, once for each part of the file system.
+    /// The largest number of bytes for the bits of clusters. If the bits need more, the inode
+    /// tables are read several times, once for each part of the file system.
     pub memory: u64,
-    /// The most findings that are kept; the others are counted.
+    /// The largest number of findings that are kept; further findings are only counted.
     pub findings: usize,
 }
 
@@ -71,9 +71,9 @@ pub enum Phase {
 pub struct Progress {
     /// The part that is running.
     pub phase: Phase,
-    /// The units of that part that are done.
+    /// The number of units of this part that are complete.
     pub done: u64,
-    /// All units of that part.
+    /// The number of units in this part of the check.
     pub of: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn inspect(
     if superblock::is_truncated(&volume, &report) {
         return Ok(report.into_report(Totals::default()));
     }
-    // Descriptors may be in the log too; those in place serve to find the log.
+    // The log may contain descriptors too; the descriptors in place are used to find the log.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     if let Some(after) = journal::check(&volume, &groups, &report) {

@@ -6,7 +6,7 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use lanefs_ondisk::{bitmap, dirent, extent, group_desc, htree, inode, jbd2, orphan, superblock};
 use thiserror::Error;
 
-/// A fault. The place says in which object it is.
+/// A fault. The damaged object is recorded apart, as a place.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found and expected
@@ -174,7 +174,7 @@ impl std::fmt::Display for Unit {
     }
 }
 
-/// Why an entry must not lead to an inode.
+/// Why a directory entry must not refer to an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetFault {
     /// The number is too large, or a reserved one.
@@ -198,7 +198,7 @@ impl From<xattr::Cause> for Fault {
 }
 
 impl Fault {
-    /// Returns what the fault does to the users of the file system.
+    /// Returns the harm that the fault does to the users of the file system.
     pub fn harm(&self) -> Harm {
         use Fault::*;
         match self {

@@ -15,7 +15,8 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// All descriptors. One whose places are not valid is `None`: its inodes cannot be read.
+/// All descriptors; `None` for a descriptor with invalid block numbers, whose inodes cannot be
+/// read.
 pub struct Groups {
     groups: Vec<Option<GroupDesc>>,
 }
@@ -95,7 +96,7 @@ impl Groups {
     }
 }
 
-/// Checks a descriptor. Returns it if its places are valid.
+/// Checks a descriptor. Returns the descriptor if its block numbers are valid.
 fn check(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let place = Place::Descriptor { group };

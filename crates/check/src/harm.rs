@@ -1,4 +1,4 @@
-//! The harm of a fault to the users of a file system.
+//! The harm that a fault does to the users of a file system.
 
 use lanefs_ondisk::FileBlock;
 use std::fmt;
@@ -8,20 +8,20 @@ use std::fmt;
 pub enum Harm {
     /// The file system cannot be mounted, or is mounted without its journal.
     Unmountable,
-    /// No file can be created or written in the group.
+    /// No file can be created or written in the block group.
     NoAllocation,
     /// The whole file or directory cannot be used.
     FileLost,
-    /// Data is lost, from this block of the file on if it is known.
+    /// Data of the file is lost, from block `from` on if that block is known.
     DataLost {
         /// The first lost block of the file.
         from: Option<FileBlock>,
     },
-    /// Names are lost, or lead to the wrong file.
+    /// Names are lost, or refer to the wrong file.
     NamesLost,
-    /// Names exist and a look-up does not find them.
+    /// Names exist, but a look-up does not find them.
     NamesNotFound,
-    /// Files exist and no name leads to them.
+    /// Files exist, but no name refers to them.
     NoPath,
     /// Attributes are lost.
     AttributesLost,
@@ -29,18 +29,18 @@ pub enum Harm {
     Overwritten,
     /// Space is never freed.
     NeverFreed,
-    /// Space in no file cannot be used.
+    /// Space that belongs to no file cannot be used.
     SpaceLeaked {
         /// The number of blocks, or of clusters with `bigalloc`.
         clusters: u64,
     },
-    /// Numbers such as free space are wrong.
+    /// Reported numbers, such as free space, are wrong.
     WrongCounts,
-    /// A system call gives a wrong answer.
+    /// A system call returns a wrong result.
     WrongAnswers,
-    /// The fault changes nothing that is read.
+    /// The fault has no effect: no reader uses the wrong field.
     Harmless,
-    /// Not a fault: the image is clean with it.
+    /// A remark, not a fault: an image with it is clean.
     Note,
 }
 

@@ -61,8 +61,9 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Checks for a deletion time that is the number of an inode: a part of a list of orphans that the
-/// superblock does not lead to. A file system whose own times are so small has no such check.
+/// Checks for a deletion time that is the number of an inode: it belongs to a list of orphans that
+/// is not reachable from the superblock. The check is left out in a file system whose own times are
+/// so small.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
     let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];
@@ -72,7 +73,8 @@ fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     }
 }
 
-/// Checks an inode that no name leads to: a reserved one, or one that the superblock names.
+/// Checks an inode to which no name refers: a reserved inode, or one that is recorded in the
+/// superblock.
 fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     let place = Place::Inode { ino };
     let volume = run.volume;
@@ -104,7 +106,7 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
             let what = "not a list of bad blocks, which has no mode, owner, links or attributes";
             run.add(place, Fault::Special { ino: ino.0, what });
         }
-        // It has no type, and its blocks are those that cannot be used.
+        // The inode of bad blocks has no type; its blocks are those that cannot be used.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         return check_blocks(run, ino, &maps, bytes);
     }

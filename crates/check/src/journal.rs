@@ -1,6 +1,7 @@
 //! The log: its superblock, and a view of the image as a replay would leave it.
 //!
-//! The view is made here, independently of the replay of the file system, and nothing is written.
+//! The view is computed independently of the file system's code for a replay, and nothing is
+//! written.
 
 use crate::fault::Fault;
 use crate::groups::Groups;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of a replay that are held in memory.
+/// The largest number of bytes of a replay that are kept in memory.
 const MOST_REPLAYED: u64 = 1 << 30;
 
 /// The longest log that mke2fs makes, in blocks.
@@ -120,7 +121,7 @@ pub enum Replayed {
     Empty,
     /// The log was replayed; it is marked empty.
     Done {
-        /// Blocks that were written.
+        /// The number of blocks that the replay wrote.
         blocks: u64,
     },
     /// The log cannot be replayed.

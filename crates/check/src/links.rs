@@ -11,7 +11,7 @@ use lanefs_ondisk::{FileType, Group, Ino};
 /// With `dir_nlink`, a directory with more subdirectories has a link count of 1.
 const MOST_LINKS: u32 = 65_000;
 
-/// Checks that a path leads from the root to every directory, and that ".." leads back.
+/// Checks that every directory has a path from the root, and that its ".." refers to its parent.
 pub fn check_paths(run: &Run<'_>, parents: &Parents) {
     match parents.position(Ino::ROOT) {
         Some(root) => {
@@ -44,8 +44,8 @@ pub fn check_paths(run: &Run<'_>, parents: &Parents) {
     }
 }
 
-/// Returns for each directory whether its parents lead to the root. Directories in a ring, and
-/// those below it, do not.
+/// Returns for each directory whether the chain of its parents ends at the root. The chain of a
+/// directory in a ring, or below a ring, does not end.
 fn reached(parents: &Parents) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -108,7 +108,7 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     if state.has_values() && state.names() == 0 {
-        // Attributes refer to it, not names.
+        // Attributes refer to such an inode, and no names.
         if !run.values.lock().contains_key(&ino) {
             run.add(Place::Inode { ino }, Fault::NoName);
         }

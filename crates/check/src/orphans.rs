@@ -13,8 +13,8 @@ use std::collections::HashSet;
 /// The field of the superblock that names the file of orphans.
 pub const ORPHAN_FILE: &str = "the inode of the orphan file";
 
-/// Checks the list and the file. Orphans are no damage after a crash; but space is in use for them
-/// until a mount or e2fsck has deleted them, so the image is not clean.
+/// Checks the list and the file. Orphans after a crash are not damage. But they occupy space until
+/// a mount or e2fsck has deleted them, so the image is not clean.
 pub fn check(run: &Run<'_>) {
     let orphans = check_list(run);
     if orphans > 0 {

@@ -4,7 +4,8 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
 
 /// Calls `work` for each number below `count`, on `threads` threads. A thread takes the next number
-/// when it is done with one, so pieces may differ in size. Each thread makes a state of its own.
+/// when it has finished a piece, so pieces may differ in size. Each thread makes a state of its
+/// own.
 pub fn each<S>(
     threads: usize,
     count: u64,

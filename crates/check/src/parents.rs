@@ -5,7 +5,7 @@ use lanefs_ondisk::Ino;
 
 /// For each directory: the directory that contains its name, and the directory of its "..".
 pub struct Parents {
-    /// In ascending order.
+    /// The directories, in ascending order.
     inos: Vec<Ino>,
     parents: Vec<AtomicU32>,
     dot_dots: Vec<AtomicU32>,
@@ -55,7 +55,7 @@ impl Parents {
         load(&self.parents, n)
     }
 
-    /// Returns the inode that ".." of directory `n` leads to.
+    /// Returns the inode to which ".." of directory `n` refers.
     pub fn dot_dot(&self, n: usize) -> Option<Ino> {
         load(&self.dot_dots, n)
     }

@@ -61,7 +61,7 @@ pub enum Place {
         block: FileBlock,
     },
     OrphanList,
-    /// Blocks of the device from this one on.
+    /// A run of blocks of the device.
     Blocks {
         start: Block,
         len: u64,

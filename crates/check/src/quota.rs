@@ -1,4 +1,5 @@
-//! Quota files: the usage of each user, group and project against what its inodes use.
+//! Compares the usage in quota files with the space and number of the inodes of each user, group
+//! and project.
 //!
 //! A quota file is a tree of four levels by the bytes of an id, with blocks of 1 KiB; its leaves
 //! have records of 72 bytes. Source: kernel documentation, *Quota subsystem*, and
@@ -35,7 +36,7 @@ struct File<'a> {
     found: HashMap<u32, Usage>,
 }
 
-/// Adds what an inode uses to the usage of its owners.
+/// Adds an inode and its space to the usage of its owners.
 pub fn add(run: &Run<'_>, ino: Ino, record: &Record) {
     let is_counted = ino == Ino::ROOT || ino >= run.volume.geometry.first_ino();
     if !run.first || !run.volume.ro_compat(RoCompat::QUOTA) || !is_counted {
@@ -106,7 +107,7 @@ impl File<'_> {
         part(&whole, (at % size) as usize, BLOCK).map(<[u8]>::to_vec)
     }
 
-    /// Visits a block `levels` above the leaves; each block once.
+    /// Visits a block that is `levels` above the leaves, unless it was visited before.
     fn walk(&mut self, n: u32, levels: u32) -> Option<()> {
         if u64::from(n) >= self.blocks {
             return None;

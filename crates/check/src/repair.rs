@@ -35,26 +35,27 @@ use stage::Stage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Most rounds. A round mends all faults of a stage, so that even an image full of noise takes few.
+/// The largest number of rounds. A round mends all faults of a stage, so even an image of random
+/// bytes takes few rounds.
 const MOST_ROUNDS: usize = 100;
 
 /// A block with its new content.
 pub type Write = (Block, Vec<u8>);
 
-/// What a repair does.
+/// The plan of a repair.
 pub struct Plan {
-    /// The first check, after the replay of the log.
+    /// The report of the first check, which is made after the replay of the log.
     pub before: Report,
-    /// What is done, in order.
+    /// The actions of the repair, in order.
     pub actions: Vec<Action>,
-    /// The last check: the faults that are left, and the parts that are not checked.
+    /// The report of the last check: the faults that are left, and the parts that are not checked.
     pub after: Report,
     /// Whether the log of the image can take the repair as one transaction.
     pub has_log: bool,
     log_head: Option<Block>,
     base: Arc<dyn Device>,
-    /// After the parts that are safe to write in place: copies of the superblock and of descriptors
-    /// over damaged ones, and the replay of the log.
+    /// The image after the changes that are safe to write in place: copies of the superblock and of
+    /// descriptors over damaged ones, and the replay of the log.
     recovered: Arc<OverlayDevice>,
     repaired: Arc<OverlayDevice>,
     block_size: BlockSize,
@@ -66,12 +67,12 @@ impl Plan {
         self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
     }
 
-    /// Returns the blocks to write before all others, in place. Writing them twice, or some of them
-    /// only, loses nothing, if the last two are written after the others are durable, one after
-    /// another: the head of the log and the superblock.
+    /// Returns the blocks to write in place before all others. Writing them twice, or only some of
+    /// them, loses nothing, on one condition: the last two, the head of the log and the superblock,
+    /// are written one after another when the others are durable.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn recovery(&self) -> Result<Vec<Write>, DeviceError> {
         let mut writes = differing(&*self.base, &self.recovered, self.block_size)?;
         let superblock = Block(SUPERBLOCK_OFFSET >> self.block_size.bits());
@@ -79,10 +80,10 @@ impl Plan {
         Ok(writes)
     }
 
-    /// Returns the blocks of the repair itself, which belong together.
+    /// Returns the blocks of the repair itself, which must be written all or not at all.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn repair(&self) -> Result<Vec<Write>, DeviceError> {
         differing(&*self.recovered, &self.repaired, self.block_size)
     }
@@ -101,7 +102,7 @@ impl Plan {
 /// Plans the repair of the file system on `device`.
 ///
 /// # Errors
-/// [`Error`] if there is no superblock to begin with.
+/// [`Error`] if the device has no valid superblock.
 pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
     let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
     let mut actions = Vec::new();
@@ -139,7 +140,7 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
 struct Round {
     report: Report,
     changed: bool,
-    /// Whether the log itself is damaged, or files share its blocks.
+    /// Whether the log itself is damaged, or a file uses blocks of the log.
     touches_log: bool,
 }
 
@@ -149,7 +150,7 @@ fn round(
     mends: bool,
     actions: &mut Vec<Action>,
 ) -> Result<Round, Error> {
-    // One thread, so that the same image always gives the same plan.
+    // The checks run on one thread, so that the same image always gives the same plan.
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
     let (mut changed, mut touches_log) = (false, false);
     let view: Arc<dyn Device> = device.clone();

@@ -1,4 +1,4 @@
-//! One check: what all of its parts share.
+//! The state that all parts of one check share.
 
 use crate::claims::Claims;
 use crate::fault::Fault;
@@ -18,11 +18,11 @@ use std::ops::Range;
 pub struct SharedBlock {
     /// The reference count in the block.
     pub stored: u32,
-    /// The inodes that refer to it.
+    /// The number of inodes that were found to refer to the block.
     pub found: u32,
     /// The clusters of values in inodes of their own.
     pub values: u64,
-    /// One of them, for messages.
+    /// One of the inodes that refer to the block, for messages.
     pub ino: Ino,
 }
 
@@ -54,7 +54,8 @@ pub struct Run<'a> {
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.
     pub entries: AtomicU64,
-    /// Blocks of directories that were read. A hostile image could have one block in very many.
+    /// The number of directory blocks that were read. A hostile image could have one block in many
+    /// directories.
     pub directory_blocks: AtomicU64,
     /// Whether this is the first pass over the inodes: later passes only claim blocks.
     pub first: bool,
@@ -91,8 +92,8 @@ impl<'a> Run<'a> {
         self.groups.read_inode(self.volume, ino)
     }
 
-    /// Counts blocks of a directory that are to be read. Returns whether all directories together
-    /// still have no more blocks than the file system; if they have, some are claimed twice.
+    /// Counts blocks of a directory before they are read. Returns false once all directories
+    /// together have more blocks than the file system: then some blocks are claimed twice.
     pub fn may_read(&self, blocks: u32) -> bool {
         let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         before <= self.volume.geometry.block_count()

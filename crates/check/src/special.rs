@@ -16,7 +16,7 @@ const MMP_MAGIC: u32 = 0x004d_4d50;
 /// Bytes of the mmp block before its checksum.
 const MMP_COVERED: usize = 1020;
 
-/// Checks both.
+/// Checks the inode of reserved descriptors and the block of mmp.
 pub fn check(run: &Run<'_>) {
     if let Err(what) = check_resize(run) {
         run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });

@@ -54,7 +54,7 @@ impl States {
         before.is_some_and(|before| before & HAS_NAME != 0)
     }
 
-    /// Counts an entry that leads to the inode.
+    /// Counts an entry that refers to the inode.
     pub fn count_name(&self, ino: Ino) {
         if let Some(word) = self.word(ino) {
             word.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl States {
 }
 
 impl State {
-    /// Returns the number of entries that lead to the inode.
+    /// Returns the number of entries that refer to the inode.
     pub fn names(self) -> u32 {
         self.0 as u32
     }

@@ -21,7 +21,7 @@ const UTF8_12_1: u16 = 1;
 /// The smallest extra size of an inode that is not 0.
 const LEAST_EXTRA: usize = 4;
 
-/// Features whose structures the checker knows, or that have none.
+/// Features that the checker knows, or that change no structure.
 const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -59,7 +59,7 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Reads the superblock, or if it is damaged its first copy that is not.
+/// Reads the superblock. If the superblock is damaged, reads its first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),
@@ -76,13 +76,14 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
 /// Whether the counts of a superblock are those of the last unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// They have to be right.
+    /// The counts have to be right.
     Right,
-    /// They are old: of a copy, which mounts do not write, or from before a crash.
+    /// The counts are old: they come from a copy, which mounts do not write, or from the time
+    /// before a crash.
     Old,
 }
 
-/// Returns the superblock without a field that nothing else depends on.
+/// Returns the superblock without a damaged field on which no other structure depends.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -119,8 +120,8 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
 
-/// Finds a copy: where the damaged superblock says that group 1 starts, and at the places where
-/// mke2fs puts the first one, for every block size.
+/// Finds a copy of the superblock. Looks at the start of group 1 according to the damaged
+/// superblock, and at the places where mke2fs puts the first copy for each block size.
 pub fn copy(device: &dyn Device) -> Option<Superblock> {
     let usual = (10..=16).filter_map(|bits: u32| {
         let block_size = BlockSize::new(1 << bits)?;
@@ -134,8 +135,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the size of a block, as its logarithm, and the blocks of a group that the superblock
-/// has, valid or not.
+/// Returns the logarithm of the block size, and the number of blocks per group, as stored in the
+/// superblock, valid or not.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -220,8 +221,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(&'static str, u64)> {
     wrong
 }
 
-/// Compares the copies of the superblock with it. Mounts do not write the copies, so only what
-/// never changes while mounted has to agree.
+/// Compares the copies of the superblock with it. Mounts do not write the copies, so only the
+/// fields that never change while mounted have to agree.
 pub fn check_copies(volume: &Volume, report: &Collector) {
     for group in volume.geometry.backups() {
         let Some(start) = volume.geometry.group_first_block(group) else { continue };

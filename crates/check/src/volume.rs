@@ -99,7 +99,7 @@ impl Volume {
         NameHasher { version, bytes, seed: self.superblock.hash_seed() }
     }
 
-    /// Returns whether the inode is one of the quota files that the superblock names.
+    /// Returns whether the inode is a quota file that is recorded in the superblock.
     pub fn is_quota_file(&self, ino: Ino) -> bool {
         let raw = self.raw();
         let project = self.ro_compat(RoCompat::PROJECT).then(|| raw.s_prj_quota_inum.get());
@@ -114,8 +114,8 @@ impl Volume {
         !self.ro_compat(RoCompat::QUOTA) && named.contains(&ino.0)
     }
 
-    /// Returns whether no name leads to the inode although it is in use: it is reserved, or the
-    /// superblock refers to it.
+    /// Returns whether the inode is in use without a name: it is reserved, or the superblock refers
+    /// to it.
     pub fn is_hidden(&self, ino: Ino) -> bool {
         (ino != Ino::ROOT && ino < self.geometry.first_ino())
             || self.is_quota_file(ino)

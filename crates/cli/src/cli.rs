@@ -24,7 +24,7 @@ pub use acl_text::{AclItem, AclText, Scope, rights};
 pub use arguments::{ImageArguments, OutputArguments};
 pub use contents::no_file_system;
 pub use dump::{Block, read_blocks};
-pub use encoding::{base64, from_base64, from_hex, hex, quoted, unquoted};
+pub use encoding::{from_hex, hex, quoted, unquoted};
 pub use glob::{Case, Glob};
 pub use help::long_help;
 pub use images::{Images, Intent, change_each, with_each};

@@ -54,7 +54,7 @@ fn blocks_larger_than_a_page_are_those_of_e2fsprogs() {
             dir.path(),
             "debugfs -R 'rdump / out' disk.img; rmdir out/lost+found; diff -r tree out",
         );
-        // Each changes what the other has written.
+        // debugfs and Lanefs each change the image that the other has written.
         shell(
             dir.path(),
             "printf 'mkdir many/d\\nwrite tree/numbers many/n\\n' | debugfs -w disk.img",
@@ -160,7 +160,7 @@ fn an_image_is_made_from_sources_of_each_kind() {
     assert!(len < 3 << 20, "{len}");
     assert_clean(&dir.path().join("a.img"));
     assert_eq!(lanefs(&["cat", &format!("{}:/etc/motd", at("a.img"))]), "over\n");
-    // The same bytes again, over the old image and by a pipe.
+    // The second run, over the old image and from a pipe, gives the same bytes.
     let first = std::fs::read(at("a.img")).unwrap();
     let again = Command::new(LANEFS)
         .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])

@@ -1,7 +1,7 @@
 //! Commands that change a whole image, killed at a random moment. After a recovery the contents are
-//! those of before or of after the command; after another run they are those of after. e2fsck finds
-//! nothing both times. Kills that leave the same bytes are judged once. `LANEFS_KILLS` sets the
-//! kills of each command, 4 by default.
+//! as before the command or as after it; after another run they are as after the command. e2fsck
+//! finds nothing both times. Kills that leave the same bytes are judged once. `LANEFS_KILLS` sets
+//! the kills of each command, 4 by default.
 
 mod mounting;
 
@@ -84,12 +84,12 @@ struct Case<'a> {
     image: &'a Path,
 }
 
-/// The kills of a case, by what the image contained after the recovery.
+/// The number of kills of a case, by the contents of the image after the recovery.
 #[derive(Debug, Default)]
 struct Counts {
     before: u32,
     after: u32,
-    /// The command had ended before the kill.
+    /// The number of kills before which the command had ended.
     ended: u32,
     /// The different images that the kills left.
     states: usize,
@@ -106,7 +106,8 @@ enum Files {
 fn digest(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     let bytes = std::fs::read(path).unwrap();
-    // Most blocks are zeros, which need no hashing if the others are hashed with their place.
+    // Most blocks are zeros and need no hashing, since the other blocks are hashed with their
+    // places.
     for (at, block) in
         bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
     {

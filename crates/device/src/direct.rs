@@ -1,4 +1,4 @@
-//! Direct I/O of file data, beside the host's page cache.
+//! Direct I/O of file data, past the host's page cache.
 //!
 //! Only whole pages of the host are read and written directly. So no page has both data that is
 //! written directly and a block that is written through the cache; otherwise the cache could write

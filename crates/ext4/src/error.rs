@@ -135,7 +135,7 @@ pub enum Error {
 pub enum Fault {
     /// The image violates the format.
     Image {
-        /// The damaged inode, or the owner of the damaged block, if there is one.
+        /// The damaged inode, or the owner of the damaged block; `None` if no inode owns the block.
         ino: Option<Ino>,
         /// The damaged block of the device, if it is known.
         block: Option<Block>,

@@ -16,7 +16,8 @@ pub struct Fs {
     pub(crate) objects: Objects,
     /// Held while a directory changes its parent, for the loop check.
     pub(crate) topology: Mutex<()>,
-    /// Held while the file system becomes larger. [rank Topology, never with the other]
+    /// Held while the file system becomes larger. [rank Topology, never held together with
+    /// `topology`]
     pub(crate) growing: Mutex<()>,
     pub(crate) atime: Atime,
     pub(crate) synchronous: Synchronous,

@@ -76,7 +76,7 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Report, MkfsEr
 /// Returns the report of [`mkfs`] for a device of `len` bytes, and makes nothing.
 ///
 /// # Errors
-/// The same as for [`mkfs`], except for those of the device.
+/// The errors of [`mkfs`], except those of the device.
 pub fn preview(len: u64, options: &MkfsOptions) -> Result<Report, MkfsError> {
     options.check()?;
     let options = options.identified();

@@ -1,4 +1,4 @@
-//! Compares file systems created here with those of mke2fs, byte for byte.
+//! Compares new file systems with those of mke2fs, byte for byte.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::mkfs::{

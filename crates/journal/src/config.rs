@@ -47,7 +47,7 @@ impl Config {
 pub struct Log {
     /// The device blocks of the log.
     pub map: LogMap,
-    /// Its superblock as stored on the device.
+    /// The log's superblock as stored on the device.
     pub superblock: JournalSuperblock,
     /// The features of the log: [`JournalIncompat::BIT64`] if the file system is 64-bit, and
     /// [`JournalIncompat::CSUM_V3`] if its metadata have checksums, as the kernel sets them.

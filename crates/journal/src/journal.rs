@@ -215,7 +215,7 @@ impl<O, D> Journal<O, D> {
     /// Aborts the journal: every join and wait from now on fails, and nothing more is written
     /// except the record of the abort in the journal's superblock. The first cause is kept.
     pub fn abort(&self, cause: Error) {
-        // A cause that comes from an earlier abort is not a new cause.
+        // An error that only reports an earlier abort is not recorded as a new cause.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }

@@ -21,9 +21,9 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, None, |progress| progress.durable)
     }
 
-    /// Works as [`Journal::commit`]. If no thread is committing, the calling thread commits, and no
-    /// other thread is woken. Threads that call during a commit wait, and after it one of them
-    /// commits for all.
+    /// Does the same as [`Journal::commit`], but if no thread is committing, the calling thread
+    /// commits, and no other thread is woken. Threads that call during a commit wait, and after it
+    /// one of them commits for all.
     ///
     /// # Errors
     /// The same as for [`Journal::commit`].
@@ -70,7 +70,8 @@ impl<O, D> Journal<O, D> {
                         self.ask(&mut progress);
                     }
                 }
-                // A round that started after the request found nothing of `tid` left to commit.
+                // A round started after the request, and found that no change of `tid` was left to
+                // commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
                 Some(_) => {}
             }

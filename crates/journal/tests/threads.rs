@@ -111,7 +111,7 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
 /// The way in which the only handle uses all credits before it is dropped.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
-    /// It changes something, and has charged all credits at the end.
+    /// The joiner changes something, and has charged all credits at the end.
     AllForAChange,
     /// It charges all credits for objects that are not on the lists, since they are created and
     /// deleted in the transaction.

@@ -48,8 +48,8 @@ pub enum Cause {
     /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
     #[error("the file ends too early")]
     UnexpectedEof,
-    /// Files or directories of the file system are still open. It is unmounted when the last of
-    /// them is dropped.
+    /// Files or directories of the file system are still open. The file system is unmounted when
+    /// the last open file or directory is dropped.
     #[error("files of the file system are still open")]
     FilesOpen,
 }

@@ -76,7 +76,7 @@ impl FileSystem {
         FileSystem::open_device(device, &OpenOptions::new())
     }
 
-    /// Creates a new file system on `device`. Its old contents are lost.
+    /// Creates a new file system on `device`. The old contents of the device are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
         lanefs_ext4::mkfs::mkfs(device, options)?;
         Ok(())

@@ -24,7 +24,7 @@ pub struct Latest<T> {
 
 struct Kept<T> {
     value: T,
-    /// The value that this one replaced, or null.
+    /// The previous value, or null.
     older: AtomicPtr<Kept<T>>,
 }
 
@@ -42,7 +42,8 @@ impl<T: Send + Sync> Latest<T> {
         unsafe { &(*self.now.load(Ordering::Acquire)).value }
     }
 
-    /// Replaces the value. The caller orders its calls: of two at once, either may come last.
+    /// Replaces the value. The caller must not call it on two threads at once: the newer value
+    /// could be lost.
     pub fn set(&self, value: T) {
         let new = Kept::of(value);
         let old = self.now.swap(new, Ordering::AcqRel);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
-/// Bytes with a mark at both ends, and some in between.
+/// A block with a mark in its first and last byte, and in some bytes between them.
 struct Parcel {
     mark: u64,
     words: Vec<u64>,

@@ -30,15 +30,15 @@ pub struct Draft {
 pub struct Published {
     /// Blocks that were free before.
     pub new_blocks: u64,
-    /// Blocks that were in use, which went through the log.
+    /// Blocks that were in use, and were therefore written through the log.
     pub logged_blocks: u64,
 }
 
 impl Draft {
-    /// Begins changes of the file system on `device`, which is recovered first.
+    /// Starts a set of changes of the file system on `device`, which is recovered first.
     ///
     /// # Errors
-    /// [`Error::Journal`] without a journal; those of [`Image::open`].
+    /// [`Error::Journal`] without a journal; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         let image = Image::open(device.clone())?;
         if image.superblock().journal().is_none() {
@@ -130,7 +130,8 @@ impl Image {
     /// Fails if the changed blocks do not fit into the log.
     fn check_log_room(&self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0);
-        // The rest is for backups of the superblock, descriptors of the log, and the commit block.
+        // The other blocks of the log are for backups of the superblock, descriptors of the log,
+        // and the commit block.
         let most = u64::from(room).saturating_sub(u64::from(room) / 32 + 32);
         let needed = self.blocks.len() as u64;
         match needed > most {

@@ -52,7 +52,8 @@ impl Image {
         Ok(new.block_count())
     }
 
-    /// Returns the superblock of the file system with another size, without free counts.
+    /// Returns the superblock of the file system with another size. Its free counts are not set
+    /// yet.
     pub(crate) fn resized(&self, blocks: u64) -> Result<Superblock, Error> {
         Ok(resized(&self.superblock, blocks)?)
     }

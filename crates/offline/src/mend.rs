@@ -26,9 +26,9 @@ const ORDERED: usize = 2;
 /// The blocks of a repair, with their new contents.
 #[derive(Debug, Clone)]
 pub struct Repair {
-    /// Blocks that are written first, in this order.
+    /// Blocks of the recovery, which are written first, in this order.
     pub recovery: Vec<(Block, Vec<u8>)>,
-    /// Blocks that belong together.
+    /// Blocks of the repair, which are written all or not at all.
     pub blocks: Vec<(Block, Vec<u8>)>,
     /// Bytes of a block.
     pub block_size: BlockSize,
@@ -38,7 +38,7 @@ impl Repair {
     /// Returns the old content of all blocks.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn undo(&self, device: &dyn Device) -> Result<Undo, Error> {
         let bits = self.block_size.bits();
         let places = self.recovery.iter().chain(&self.blocks).map(|(block, _)| block.0 << bits);
@@ -71,7 +71,7 @@ impl Repair {
     /// Writes the repair in place. The caller has an undo file.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write_in_place(&self, device: &dyn Device) -> Result<(), Error> {
         self.write_recovery(device)?;
         write(device, self.block_size, &self.blocks)?;
@@ -89,7 +89,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Prepares the transaction, on a device that has the recovery.
+    /// Prepares the transaction, on a device to which the recovery was written.
     fn through_log(&self, device: &dyn Device) -> Result<Transaction, Error> {
         let cannot = |what: &str| Error::Journal { what: what.to_owned() };
         let Primary { superblock: found, wholeness } = Primary::read(device)?;

@@ -13,8 +13,8 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// A move adds nodes to extent trees and block maps. This many blocks are left free for them, and
-/// in addition one for each [`SPARE_SHARE`] moved blocks.
+/// Moves add nodes to extent trees and block maps. This number of blocks is left free for these
+/// nodes, and one more for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
 /// The number of moved blocks for which one block is left free.
 const SPARE_SHARE: u64 = 64;
@@ -187,13 +187,13 @@ impl Image {
         Ok(beyond + spare <= free && inodes <= free_inodes)
     }
 
-    /// Refuses file systems with features that this module cannot make smaller.
+    /// Refuses file systems with features with which this module cannot make them smaller.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
         if features.incompat.contains(Incompat::META_BG) {
             return Err(Error::refused("a file system with meta_bg cannot be made smaller here"));
         }
-        // Inodes may have other numbers afterwards, and both features store numbers in inodes.
+        // A move may change inode numbers, and both features store inode numbers in inodes.
         for (feature, name) in
             [(Incompat::EA_INODE, "ea_inode"), (Incompat::INLINE_DATA, "inline_data")]
         {

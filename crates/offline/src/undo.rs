@@ -59,7 +59,7 @@ impl Undo {
     /// Decodes an undo file.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is not one, or not whole.
+    /// [`Error::Refused`] if `bytes` is not a complete undo file.
     pub fn decode(bytes: &[u8]) -> Result<Undo, Error> {
         let broken = || Error::refused("not a whole undo file of lanefs repair");
         let (rest, sum) = bytes.split_last_chunk::<SUM>().ok_or_else(broken)?;
@@ -91,10 +91,10 @@ impl Undo {
         self.blocks.len()
     }
 
-    /// Puts the old blocks back, durably. After a kill it can be done again.
+    /// Puts the old blocks back, durably. After a kill, [`Undo::apply`] can be called again.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the device has another length; those of the device.
+    /// [`Error::Refused`] if the device has another length; the errors of the device.
     pub fn apply(&self, device: &dyn Device) -> Result<(), Error> {
         if device.len() != self.device {
             let (is, was) = (device.len(), self.device);

@@ -90,7 +90,7 @@ fn writers_that_met_the_end_go_on_in_the_new_blocks() {
     };
     let full: u64 = (0..3).map(fill).sum();
     assert!(full > 5 << 20 && full < 13 << 20, "{full}");
-    // Several growths, with writers and makers of directories in between.
+    // The file system grows several times, while threads write files and make directories.
     let written = std::thread::scope(|s| {
         let writers: Vec<_> = (3..6)
             .map(|me| {

@@ -79,7 +79,7 @@ fn nodes_for(block_size: BlockSize, blocks: u64) -> u64 {
         .sum()
 }
 
-/// The properties that a node must have because of the path to it.
+/// The properties that a node must have because of its position in the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The first file block that the node maps.
@@ -98,7 +98,7 @@ impl Pointers {
     /// Decodes the pointers in an inode.
     ///
     /// # Errors
-    /// Any [`Cause`] except [`Cause::Twice`], which concerns several nodes.
+    /// Any [`Cause`] except [`Cause::Twice`], which can be seen only in several nodes.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,
@@ -127,8 +127,8 @@ impl Pointers {
     /// Writes the pointers over `bytes`, which they fill.
     ///
     /// # Panics
-    /// If the number of pointers is another one, or a block has more than 32 bits: an error of this
-    /// program, never of the image.
+    /// If `bytes` has room for another number of pointers, or a block number has more than 32 bits.
+    /// Both are errors of this program, never of the image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.0.len() * POINTER, "the pointers fill the node");
         for (slot, pointer) in bytes.chunks_exact_mut(POINTER).zip(&self.0) {

@@ -19,12 +19,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Bytes of a block of a quota file.
 pub const BLOCK: usize = 1024;
-/// The most blocks of 1 KiB that one new id takes: three blocks of the tree and a data block.
+/// The largest number of blocks of 1 KiB that a new id needs: three blocks of the tree and a data
+/// block.
 pub const BLOCKS_OF_AN_ID: u32 = 4;
-/// The most blocks of 1 KiB that adding one id changes: the header, the root, the new blocks, and
-/// two neighbours on the list of data blocks with free entries.
+/// The largest number of blocks of 1 KiB that change when an id is added: the header, the root, the
+/// new blocks, and two neighbours on the list of data blocks with free entries.
 pub const CHANGES_OF_AN_ID: u32 = 8;
-/// Seconds that a soft limit may be exceeded, in new files.
+/// The seconds that a soft limit may be exceeded, as set in new quota files.
 const WEEK: u32 = 604_800;
 
 const HEAD: u32 = 0;
@@ -52,7 +53,7 @@ mod data {
     pub(super) const COUNT: usize = 8;
 }
 
-/// The owner that a quota file counts by.
+/// The kind of owner whose usage a quota file counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `i_uid`.
@@ -172,12 +173,6 @@ impl QuotaFile {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
     }
 
-    /// Sets the seconds that soft limits may be exceeded.
-    pub fn set_grace(&mut self, bytes: u32, inodes: u32) {
-        self.put(HEAD, head::BYTES_GRACE, bytes);
-        self.put(HEAD, head::INODES_GRACE, inodes);
-    }
-
     /// Returns all ids that have an entry, in order.
     pub fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.places.keys().copied().collect();
@@ -202,7 +197,7 @@ impl QuotaFile {
     }
 
     /// Adds an entry without usage and limits for an id that has none. Returns false, and changes
-    /// nothing, if there may be too few spare blocks: fewer than [`BLOCKS_OF_AN_ID`].
+    /// nothing, if fewer than [`BLOCKS_OF_AN_ID`] spare blocks are left.
     pub fn add(&mut self, id: u32) -> bool {
         if self.places.contains_key(&id) {
             return true;
@@ -249,7 +244,7 @@ impl QuotaFile {
         new
     }
 
-    /// Makes an empty data block, the only one with free entries.
+    /// Makes an empty data block. Called when no other data block has free entries.
     fn new_data_block(&mut self) -> u32 {
         let new = self.new_block();
         self.open.push(new);
@@ -277,7 +272,7 @@ impl QuotaFile {
 
     /// Finds all entries, and checks that each used entry has one way through the tree.
     fn read_tree(&mut self) -> Result<(), Cause> {
-        // The blocks to visit, with their level and the id's bytes so far.
+        // The blocks to visit, each with its level and with the upper bytes of the ids below it.
         let mut left = vec![(ROOT, 0, 0u32)];
         let mut seen = HashSet::from([HEAD, ROOT]);
         let mut found: HashMap<u32, u32> = HashMap::new();

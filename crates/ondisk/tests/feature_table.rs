@@ -1,4 +1,4 @@
-//! The table of features in docs/ondisk.md says what the code does.
+//! Checks that the table of features in docs/ondisk.md agrees with the code.
 
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat, Support};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn documented() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns each feature that has a name, alone.
+/// Returns each feature that has a name, as a set of one feature.
 fn known() -> Vec<(String, Features)> {
     let none = Features::default();
     let words = (0..32).flat_map(|bit| {

@@ -82,7 +82,7 @@ counts! {
     LogFlush log_flushes,
     /// Waits for a partial parity log: for a header that another thread writes, or for room.
     LogWait log_waits,
-    /// Wake-ups from such waits after which the thread has to wait again.
+    /// Wake-ups from waits for a log after which the thread has to wait again.
     LogVainWake log_vain_wakes,
     /// Waits for a flush of the array that another thread runs.
     FlushWait flush_waits,

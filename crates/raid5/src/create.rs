@@ -39,7 +39,7 @@ pub enum NewConsistency {
 pub enum InitialParity {
     /// The parity is unknown: a resync computes it while the array is used.
     Unknown,
-    /// The parity is right, as it is when all members hold zeros.
+    /// The parity is known to be right, for example because all members hold zeros.
     Right,
 }
 

@@ -25,12 +25,12 @@ pub(crate) enum Left {
 }
 
 impl HeldLog<'_> {
-    /// Returns the event that the log waits for. If other threads have to cause that event, waits
-    /// for a change of the log's state first.
+    /// Returns the event that the log waits for. If only other threads can cause the event, first
+    /// waits for a change of the log's state.
     ///
     /// # Errors
-    /// The errors of `check`, which runs under the lock under which the wait starts, so that no
-    /// wake-up is lost when its result changes.
+    /// The errors of `check`. `check` runs under the log's lock, and the wait starts under the same
+    /// hold, so no wake-up is lost when the result of `check` changes.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,

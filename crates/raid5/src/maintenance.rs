@@ -99,8 +99,8 @@ impl Array {
     }
 
     /// Works as [`Array::attach`] for a member whose metadata `record` writes: the slot changes in
-    /// the metadata and in this array under one lock. `record` also returns the standing: no row or
-    /// every row is valid.
+    /// the metadata and in this array under one lock. `record` also returns the member's standing,
+    /// with either no row or all rows valid.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,

@@ -341,6 +341,65 @@ impl Start {
         AssembleError::Device { name: self.candidates[at].name.clone(), error }
     }
 
+    /// Returns whether all parity is right although the array was not closed cleanly, and the first
+    /// byte of the chunks whose parity may be wrong.
+    fn parity_after(&self, log: Option<LogOutcome>) -> (bool, u64) {
+        let degraded = !self.plan.degraded().is_empty();
+        let Some(from) = self.doubtful_from() else { return (false, u64::MAX) };
+        let is_right = match log {
+            // As in the kernel: after a log without damage was applied, no resync is needed. An
+            // empty log may also mean that the array was never in sync.
+            Some(log) => log.damaged == 0 && (degraded || from == 0 && log.entries > 0),
+            None => degraded,
+        };
+        let unsynced_from = match log {
+            _ if is_right || degraded => u64::MAX,
+            // A log with damaged entries does not restore all rows that were right before the
+            // crash.
+            Some(log) if log.damaged > 0 => 0,
+            _ => from,
+        };
+        (is_right, unsynced_from)
+    }
+
+    /// Returns how the running array restores parity after a crash.
+    fn consistency(&self, intents: Option<&Intents>, signature: u32) -> Consistency {
+        let Some(intents) = intents else {
+            return match self.has_log() {
+                true => Consistency::PartialParity { signature },
+                false => Consistency::Resync,
+            };
+        };
+        let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
+        let bits = match is_clean {
+            // The array was stopped cleanly before these bits were cleared.
+            true => vec![0; intents.bits.len()],
+            false => intents.bits.clone(),
+        };
+        Consistency::Bitmap { chunk: intents.header.chunk(), bits }
+    }
+
+    /// Empties the partial parity logs. A member that cannot be written is recorded as failed, and
+    /// is left out of `members`, if the array works without it.
+    fn clear_logs(
+        &self,
+        metadata: &Metadata,
+        members: &mut [Option<Member>],
+        signature: u32,
+    ) -> Result<(), AssembleError> {
+        let is_partial = |m: &Option<Member>| m.as_ref().is_none_or(|m| m.recovered != u64::MAX);
+        while self.has_log()
+            && let Err(failed) = log_recovery::clear(members, signature)
+        {
+            if members.iter().any(is_partial) {
+                return Err(self.named(failed));
+            }
+            let slot = Slots::one(failed.slot);
+            (slot | metadata.fail_members(slot)?).iter().for_each(|lost| members[lost] = None);
+        }
+        Ok(())
+    }
+
     fn run(
         self,
         geometry: Geometry,
@@ -348,24 +407,7 @@ impl Start {
         log: Option<LogOutcome>,
         signature: u32,
     ) -> Result<OpenArray, AssembleError> {
-        let degraded = !self.plan.degraded().is_empty();
-        let doubtful = self.doubtful_from();
-        let is_right = match (doubtful, log) {
-            (None, _) => false,
-            // As in the kernel: after a log without damage was applied, no resync is needed. An
-            // empty log may also mean that the array was never in sync.
-            (Some(from), Some(log)) => {
-                log.damaged == 0 && (degraded || from == 0 && log.entries > 0)
-            }
-            (Some(_), None) => degraded,
-        };
-        let unsynced_from = match doubtful {
-            // A log with damaged entries does not restore all rows that were right before the
-            // crash.
-            Some(_) if !is_right && !degraded && log.is_some_and(|log| log.damaged > 0) => 0,
-            Some(from) if !is_right && !degraded => from,
-            _ => u64::MAX,
-        };
+        let (is_right, unsynced_from) = self.parity_after(log);
         let writes = match self.options.access {
             Access::ReadWrite => Writes::Members,
             Access::ReadOnly => Writes::Nothing,
@@ -373,19 +415,7 @@ impl Start {
         let intents = self.intents()?;
         let metadata = Metadata::new(self.fresh.clone(), self.known(), intents.clone(), writes);
         let metadata = Arc::new(metadata);
-        let has_log = self.has_log();
-        let consistency = match (&intents, has_log) {
-            (Some(intents), _) => Consistency::Bitmap {
-                chunk: intents.header.chunk(),
-                bits: match (doubtful, degraded) {
-                    // The array was stopped cleanly before these bits were cleared.
-                    (None, false) => vec![0; intents.bits.len()],
-                    _ => intents.bits.clone(),
-                },
-            },
-            (None, true) => Consistency::PartialParity { signature },
-            (None, false) => Consistency::Resync,
-        };
+        let consistency = self.consistency(intents.as_ref(), signature);
         if writes == Writes::Members {
             // A member that fails at this point is recorded as failed, so its content does not
             // matter.
@@ -398,13 +428,7 @@ impl Start {
             {
                 without(metadata.write_bits(0, bits)?);
             }
-            while has_log && let Err(failed) = log_recovery::clear(&members, signature) {
-                if members.iter().any(|m| m.as_ref().is_none_or(|m| m.recovered != u64::MAX)) {
-                    return Err(self.named(failed));
-                }
-                let slot = Slots::one(failed.slot);
-                (slot | metadata.fail_members(slot)?).iter().for_each(|lost| members[lost] = None);
-            }
+            self.clear_logs(&metadata, &mut members, signature)?;
         }
         let array = Arc::new(Array::start(Setup {
             geometry,

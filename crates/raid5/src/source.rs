@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The prefix of such a name.
 pub const PREFIX: &str = "md:";
-/// A time that is longer than writing a change to all members.
+/// The wait before a second read of the superblocks: longer than one change takes on all members.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The word for a missing member.
 pub const MISSING: &str = "missing";

@@ -164,7 +164,7 @@ fn a_member_may_be_exchanged_during_a_scrub() {
         let mut hooked = Hooked::new(&Consistency::Resync);
         let slot = hooked.rig.shape.parity_slot(1);
         if kind == Kind::Write {
-            // Damage parity that is to be repaired.
+            // The parity that the repair has to correct is damaged first.
             let member = hooked.rig.members[slot].as_ref().unwrap();
             member.write_at(rig::DATA_OFFSET + 16384, &[0xee; 512]).unwrap();
         }

@@ -222,7 +222,7 @@ fn two_missing_members_are_too_many() {
 #[test]
 fn a_stale_member_is_left_out() {
     let Some(golden) = unpack("bitmap") else { return };
-    // Write while member 1 is missing; then member 1 comes back unchanged.
+    // The array is written while member 1 is missing; then member 1 comes back unchanged.
     let array = assemble(&golden, Some(1), Access::ReadWrite).expect("an array");
     array.write_at(12345, b"without member 1").expect("written");
     array.flush().expect("flushed");

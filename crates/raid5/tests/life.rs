@@ -228,7 +228,7 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
     array.write_at(5000, b"x").expect("a write");
     for candidate in members.candidates(None) {
         assert_eq!(candidate.superblock.resync_from(), Some(0));
-        // One event announces the change, and one makes it.
+        // The first event announces the change, the second makes it.
         assert_eq!(candidate.superblock.events(), before + 2);
     }
 }
@@ -252,7 +252,7 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // Does the same without a write in between: the device is still known.
+        // Does the same without a write before the return: the device is still known.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");
@@ -400,7 +400,7 @@ fn a_member_that_was_away_is_caught_up_from_the_bitmap() {
     let array = members.open(None).expect("an array");
     scribble(&array, 4, 20);
     array.close().expect("closed");
-    // Write while member 1 is missing.
+    // The array is written while member 1 is missing.
     let array = members.open(Some(1)).expect("an array");
     array.write_at(100_000, b"while it was away").expect("a write");
     let model = content(&array);
@@ -435,7 +435,7 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
             let (name, device) = members.0[1].clone();
             array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect("added")
         };
-        // No write while member 1 is missing.
+        // Nothing is written while member 1 is missing.
         let array = members.open(Some(1)).expect("degraded");
         assert!(content(&array) == model);
         assert_eq!(again(&array), Added { slot: 1, misses: None }, "{consistency:?}");

@@ -1,8 +1,8 @@
 //! Random changes of metadata, judged by the checker and by e2fsck.
 //!
 //! A change is one bit, one field or one whole part of a clean image, with its checksum mended or
-//! not. Both judges must agree on whether the image is clean. What e2fsck is known to miss is
-//! listed with the reason in `judge`, and counted.
+//! not. Both judges must agree on whether the image is clean. Faults that e2fsck is known to miss
+//! are listed with their reasons in `judge`, and counted.
 
 mod change;
 mod contents;

@@ -33,7 +33,7 @@ pub enum Handles {
 /// Longer than any operation that does not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Returns the conditions of `seed`. `interval` is the commit interval of a suite that sets one.
+/// Returns the conditions of `seed`. `interval` is the commit interval, if the suite sets it.
 pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     let mut mount = mount_options(seed);
     if let Some(interval) = interval {

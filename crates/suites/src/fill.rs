@@ -13,8 +13,8 @@ pub struct Scale {
     pub files: u32,
     /// Bytes of the largest dense file.
     pub large: usize,
-    /// Pieces of the most fragmented file: a leaf holds 340 in blocks of 4 KiB, 84 in blocks of 1
-    /// KiB.
+    /// The number of pieces of the most fragmented file. A leaf holds 340 pieces in blocks of 4
+    /// KiB, and 84 in blocks of 1 KiB.
     pub pieces: u64,
     /// Whether inodes store nanoseconds and years beyond 2038; inodes of 128 bytes do not.
     pub wide_times: WideTimes,

@@ -69,7 +69,7 @@ pub struct Generator {
     names: u32,
     /// Whether it returns to files that may have left memory.
     comes_back: bool,
-    /// Whether it opens files.
+    /// Whether the sequence opens files.
     opens: bool,
     /// Whether it sets attributes that do not fit into a block.
     large_values: bool,

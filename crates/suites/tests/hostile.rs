@@ -127,7 +127,7 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Returns the reaction of Lanefs: an error with the expected words, or none.
+/// Returns the reaction of Lanefs: an error with the expected words, or no error.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),

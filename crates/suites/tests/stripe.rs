@@ -73,7 +73,8 @@ fn extents(image: &Image) -> Vec<(u64, u64)> {
     found
 }
 
-/// Returns the number of extents that are as long as a stripe, and how many of them start at one.
+/// Returns the number of extents that are as long as a stripe, and the number of these that start
+/// where a stripe starts.
 fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
     let large: Vec<_> = extents(image).into_iter().filter(|(_, len)| *len >= stripe).collect();
     let aligned = large.iter().filter(|(start, _)| start % stripe == 0).count();

@@ -119,7 +119,7 @@ fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     Some([during, Seen::on(image.path())])
 }
 
-/// Returns the same for Lanefs.
+/// Returns the superblock at the same moments with Lanefs.
 fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let on_error = match case.meets {

@@ -148,7 +148,7 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
 /// # Safety
 /// `len` bytes at `ip` are mapped and do not change.
 unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 

@@ -18,7 +18,7 @@ impl Credentials {
         Credentials { uid, gids }
     }
 
-    /// Creates the credentials of user 0 and group 0, to whom every possible operation is allowed.
+    /// Creates the credentials of user 0 and group 0, which permit every possible operation.
     pub fn superuser() -> Credentials {
         Credentials::new(0, 0, [])
     }

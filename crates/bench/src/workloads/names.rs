@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,
-    /// The contents of each file, which is synced before closing. Empty files are not synced.
+    /// The contents of each file. A file is synced before closing, unless it is empty.
     content: Vec<u8>,
 }
 
@@ -202,7 +202,7 @@ impl Worker for Move<'_> {
 /// The operation on an existing file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Question {
-    /// Reads its attributes.
+    /// Reads the file's attributes.
     Stat,
     /// Opens and closes it.
     OpenClose,

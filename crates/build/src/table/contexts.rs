@@ -133,7 +133,7 @@ fn stem(pattern: &str) -> (Vec<u8>, bool) {
             }
             byte => byte,
         };
-        // The character before these need not be there.
+        // The character before one of these three is optional.
         if matches!(rest.peek(), Some(b'?' | b'*' | b'{')) {
             return (stem, false);
         }

@@ -8,7 +8,7 @@ use crate::error::{Cause, Error, Result};
 use lanefs_ondisk::{FileType, Time};
 use std::io::Read;
 
-/// Most bytes of an extended header or a long name.
+/// The largest size in bytes of an extended header or a long name.
 const MOST_EXTENDED: u64 = 8 << 20;
 
 /// An entry.
@@ -24,7 +24,7 @@ pub(crate) struct Item {
 #[derive(Debug)]
 pub(crate) enum Body {
     Directory,
-    /// A further name of the file with this name.
+    /// A hard link: a further name of an existing file.
     Link(Vec<u8>),
     /// Any other file; the data of a regular one follows.
     File(Kind),
@@ -172,7 +172,7 @@ impl<R: Read> Reader<R> {
         self.expect(records.number("size")?.map_or_else(|| header.size(), Ok)?);
         let body = match header.kind() {
             b'1' => {
-                // Some programs store the size again, without data.
+                // Some programs store the size of the linked file here too, without data.
                 self.expect(0);
                 return Ok((meta, Body::Link(link)));
             }

@@ -144,7 +144,8 @@ fn in_data(input: &mut dyn Read, stored: u64) -> Result<(Vec<(u64, u64)>, u64), 
     Ok((pieces, taken))
 }
 
-/// Converts a read error: if the input ends in the middle of an entry, the archive is truncated.
+/// Converts a read error. An input that ends in the middle of an entry is reported as a truncated
+/// archive.
 pub(super) fn ended(error: std::io::Error) -> Cause {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Cause::Truncated,

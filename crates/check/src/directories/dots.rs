@@ -24,7 +24,7 @@ fn place(directory: &Directory<'_>, entry: &Entry<'_>) -> Place {
     Place::Entry { ino: directory.ino, block: FileBlock(0), offset: entry.offset }
 }
 
-/// Checks the first entry: ".", which leads to the directory itself.
+/// Checks the first entry, ".", which refers to the directory itself.
 pub(super) fn check_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: &Entry<'_>) {
     let place = place(directory, entry);
     let Some(ino) = entry.ino.filter(|_| entry.name == b".") else {
@@ -42,7 +42,7 @@ pub(super) fn check_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: &Ent
     directory.count_target(ino);
 }
 
-/// Checks the second entry: "..", which leads to the parent.
+/// Checks the second entry, "..", which refers to the parent.
 pub(super) fn check_dot_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: &Entry<'_>) {
     let place = place(directory, entry);
     let Some(ino) = entry.ino.filter(|_| entry.name == b"..") else {

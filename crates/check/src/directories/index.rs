@@ -11,7 +11,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// The blocks of an index and the leaves that it leads to.
+/// The blocks of an index and the leaves to which it refers.
 pub(super) struct Tree {
     blocks: HashMap<FileBlock, Role>,
     /// Absent if the checker cannot compute the hashes of the directory, or the root is damaged.
@@ -142,7 +142,7 @@ impl Tree {
         }
     }
 
-    /// Returns the range of a leaf; reports a block to which no entry leads.
+    /// Returns the range of hashes of a leaf; reports a block to which no index entry refers.
     pub(super) fn leaf(&self, directory: &Directory<'_>, block: FileBlock) -> Option<Leaf> {
         let Some(Role::Leaf(range)) = self.blocks.get(&block) else {
             if !self.is_damaged {

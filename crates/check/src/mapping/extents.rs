@@ -11,8 +11,8 @@ use lanefs_ondisk::extent::{
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
-/// The largest number of entries by which a node may have less room than fits: e2fsck accepts room
-/// for the checksum, also in file systems without checksums.
+/// The number of entries by which a node's capacity may be smaller than its block allows. e2fsck
+/// accepts a capacity that leaves space for the checksum, also in file systems without checksums.
 const SPARE_ENTRIES: u16 = 2;
 
 struct Walk<'a> {
@@ -28,8 +28,8 @@ pub(super) fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Si
 }
 
 impl Walk<'_> {
-    /// Visits a node. The ranges of nodes on one level do not overlap, and the root limits the
-    /// depth, so that the walk ends.
+    /// Visits a node. The walk ends, since the ranges of nodes on one level do not overlap, and the
+    /// root limits the depth.
     fn node(
         &mut self,
         block: Option<Block>,

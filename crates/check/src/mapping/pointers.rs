@@ -14,16 +14,17 @@ use std::collections::HashSet;
 
 /// Pointers to data blocks in the inode.
 const DIRECT: usize = 12;
-/// Trees after them, of one, two and three levels.
+/// Pointers in the inode to trees of one, two and three levels.
 const TREES: usize = 3;
 
 struct Walk<'a> {
     volume: &'a Volume,
     ino: Ino,
     sink: &'a mut dyn Sink,
-    /// The run that the next pointer may continue.
+    /// The last run of blocks, which the next pointer may continue.
     run: Option<Extent>,
-    /// The blocks of pointers so far: a hostile tree could lead to one block again and again.
+    /// The blocks of pointers that were visited. A hostile tree could refer to one block many
+    /// times.
     seen: HashSet<Block>,
 }
 
@@ -85,7 +86,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the block of a pointer; `None` for a hole or a wild pointer.
+    /// Returns the block of a pointer; `None` for a hole, or for a pointer to an impossible block.
     fn target(&mut self, holder: Option<Block>, pointer: u32) -> Option<Block> {
         let block = Block(pointer.into());
         if pointer == 0 {

@@ -11,6 +11,6 @@ pub trait Sink {
     fn data(&mut self, extent: Extent);
     /// A block of the mapping itself: a node, or a block of pointers.
     fn meta(&mut self, block: Block);
-    /// A fault. The part of the mapping below it is left out.
+    /// A fault. The walk skips the part of the mapping below the fault.
     fn fault(&mut self, place: Place, fault: Fault);
 }

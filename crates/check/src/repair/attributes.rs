@@ -1,4 +1,5 @@
-//! Extended attributes: a wrong hash is set, other damage costs the area its attributes.
+//! Repairs extended attributes: a wrong hash is corrected; after other damage, all attributes of
+//! the area are removed.
 
 use super::fields::ACL_HIGH;
 use super::mender::{Mender, put16, put32};
@@ -50,7 +51,7 @@ impl Mender<'_> {
         self.act(place, "removed: they are damaged");
     }
 
-    /// Mends a block of which only a hash or the checksum is wrong.
+    /// Mends a block in which only a hash or the checksum is wrong.
     fn mend_block(&mut self, block: Block, fault: &Fault) -> bool {
         let Fault::Attributes(cause) = fault else { return false };
         if self.is_shared(block) {
@@ -73,7 +74,7 @@ impl Mender<'_> {
         self.write_block(block, &bytes);
     }
 
-    /// Gives an inode a copy of its block of attributes, which another file uses too.
+    /// Gives an inode its own copy of an attribute block that another file uses too.
     pub fn part_attributes(&mut self, ino: Ino, block: Block) {
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         let copy = self.read_block(block).and_then(|bytes| Some((self.allocate()?, bytes)));

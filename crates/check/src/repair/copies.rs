@@ -1,5 +1,5 @@
-//! The parts that the others are read by: superblock and descriptors, from their copies if they are
-//! damaged, and the log, which is replayed.
+//! Recovers the structures that are needed to read all others: damaged superblocks and descriptors,
+//! from their copies, and the log, by a replay.
 
 use super::judge::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
@@ -20,7 +20,7 @@ use lanefs_ondisk::{Block, BlockSize, Group};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Recovers these parts on `device`. Returns the first block of the log.
+/// Recovers superblock, descriptors and log on `device`. Returns the first block of the log.
 pub fn recover(
     device: &Arc<OverlayDevice>,
     actions: &mut Vec<Action>,
@@ -43,7 +43,7 @@ pub fn block_size(device: &dyn Device) -> Result<BlockSize, Error> {
     Ok(superblock.geometry().block_size())
 }
 
-/// Returns the superblock, and whether it is a copy.
+/// Returns the superblock, and whether it comes from a copy.
 fn recover_superblock(
     device: &Arc<OverlayDevice>,
     actions: &mut Vec<Action>,
@@ -69,7 +69,7 @@ fn recover_superblock(
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok((found, false));
     }
-    // One of the two is wrong: the one that makes more faults of the image.
+    // The two superblocks differ: the one with which the image has more faults is wrong.
     let other = Arc::new(device.fork());
     put_superblock(&*other, &copy);
     if faults(other) < faults(device.clone()) {
@@ -80,10 +80,10 @@ fn recover_superblock(
     Ok((found, false))
 }
 
-/// Most faults of an image whose superblock is trusted although its checksum is wrong.
+/// The largest number of faults with which a superblock is trusted although its checksum is wrong.
 const FEW_FAULTS: u64 = 50;
 
-/// Sets the checksum of a superblock without a copy, if the image is almost clean then.
+/// Sets the checksum of a superblock that has no copy, if the image then has few faults.
 fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -101,12 +101,12 @@ fn put_superblock(device: &dyn Device, superblock: &Superblock) {
     let mut raw = superblock.raw().clone();
     raw.s_block_group_nr.set(0);
     if let Ok(superblock) = Superblock::from_raw(raw) {
-        // An error of the view in memory shows in the next check.
+        // If the write to the view in memory fails, the next check reports the fault again.
         let _ = device.write_at(SUPERBLOCK_OFFSET, &superblock.encode());
     }
 }
 
-/// Returns the fields that no mount changes, and that say where everything is.
+/// Returns the fields that no mount changes and that determine where the structures are.
 fn layout(raw: &RawSuperblock) -> Vec<u32> {
     let incompat = Incompat::META_BG | Incompat::BIT64 | Incompat::FLEX_BG | Incompat::EXTENTS;
     let incompat = incompat | Incompat::FILETYPE | Incompat::CSUM_SEED | Incompat::INLINE_DATA;
@@ -143,7 +143,7 @@ fn layout(raw: &RawSuperblock) -> Vec<u32> {
     fields
 }
 
-/// Gives descriptors the places that their copies have, if the image has fewer faults then.
+/// Gives descriptors the block numbers of their copies, if the image then has fewer faults.
 fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let changed: Vec<(Group, GroupDesc)> = (0..volume.geometry.group_count())
         .filter_map(|group| Some((Group(group), other_places(volume, Group(group))?)))
@@ -177,8 +177,8 @@ fn has_valid_places(volume: &Volume, group: Group) -> bool {
     groups.get(group).is_some()
 }
 
-/// Guesses the places of the only group of a small file system, which has no copies: mke2fs puts
-/// bitmaps and table one after another. Of all guesses, the one with the fewest faults counts.
+/// Guesses the descriptor of the only group of a small file system, which has no copies. mke2fs
+/// puts bitmaps and table one after another. The guess with the fewest faults is used.
 fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let (geometry, group) = (&volume.geometry, Group(0));
     let mut fewest = match geometry.group_count() {
@@ -192,7 +192,7 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     let Some(desc) = desc.filter(|_| fewest > 0) else { return };
     let first = geometry.super_block().0 + u64::from(geometry.group_overhead(group));
     let mut best = None;
-    // With flex_bg there is room for the bitmaps of all groups that the image could grow to.
+    // With flex_bg, mke2fs leaves room for the bitmaps of all groups to which the image could grow.
     let apart = [1, u64::from(geometry.flex_size())];
     let starts = apart.into_iter().flat_map(|n| {
         let (bitmap, table) = (desc.inode_bitmap.0, desc.inode_table.0);
@@ -222,7 +222,7 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     }
 }
 
-/// Returns the descriptor with the places of a valid copy, if they differ.
+/// Returns the descriptor with the block numbers of a valid copy, if they differ.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;
@@ -278,7 +278,7 @@ fn put_descriptor(device: &dyn Device, volume: &Volume, group: Group, desc: &Gro
     }
 }
 
-/// Replays the log. After that the superblock does not ask for it.
+/// Replays the log. Afterwards the superblock no longer asks for a replay.
 fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,
@@ -295,7 +295,7 @@ fn replay(
     let scratch = OverlayDevice::new(below, MOST_CHANGED);
     let Replayed::Done { blocks } = journal::replay_onto(volume, &groups, &scratch, stale, &report)
     else {
-        // The check tells what is wrong with the log.
+        // The next check reports the fault of the log.
         return Ok(());
     };
     if !report.into_report(Default::default()).unchecked.is_empty() {

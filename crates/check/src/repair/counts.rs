@@ -1,4 +1,4 @@
-//! Bitmaps, counts and checksums that follow from everything else.
+//! Repairs bitmaps, counts and checksums, which follow from all other structures.
 
 use super::mender::Mender;
 use crate::bitmaps::used_inodes_of;
@@ -37,10 +37,10 @@ impl Mender<'_> {
             f.place == Place::Descriptor { group } && matches!(f.fault, Fault::DoublyClaimed { .. })
         };
         if self.findings.iter().any(is_doubled) {
-            // Its bitmaps could lie on other metadata.
+            // The bitmaps of a damaged descriptor could lie on other metadata.
             return;
         }
-        // The descriptor as this round has left it.
+        // The descriptor, with the changes of this round.
         let Some(mut desc) = self.descriptor(group) else { return };
         let mut bytes = vec![0; self.run.volume.block_bytes()];
         let (geometry, checksums) = (self.run.volume.geometry, self.run.volume.checksums);
@@ -78,7 +78,7 @@ impl Mender<'_> {
         Bitmap::from_bytes(&bytes, bits)
     }
 
-    /// Returns a descriptor as this round has left it.
+    /// Returns a descriptor, with the changes of this round.
     pub fn descriptor(&self, group: Group) -> Option<GroupDesc> {
         self.run.groups.get(group)?;
         let geometry = &self.run.volume.geometry;

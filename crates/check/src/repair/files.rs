@@ -1,4 +1,4 @@
-//! Fields of inodes, and the decision to write a mapping anew.
+//! Repairs fields of inodes, and decides which mappings have to be written anew.
 
 use super::fields::{
     ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
@@ -139,8 +139,8 @@ impl Mender<'_> {
         self.run.volume.incompat(Incompat::EXTENTS)
     }
 
-    /// Chooses the type of an inode whose type is lost: a directory if its first block is one, a
-    /// regular file if it has blocks.
+    /// Chooses the type of an inode whose type is lost: a directory if its first block is a
+    /// directory block, else a regular file if it has blocks.
     fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
         let named = [
@@ -185,8 +185,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Clears flags. Of two forms of the block field that exclude each other, the magic number of a
-    /// node decides.
+    /// Clears flags. If two flags contradict each other about the form of the block field, the
+    /// magic number of a node decides.
     fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
         let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
         let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
@@ -198,13 +198,14 @@ impl Mender<'_> {
         false
     }
 
-    /// Sets the length of a symbolic link from its target, or deletes the link.
+    /// Sets the size of a symbolic link from its target, or deletes the link.
     fn mend_link(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         put32(bytes, FLAGS, (record.flags - frozen).bits());
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
         let record = Record::decode(bytes);
-        // Without the flag of extents, only a link of ext2 or ext3 can have its target in a block.
+        // A link without the extents flag has its target in a block only in a file system without
+        // extents.
         let in_block = !self.has_extents() && record.blocks_lo != 0;
         let target = match record.flags.intersects(elsewhere) || in_block {
             false => Some(record.block.to_vec()),
@@ -227,7 +228,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns whether the inode bitmap, if it is whole, says that the inode is in use.
+    /// Returns whether the inode bitmap is intact and marks the inode as in use.
     fn is_marked_used(&self, ino: Ino) -> bool {
         let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
         let Some(place) = geometry.inode_place(ino) else { return false };
@@ -237,7 +238,7 @@ impl Mender<'_> {
             && Bitmap::from_bytes(&bytes, geometry.inodes_per_group()).get(place.index)
     }
 
-    /// Makes an inode one that was never used.
+    /// Clears an inode, as if it had never been used.
     pub fn clear_inode(&mut self, ino: Ino, what: &str) {
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         self.clear_bytes(&mut bytes);

@@ -1,4 +1,4 @@
-//! Which of two views of an image has fewer faults?
+//! Decides which of two views of an image has fewer faults.
 
 use super::stage::Stage;
 use crate::checker::{self, Options};
@@ -8,13 +8,13 @@ use lanefs_device::Device;
 use lanefs_ondisk::group_desc::Cause;
 use std::sync::Arc;
 
-/// Most bytes of changes that are held in memory.
+/// The largest number of bytes of changes that are kept in memory.
 pub const MOST_CHANGED: u64 = 4 << 30;
-/// Most findings of a round; those left out are found in a later round.
+/// The largest number of findings of a round; a later round finds the rest.
 pub const MOST_FINDINGS: usize = 10_000;
 
-/// Counts the faults of a view of the image, without counts and bitmaps. A view without a root directory has most of all, since
-/// an empty inode table has few faults.
+/// Counts the faults of a view of the image, except wrong counts and bitmaps. A view without a root
+/// directory gets the largest possible number, since an empty inode table has few faults.
 pub fn faults(device: Arc<dyn Device>) -> u64 {
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
     match checker::check(device, &options, &|_| {}) {
@@ -33,7 +33,7 @@ pub fn faults(device: Arc<dyn Device>) -> u64 {
     }
 }
 
-/// A collector that keeps nothing.
+/// A collector that discards all findings.
 pub fn silent() -> Collector {
     Collector::new(0)
 }

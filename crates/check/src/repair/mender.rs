@@ -1,4 +1,5 @@
-//! One round of a repair: what it read, what it changes, and the space that it may take.
+//! One round of a repair: the blocks that it read, its changes, and the free space that it may
+//! take.
 
 use super::stage::Stage;
 use crate::fault::Fault;
@@ -13,20 +14,20 @@ use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::{Block, Ino, inode};
 use std::ops::Range;
 
-/// What is done with blocks that several files use.
+/// The repair of blocks that several files use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shared {
     /// Each file gets its own copy.
     #[default]
     Clone,
-    /// The first file keeps them; the others get holes.
+    /// The first file keeps the blocks; the others get holes.
     Cut,
 }
 
 /// A change that a repair makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// The object that changes.
+    /// The object that the repair changes.
     pub place: Place,
     /// The change.
     pub what: String,
@@ -46,9 +47,9 @@ pub struct Mender<'a> {
     pub shared: Shared,
     pub findings: Vec<Finding>,
     actions: &'a mut Vec<Action>,
-    /// Whether anything was written.
+    /// Whether the round has written anything.
     pub changed: bool,
-    /// The cluster from which free ones are looked for.
+    /// The cluster at which the next search for a free cluster starts.
     next: u64,
 }
 
@@ -86,8 +87,8 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the log cannot take the repair: it is damaged, or another file or the file
-    /// system itself uses its blocks.
+    /// Returns whether the log cannot take the repair, because it is damaged, or because another
+    /// file or the file system itself uses its blocks.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
         self.findings.iter().any(|finding| match (&finding.fault, finding.place) {
@@ -98,13 +99,13 @@ impl<'a> Mender<'a> {
         })
     }
 
-    /// Returns the blocks of `clusters` clusters from that of `start` on.
+    /// Returns the blocks of `clusters` clusters, from the cluster with block `start` on.
     pub fn blocks_of(&self, start: Block, clusters: u64) -> Range<u64> {
         let bits = self.run.volume.geometry.cluster_bits();
         start.0..start.0.saturating_add(clusters << bits)
     }
 
-    /// Records an action, once.
+    /// Records an action, unless it is already recorded.
     pub fn act(&mut self, place: Place, what: impl Into<String>) {
         let action = Action { place, what: what.into() };
         if self.actions.last() != Some(&action) {
@@ -121,7 +122,7 @@ impl<'a> Mender<'a> {
         }
     }
 
-    /// Reads a block as this round has left it.
+    /// Reads a block, with the changes of this round.
     pub fn read_block(&self, block: Block) -> Option<Vec<u8>> {
         self.run.volume.read_block(block).ok()
     }
@@ -130,7 +131,7 @@ impl<'a> Mender<'a> {
         self.write(block.0 << self.run.volume.geometry.block_size().bits(), bytes);
     }
 
-    /// Reads an inode as this round has left it.
+    /// Reads an inode, with the changes of this round.
     pub fn read_inode(&self, ino: Ino) -> Option<(Vec<u8>, Record)> {
         let bytes = self.run.read_inode(ino)?;
         let record = Record::decode(&bytes);
@@ -178,8 +179,9 @@ impl<'a> Mender<'a> {
         None
     }
 
-    /// Returns a time for deleted inodes, in seconds: that of the last write, so that the same
-    /// image gives the same plan. It is never so small that it could be the number of an inode.
+    /// Returns the deletion time for deleted inodes, in seconds: the time of the last write to the
+    /// file system, so that the same image gives the same plan. The time is never so small that it
+    /// could be the number of an inode.
     pub fn time(&self) -> u32 {
         const LEAST: u32 = 1_000_000_000;
         let written = u32::try_from(self.run.volume.superblock().write_time());

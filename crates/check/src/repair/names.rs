@@ -1,4 +1,5 @@
-//! Directories: damaged blocks are written anew with the entries that are still valid in them.
+//! Repairs directories: a damaged block is written anew with those of its entries that are still
+//! valid.
 
 use super::fields::{BLOCK, FLAGS, set_size};
 use super::mender::{Mender, put32};
@@ -42,8 +43,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Counts the inodes as initialised that names lead to, if they are valid: then a descriptor is
-    /// wrong, and not the names.
+    /// Counts inodes to which names refer as initialised, if the inodes are valid: then a
+    /// descriptor is wrong, and the names are right.
     fn extend_tables(&mut self, found: &[Finding]) -> bool {
         let mut extended = false;
         let geometry = self.run.volume.geometry;
@@ -97,8 +98,8 @@ impl Mender<'_> {
     pub fn directory_blocks(&self, ino: Ino, record: &Record) -> Vec<(FileBlock, Block)> {
         let size = record.size() >> self.run.volume.geometry.block_size().bits();
         let end = u32::try_from(size).unwrap_or(u32::MAX);
-        // Blocks that are in two places of the file were parted before; a hostile image still could
-        // have more than the file system.
+        // An earlier stage separated blocks that occurred at two offsets of the file. The limit is
+        // for hostile images, which could still have more blocks than the file system.
         let most = self.run.volume.geometry.block_count();
         Runs::of(self.run.volume, ino, record)
             .extents()
@@ -148,7 +149,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, "directory: its index is dropped");
     }
 
-    /// Writes the blocks with findings anew; with `all` also those that are no linear blocks.
+    /// Writes the blocks with findings anew; with `all` also the blocks that are not linear.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format();
         for (at, block) in self.directory_blocks(ino, record) {
@@ -174,7 +175,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the names of an area that stay.
+    /// Returns the names of an area that are kept.
     fn kept(&self, bytes: &[u8], end: usize, found: &[&Finding]) -> Vec<Kept> {
         let mut names = self.parse(bytes, end);
         let mut seen = HashSet::new();
@@ -199,8 +200,8 @@ impl Mender<'_> {
         names
     }
 
-    /// Reads the entries of a block. Where no record is valid, the next one that leads to an inode
-    /// in use, with the type of that inode, counts.
+    /// Reads the entries of a block. After an invalid record the read continues at the next record
+    /// that refers to an inode in use and has that inode's type.
     fn parse(&self, bytes: &[u8], end: usize) -> Vec<Kept> {
         let (mut names, mut at, mut is_lost) = (Vec::new(), 0, false);
         while at + HEADER <= end {
@@ -250,8 +251,8 @@ impl Mender<'_> {
         Some((valid.then_some(Kept { offset, ino, name }), len))
     }
 
-    /// Packs names into a block; those that do not fit are left out, and their files are found
-    /// without a name later.
+    /// Packs names into a block. Names that do not fit are left out; a later stage finds their
+    /// files without a name.
     fn pack(&self, ino: Ino, at: FileBlock, old: &[u8], names: Vec<Kept>) -> Vec<u8> {
         let format = self.run.volume.dir_format();
         let mut packed = Vec::new();
@@ -276,7 +277,7 @@ impl Mender<'_> {
         dirent::pack(&format, &packed).unwrap_or_else(|| old.to_vec())
     }
 
-    /// Returns the parent that ".." in the first block names, if it is a directory.
+    /// Returns the parent to which ".." in the first block refers, if it is a directory.
     fn dot_dot(&self, ino: Ino, first: &[u8]) -> Ino {
         let at = usize::from(le16(first, 4));
         let named = Ino(le32(first, at));
@@ -287,7 +288,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the directory that has the name of a directory.
+    /// Returns the directory that contains the name of a directory.
     fn parent_of(&self, ino: Ino) -> Ino {
         let position = self.parents.position(ino).filter(|_| ino != Ino::ROOT);
         position.and_then(|n| self.parents.parent(n)).unwrap_or(Ino::ROOT)
@@ -302,7 +303,8 @@ impl Mender<'_> {
     }
 
     fn mend_inline(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
-        // Offsets count from the start of each part: a finding may hit the same offset in both.
+        // Offsets count from the start of each part, so one finding may match the same offset in
+        // both parts.
         let here: Vec<&Finding> = found.iter().collect();
         let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);
         let first = record.block.get(4..).unwrap_or_default().to_vec();

@@ -1,4 +1,4 @@
-//! Inodes that are to be deleted or truncated: a mount after a crash would do that.
+//! Repairs orphans: inodes that a mount after a crash would delete or truncate.
 
 use super::fields::{DTIME, LINKS};
 use super::mender::{Mender, put16, put32};
@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, Ino};
 use std::collections::HashSet;
 
 impl Mender<'_> {
-    /// Deletes or truncates all orphans, and empties list and file.
+    /// Deletes or truncates all orphans, and empties the orphan list and the orphan file.
     pub fn mend_orphans(&mut self, _found: &[Finding]) {
         let mut orphans = self.listed();
         let file = self.run.volume.superblock().orphan_file();
@@ -27,7 +27,7 @@ impl Mender<'_> {
             self.end_orphan(ino);
         }
         let empty = OrphanBlock::empty(geometry.block_size());
-        // The blocks of a damaged orphan file can be those of another file.
+        // The blocks of a damaged orphan file possibly belong to another file.
         let is_foreign = blocks.iter().any(|(at, block, _)| block.is_none() && self.is_shared(*at));
         match file.filter(|_| is_foreign) {
             Some(file) => self.remove_orphan_file(file),
@@ -45,7 +45,7 @@ impl Mender<'_> {
         self.act(Place::OrphanList, "emptied: its inodes are deleted or truncated");
     }
 
-    /// Removes the orphan file: orphans are in a list then.
+    /// Removes the orphan file. Orphans are then kept in a list.
     pub fn remove_orphan_file(&mut self, ino: Ino) {
         self.edit_superblock(|raw| {
             let file = Compat::ORPHAN_FILE.bits();

@@ -1,4 +1,4 @@
-//! Paths: "..", `lost+found`, and names for what has none. Link counts follow.
+//! Repairs paths: "..", `lost+found`, and names for inodes without a name; then the link counts.
 
 use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
@@ -56,7 +56,7 @@ impl Mender<'_> {
         self.connect(&lost);
     }
 
-    /// Removes one name of a ring of directories, which then has no name.
+    /// Breaks a ring of directories: removes the name of one of them.
     fn open_ring(&mut self, start: Ino) {
         let mut seen = HashSet::new();
         let mut at = start;
@@ -178,7 +178,7 @@ impl Mender<'_> {
             if self.run.states.get(ino).file_type() == Some(FileType::Directory) {
                 return Some(ino);
             }
-            // A file has the name. It gets another one in the next round.
+            // A file has the name `lost+found`. The next round gives the file another name.
             self.remove_name(Ino::ROOT, |name, _| name == LOST_AND_FOUND);
             return None;
         }
@@ -189,7 +189,7 @@ impl Mender<'_> {
     }
 
     fn make_root(&mut self) {
-        // A root directory in a part of the table that counts as never used is not lost.
+        // A root directory in a part of the inode table that counts as never used is not lost.
         let Some(mut desc) = self.descriptor(Group(0)) else { return };
         if desc.flags.contains(GroupFlags::INODE_UNINIT) || desc.itable_unused > 0 {
             desc.flags -= GroupFlags::INODE_UNINIT;
@@ -214,7 +214,7 @@ impl Mender<'_> {
                 if !is_free || self.run.volume.is_hidden(ino) {
                     continue;
                 }
-                // Inodes before it that were never initialised are zeroed.
+                // Inodes before the new one that were never initialised are zeroed.
                 let end = geometry.inodes_per_group().saturating_sub(desc.itable_unused);
                 let is_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
                 let used = if is_uninit { 0 } else { end };
@@ -276,7 +276,8 @@ impl Mender<'_> {
         kind.is_some_and(|kind| self.add_name_of(directory, name, target, kind))
     }
 
-    /// Adds a name to a directory, which loses its index, and gets a block more if it is full.
+    /// Adds a name to a directory. The directory loses its index, and gets one more block if it is
+    /// full.
     fn add_name_of(&mut self, directory: Ino, name: &[u8], ino: Ino, kind: FileType) -> bool {
         let Some((mut bytes, mut record)) = self.read_inode(directory) else { return false };
         let Ok(name) = Name::new(name) else { return false };

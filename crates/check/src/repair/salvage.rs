@@ -1,4 +1,4 @@
-//! Reads as much of a damaged mapping as is valid: a wrong entry is left out, the others are kept.
+//! Reads the valid part of a damaged mapping: leaves out wrong entries and keeps the others.
 
 use super::mender::Mender;
 use crate::bytes::{le16, le32, part};
@@ -15,15 +15,15 @@ use std::ops::Range;
 pub const EXTENT_MAGIC: u16 = 0xf30a;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
-/// Lengths above this one mark extents that are not initialised.
+/// A length above this value marks an extent that is not initialised.
 const MOST_WRITTEN: u32 = 0x8000;
 
 /// The valid part of a mapping.
 #[derive(Debug, Default)]
 pub struct Salvaged {
-    /// In the order of the file, without overlaps.
+    /// The extents, in the order of the file and without overlaps.
     pub extents: Vec<Extent>,
-    /// Blocks of the mapping that only this file uses, which a new mapping can use again.
+    /// The nodes of the mapping that only this file uses. A new mapping can use their blocks again.
     pub nodes: Vec<Block>,
 }
 
@@ -66,14 +66,15 @@ impl Mender<'_> {
 
 struct Walk<'a> {
     mender: &'a Mender<'a>,
-    /// The first block of the file that no extent so far maps.
+    /// The first block of the file after all extents so far.
     next: u32,
     seen: HashSet<Block>,
     out: &'a mut Salvaged,
 }
 
 impl Walk<'_> {
-    /// Returns the depth of the root: its first child knows better than a damaged root.
+    /// Returns the depth of the root. The first child's depth decides, since the root is possibly
+    /// damaged.
     fn root_depth(&self, bytes: &[u8]) -> u16 {
         let stored = le16(bytes, 6);
         if stored == 0 {
@@ -119,7 +120,7 @@ impl Walk<'_> {
 
     fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
         let Some((block, bytes)) = self.child(entry) else { return };
-        // A ring of nodes would never end.
+        // Without this check, a ring of nodes would be read without end.
         if range.is_empty() || !self.seen.insert(block) {
             return;
         }
@@ -163,7 +164,7 @@ impl Walk<'_> {
     }
 }
 
-/// Adds an extent to the others; joins it with the last one if the format can express that.
+/// Adds an extent; joins it with the last one if the format allows that.
 pub fn push_run(extents: &mut Vec<Extent>, new: Extent) {
     if let Some(last) = extents.last_mut()
         && last.continued_by(&new)

@@ -1,4 +1,4 @@
-//! Blocks that are in use more than once: each later file gets its own copy, or a hole.
+//! Repairs blocks that are in use more than once: each later file gets its own copy, or a hole.
 
 use super::mender::{Mender, Shared};
 use super::salvage::push_run;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 impl Mender<'_> {
-    /// Parts the files that share blocks.
+    /// Separates files that share blocks.
     pub fn mend_shared(&mut self, found: &[Finding]) {
         let mut files: BTreeMap<Ino, Vec<Range<u64>>> = BTreeMap::new();
         for finding in found {
@@ -70,8 +70,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Copies a block; blocks of one cluster stay in one cluster. `None` if shared blocks are to be
-    /// cut, or there is no space.
+    /// Copies a block, so that blocks of one cluster stay in one cluster. Returns `None` if shared
+    /// blocks are to become holes, or no space is left.
     fn copy(
         &mut self,
         copies: &mut HashMap<(u64, u32), Option<Block>>,
@@ -84,7 +84,7 @@ impl Mender<'_> {
         let geometry = self.run.volume.geometry;
         let (bits, first) = (geometry.cluster_bits(), geometry.first_data_block().0);
         let from_first = old.0.saturating_sub(first);
-        // A file can have a cluster twice: each time needs a copy of its own.
+        // One file can use a cluster twice: each use needs its own copy.
         let cluster = (from_first >> bits, start.0 >> bits);
         let new = *copies.entry(cluster).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + (from_first & ((1 << bits) - 1)));

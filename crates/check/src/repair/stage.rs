@@ -5,7 +5,7 @@ use crate::harm::Harm;
 use crate::place::Place;
 use crate::report::Finding;
 
-/// Faults that are mended together. Those of a later stage may follow from those of an earlier one.
+/// Faults that are mended together. Faults of an earlier stage may cause faults of a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Superblock, descriptors, journal.
@@ -39,7 +39,7 @@ impl Stage {
         Stage::Counts,
     ];
 
-    /// Returns the stage of a finding; `None` if it is no fault.
+    /// Returns the stage of a finding; `None` if the finding is not a fault.
     pub fn of(finding: &Finding) -> Option<Stage> {
         if finding.harm() == Harm::Note {
             return None;

@@ -10,11 +10,11 @@ use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// Entries of the root in an inode.
 const ROOT_ENTRIES: usize = 4;
-/// Bytes of a node after its entries for the checksum.
+/// Bytes for the checksum, after the entries of a node.
 const TAIL: usize = 4;
 const DIRECT: u32 = 12;
 
-/// The blocks of the mapping itself: old ones that are used again, and new ones.
+/// The blocks for the nodes of the mapping: blocks of the old mapping, and newly taken ones.
 struct Supply {
     old: Vec<Block>,
     is_short: bool,
@@ -29,8 +29,8 @@ impl Supply {
 }
 
 impl Mender<'_> {
-    /// Writes a mapping of these extents, and the block field of the inode in `bytes`. Returns
-    /// whether there was space for it; if not, nothing changes.
+    /// Writes a mapping of these extents, and sets the block field of the inode in `bytes`. Returns
+    /// false, and changes nothing, if there is no space for the nodes.
     pub fn rebuild(&mut self, ino: Ino, bytes: &mut [u8], salvaged: Salvaged) -> bool {
         let record = Record::decode(bytes);
         let mut supply = Supply { old: salvaged.nodes, is_short: false };
@@ -103,7 +103,8 @@ impl Mender<'_> {
         field
     }
 
-    /// Writes the tree of pointers of `covered` blocks from `from` on. Returns 0 for a hole.
+    /// Writes the tree of pointers for `covered` blocks of the file from `from` on. Returns its
+    /// root, or 0 for a hole.
     fn pointer_tree(
         &mut self,
         supply: &mut Supply,
@@ -134,7 +135,7 @@ impl Mender<'_> {
     }
 }
 
-/// Returns the block that holds block `at` of the file, or 0.
+/// Returns the physical block of block `at` of the file, or 0 for a hole.
 fn data_at(extents: &[Extent], at: u32) -> u32 {
     let after = extents.partition_point(|extent| extent.start.0 <= at);
     let found = after.checked_sub(1).and_then(|n| extents.get(n));

@@ -1,4 +1,5 @@
-//! The superblock's fields, descriptors, the journal, and the inode of reserved descriptors.
+//! Repairs the superblock's fields, the descriptors, the journal, and the inode of reserved
+//! descriptors.
 
 use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
@@ -19,12 +20,13 @@ use lanefs_ondisk::superblock::{
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
 use zerocopy::FromBytes;
 
-/// The kind of the copy of the journal's block field in the superblock.
+/// The value that marks the superblock's copy of the journal inode's block field as valid.
 const BACKUP_BLOCKS: u8 = 1;
-/// The pointer of the inode of reserved descriptors to its tree of two levels.
+/// The index of the pointer with which the inode of reserved descriptors refers to its tree of two
+/// levels.
 const DOUBLE: usize = 13;
 const MMP_MAGIC: u32 = 0x004d_4d50;
-/// The sequence of mmp in a file system that is not mounted.
+/// The mmp sequence number of a file system that is not mounted.
 const MMP_CLEAN: u32 = 0xff4d_4d50;
 const MMP_COVERED: usize = 1020;
 const EXTRA: u16 = 32;
@@ -111,7 +113,8 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // Bitmaps are written from what is in use, so that they can be anywhere.
+                // The last stage writes the bitmaps from the blocks in use, so they can be placed
+                // in any free block.
                 let Some(new) = self.allocate() else { return };
                 match *start {
                     start if start == desc.block_bitmap => desc.block_bitmap = new,
@@ -128,8 +131,8 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("set right ({fault})"));
     }
 
-    /// Empties a damaged log; maps it anew from the copy in the superblock if its inode is damaged;
-    /// removes the journal if nothing is left of it.
+    /// Empties a damaged log. If its inode is damaged, maps the log anew from the copy in the
+    /// superblock; without a valid copy, removes the journal.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
         let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
@@ -258,7 +261,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino: Ino::RESIZE }, "written anew: it reserves descriptors");
     }
 
-    /// Marks a clean file system as one, and makes the copies of the superblock agree with it.
+    /// Marks a file system without faults as clean, and makes the copies of the superblock agree
+    /// with it.
     pub fn finish(&mut self) {
         let edited = self.edit_superblock(|raw| {
             let state = State::from_bits_retain(raw.s_state.get());
@@ -290,7 +294,7 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
-/// Sets a field that no mount reads to a valid value.
+/// Sets a superblock field that no mount reads to a valid value.
 fn mend_field(raw: &mut RawSuperblock, what: &str) {
     let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
     match what {

@@ -1,43 +1,5 @@
 //! Bytes as text, in the encodings of getfattr(1).
 
-/// Encodes in base 64 with padding.
-pub fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
-            << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = DIGITS.get((word >> (18 - 6 * place) & 63) as usize);
-            text.push(if place <= chunk.len() { char::from(*digit.unwrap_or(&b'=')) } else { '=' });
-        }
-    }
-    text
-}
-
-/// Decodes base 64, with or without padding.
-pub fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let mut decoded = Vec::new();
-    let (mut bits, mut count) = (0u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(digit)) & 0xff_ffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            decoded.push((bits >> count) as u8);
-        }
-    }
-    Some(decoded)
-}
-
 /// Encodes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -104,15 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_64_and_hexadecimal_are_read_back() {
+    fn hexadecimal_is_read_back() {
         for text in ["", "a", "ab", "abc", "hello\0\u{e9}"] {
             let bytes = text.as_bytes();
-            assert_eq!(from_base64(&base64(bytes)).as_deref(), Some(bytes));
             assert_eq!(from_hex(&hex(bytes)).as_deref(), Some(bytes));
         }
-        assert_eq!(base64(b"hello"), "aGVsbG8=");
-        assert_eq!(base64(b"a"), "YQ==");
-        assert_eq!(from_base64("a b"), None);
         assert_eq!(from_hex("abc"), None);
         assert_eq!(from_hex("00 ff"), Some(vec![0, 255]));
     }

@@ -20,7 +20,7 @@ enum Piece {
 /// A character, or above all characters a single byte.
 type Char = u32;
 
-/// The first value that stands for a byte, after all characters.
+/// The first value that represents a byte; all smaller values are characters.
 const BYTES: Char = 0x11_0000;
 
 /// How letters are compared.
@@ -144,7 +144,7 @@ impl Piece {
     }
 }
 
-/// Parses the rest of a bracket expression, and returns it with what follows.
+/// Parses a bracket expression after its `[`. Returns it with the rest of the pattern.
 fn class(pattern: &[Char]) -> Option<(Piece, &[Char])> {
     let is = |letter: Option<&Char>, wanted: char| letter == Some(&Char::from(wanted));
     let negated = is(pattern.first(), '!') || is(pattern.first(), '^');

@@ -71,7 +71,8 @@ impl Images {
     }
 }
 
-/// Returns a key that is equal for two names of one image. For arrays it is the name as given.
+/// Returns a key that is equal for two names of one image. The key of an array is its name as
+/// given.
 fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     match Source::array_name(image) {
         Some(_) => Ok(image.into()),

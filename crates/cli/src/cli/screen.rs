@@ -17,7 +17,7 @@ impl Screen {
     }
 }
 
-/// Returns what a terminal gets in place of `bytes`.
+/// Returns `bytes` without control characters, for a terminal.
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let mut before = 0;
     let shown = bytes.iter().map(|byte| {

@@ -9,9 +9,9 @@ use lanefs::Time;
 pub enum Shown {
     /// To the minute, as `ls -l --time-style=long-iso` does.
     Minutes,
-    /// To the nanosecond, with the zone.
+    /// Times are shown to the nanosecond, with the time zone.
     Nanoseconds,
-    /// To the second.
+    /// Times are shown to the second.
     Seconds,
 }
 

@@ -15,7 +15,7 @@ pub struct WholeImage<'p> {
 }
 
 impl<'p> WholeImage<'p> {
-    /// Opens the image, and prints what its array says of its members.
+    /// Opens the image. If the image is an array, prints the remarks about its members.
     pub fn open(
         path: &'p Path,
         arguments: ImageArguments,
@@ -44,7 +44,7 @@ impl<'p> WholeImage<'p> {
         self.source
     }
 
-    /// Describes an error of the image; if the image has no file system, says what it has.
+    /// Describes an error of the image. If the image has no ext4 file system, names its contents.
     pub fn failure(&self, error: impl Display) -> Failure {
         match no_file_system(&*self.device()) {
             Some(why) => Failure::new(self.path.display(), why),

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing; the exit code answers
+    /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
     /// Threads (default: one for each processor)
@@ -47,7 +47,7 @@ pub struct Arguments {
         hide_default_value = true
     )]
     threads: usize,
-    /// The most findings to print; the others are counted
+    /// The largest number of findings to print; further findings are only counted
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     findings: usize,
     #[command(flatten)]

@@ -155,9 +155,9 @@ impl Written {
 /// How to interpret the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aim {
-    /// A directory to copy into.
+    /// The destination is a directory, which gets the copy.
     Within,
-    /// The name of the copy.
+    /// The destination is the name of the copy.
     Itself,
     /// [`Aim::Within`] if it is a directory, else [`Aim::Itself`].
     Either,

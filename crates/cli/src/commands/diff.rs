@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Do not compare these
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
     ignore: Vec<Aspect>,
-    /// Print nothing: the exit code says it
+    /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
     /// Print a JSON object for each difference on a line
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Converts an operand: a directory of the host is none of an image.
+/// Converts an operand: a directory of the host, or one in an image.
 fn operand(text: &OsString) -> Operand {
     match Operand::from(text.clone()) {
         Operand::Host(path) if !path.is_dir() => Operand::Image(ImagePath::from(text.clone())),

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Show no effective rights
     #[arg(short = 'E', long)]
     no_effective: bool,
-    /// Omit files whose mode says everything
+    /// Omit files whose list has nothing that the mode lacks
     #[arg(short, long)]
     skip_base: bool,
     /// Include everything below directories
@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     })
 }
 
-/// Returns the list of a file; `None` if it has none, and its mode says everything.
+/// Returns the list of a file; `None` if the file has only its mode.
 pub fn list_of(
     tree: &ImageTree<'_>,
     node: &ImageNode,
@@ -130,7 +130,7 @@ impl Lists {
 }
 
 impl Arguments {
-    /// Returns whether a list is shown: both are, unless one is asked for.
+    /// Returns whether a list is shown. Both lists are shown unless the options request one.
     fn shows(&self, scope: Scope) -> bool {
         match scope {
             Scope::Access => self.access || !self.default,

@@ -1,11 +1,12 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, Screen, base64, hex, long_help, quoted, with_each,
+    Failure, ImageArguments, ImagePath, Intent, Screen, hex, long_help, quoted, with_each,
 };
 use crate::copy::{Attribute, ImageNode, ImageTree, Source};
 use crate::walk::{Depth, each_file};
 use lanefs::Follow;
+use lanefs_build::base64;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -125,7 +126,7 @@ impl Arguments {
             let attributes: serde_json::Map<_, _> = found
                 .iter()
                 .map(|(name, value)| {
-                    (String::from_utf8_lossy(name).into_owned(), json!(base64(value)))
+                    (String::from_utf8_lossy(name).into_owned(), json!(base64::encode(value)))
                 })
                 .collect();
             let (image, path) = (place.image.to_string_lossy(), place.path.to_string_lossy());
@@ -170,7 +171,7 @@ fn encoded(value: &[u8], encoding: Option<Encoding>) -> Vec<u8> {
     };
     match encoding.unwrap_or(chosen) {
         Encoding::Hex => format!("0x{}", hex(value)).into_bytes(),
-        Encoding::Base64 => format!("0s{}", base64(value)).into_bytes(),
+        Encoding::Base64 => format!("0s{}", base64::encode(value)).into_bytes(),
         Encoding::Text => {
             let mut text = vec![b'"'];
             for byte in value {

@@ -143,47 +143,47 @@ fn time(low: u32, high: u8) -> Value {
 }
 
 fn of_superblock(superblock: &Superblock) -> Value {
-    let geometry = superblock.geometry();
-    let raw = superblock.raw();
+    let facts =
+        [identity(superblock), sizes(superblock), structures(superblock), history(superblock)];
+    let named = facts.into_iter().flatten().map(|(name, value)| (name.to_owned(), value));
+    Value::Object(named.collect())
+}
+
+type Facts = Vec<(&'static str, Value)>;
+
+/// Returns the names of the file system, its features and its state.
+fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
+    let features = superblock.features().names();
     let (support, reasons) = match superblock.support() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),
         Support::Refused(reasons) => ("none", reasons),
     };
-    let journal = superblock.journal().map(|place| match place {
-        JournalPlace::Inode(ino) => {
-            let [.., high, low] = raw.s_jnl_blocks;
-            let size = u64::from(high.get()) << 32 | u64::from(low.get());
-            let known = raw.s_jnl_backup_type == JOURNAL_BACKUP_BLOCKS;
-            json!({ "inode": ino.0, "bytes": known.then_some(size) })
-        }
-        JournalPlace::Device(uuid) => json!({ "uuid": uuid::Uuid::from_bytes(uuid).to_string() }),
-    });
-    let seed: Vec<u8> = superblock.hash_seed().iter().flat_map(|word| word.to_le_bytes()).collect();
-    let seed = uuid::Uuid::from_slice(&seed).map(|seed| seed.to_string()).ok();
-    let facts = [
+    let on_error = match superblock.on_error() {
+        OnError::Continue => "continue",
+        OnError::ReadOnly => "remount-ro",
+        OnError::Panic => "panic",
+    };
+    vec![
         ("label", json!(text(superblock.label()))),
         ("uuid", json!(uuid::Uuid::from_bytes(superblock.uuid()).to_string())),
         ("last_mounted_on", json!(text(superblock.last_mounted()))),
-        ("features", json!(superblock.features().names())),
+        ("features", json!(features)),
         ("lanefs_mounts", json!(support)),
         ("because_of", json!(reasons)),
         ("state", json!(if state.contains(State::VALID) { "clean" } else { "not clean" })),
         ("errors_found", json!(state.contains(State::ERROR))),
-        (
-            "needs_recovery",
-            json!(superblock.features().names().iter().any(|f| f == "needs_recovery")),
-        ),
-        (
-            "on_error",
-            json!(match superblock.on_error() {
-                OnError::Continue => "continue",
-                OnError::ReadOnly => "remount-ro",
-                OnError::Panic => "panic",
-            }),
-        ),
+        ("needs_recovery", json!(features.iter().any(|name| name == "needs_recovery"))),
+        ("on_error", json!(on_error)),
         ("error_count", json!(superblock.error_count())),
+    ]
+}
+
+/// Returns the sizes and counts of blocks, inodes and groups.
+fn sizes(superblock: &Superblock) -> Facts {
+    let geometry = superblock.geometry();
+    vec![
         ("block_size", json!(geometry.block_size().bytes())),
         ("cluster_size", json!(geometry.block_size().bytes() << geometry.cluster_bits())),
         ("blocks", json!(geometry.block_count())),
@@ -192,7 +192,7 @@ fn of_superblock(superblock: &Superblock) -> Value {
         ("reserved_for_uid", json!(superblock.reserved_uid())),
         ("reserved_for_gid", json!(superblock.reserved_gid())),
         ("first_block", json!(geometry.first_data_block().0)),
-        ("overhead_clusters", json!(raw.s_overhead_clusters.get())),
+        ("overhead_clusters", json!(superblock.raw().s_overhead_clusters.get())),
         ("inodes", json!(geometry.inode_count())),
         ("free_inodes", json!(superblock.free_inodes())),
         ("first_inode", json!(geometry.first_ino().0)),
@@ -206,20 +206,43 @@ fn of_superblock(superblock: &Superblock) -> Value {
         ("reserved_gdt_blocks", json!(geometry.reserved_gdt_blocks())),
         ("raid_stride", json!(superblock.raid_stride())),
         ("raid_stripe_width", json!(superblock.raid_stripe_width())),
+    ]
+}
+
+/// Returns the journal, the orphans and the hash of directories.
+fn structures(superblock: &Superblock) -> Facts {
+    let raw = superblock.raw();
+    let journal = superblock.journal().map(|place| match place {
+        JournalPlace::Inode(ino) => {
+            let [.., high, low] = raw.s_jnl_blocks;
+            let size = u64::from(high.get()) << 32 | u64::from(low.get());
+            let known = raw.s_jnl_backup_type == JOURNAL_BACKUP_BLOCKS;
+            json!({ "inode": ino.0, "bytes": known.then_some(size) })
+        }
+        JournalPlace::Device(uuid) => json!({ "uuid": uuid::Uuid::from_bytes(uuid).to_string() }),
+    });
+    let seed: Vec<u8> = superblock.hash_seed().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let seed = uuid::Uuid::from_slice(&seed).map(|seed| seed.to_string()).ok();
+    let hash = match superblock.hash_version() {
+        0 => "legacy",
+        1 => "half_md4",
+        2 => "tea",
+        6 => "siphash",
+        _ => "unknown",
+    };
+    vec![
         ("journal", json!(journal)),
         ("orphan_file_inode", json!(superblock.orphan_file().map(|ino| ino.0))),
         ("first_orphan_inode", json!(superblock.last_orphan().map(|ino| ino.0))),
-        (
-            "directory_hash",
-            json!(match superblock.hash_version() {
-                0 => "legacy",
-                1 => "half_md4",
-                2 => "tea",
-                6 => "siphash",
-                _ => "unknown",
-            }),
-        ),
+        ("directory_hash", json!(hash)),
         ("directory_hash_seed", json!(seed)),
+    ]
+}
+
+/// Returns times, counts of mounts and settings of mounts.
+fn history(superblock: &Superblock) -> Facts {
+    let raw = superblock.raw();
+    vec![
         ("created", json!(time(raw.s_mkfs_time.get(), raw.s_mkfs_time_hi))),
         ("last_mounted", json!(time(raw.s_mtime.get(), raw.s_mtime_hi))),
         ("last_written", json!(time(raw.s_wtime.get(), raw.s_wtime_hi))),
@@ -230,8 +253,7 @@ fn of_superblock(superblock: &Superblock) -> Value {
         ("default_mount_options", json!(option_names(superblock.default_mount_options()))),
         ("mount_options", json!(text(&raw.s_mount_opts))),
         ("lifetime_writes_kib", json!(superblock.kbytes_written())),
-    ];
-    Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    ]
 }
 
 /// The names that tune2fs -o has for the options.

@@ -290,8 +290,8 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // Errors were printed to the caller until here. A failure to leave the terminal is not a reason
-    // to stop.
+    // From here on errors are no longer printed to the caller. A failure to leave the terminal is
+    // ignored.
     parent.serving();
     if in_background {
         let _ = daemon::let_go();

@@ -11,11 +11,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The image was repaired; as e2fsck's "errors corrected".
+/// The exit code of a repaired image, as e2fsck's "errors corrected".
 const REPAIRED: u8 = 1;
-/// Faults are left; as e2fsck's "errors left uncorrected".
+/// The exit code if faults are left, as e2fsck's "errors left uncorrected".
 const LEFT: u8 = 4;
-/// The repair failed; as e2fsck's "operational error".
+/// The exit code of a failed repair, as e2fsck's "operational error".
 const FAILED: u8 = 8;
 
 /// Repairs an image, as e2fsck -y does
@@ -46,7 +46,8 @@ pub struct Arguments {
     /// Put the old blocks of this undo file back, and repair nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
     undo_apply: Option<PathBuf>,
-    /// Of blocks that several files use, leave the others holes instead of copies
+    /// Leave blocks that several files use to the first file; give the others holes instead of
+    /// copies
     #[arg(long)]
     cut_shared: bool,
     #[command(flatten)]

@@ -111,7 +111,8 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     let after = bytes_of(&opened);
     drop(opened);
     if is_whole_file && after < before {
-        // The file is cut while it is locked; the bytes after the file system belong to nothing.
+        // The file is shortened while it is locked. The bytes after the end of the file system are
+        // not in use.
         set_len(arguments, after)?;
     }
     whole.close()?;
@@ -161,7 +162,7 @@ fn open(whole: &WholeImage<'_>) -> Result<Image, Failure> {
     Image::open(whole.device()).map_err(|error| whole.failure(error))
 }
 
-/// Makes the image file longer, by a hole, or shorter, while it is locked.
+/// Makes the image file longer, by a hole, or shorter. The caller has locked the file.
 fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let file = std::fs::File::options().write(true).open(path);

@@ -34,7 +34,7 @@ Examples:
   lanefs setfacl -b disk.img:/srv/file
   lanefs getfacl -R a.img | lanefs setfacl --restore - b.img")]
 pub struct Arguments {
-    /// Files; with --restore the directory that the paths of the dump are below
+    /// Files; with --restore the directory below which the paths of the dump are
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Replace the whole list by these entries
@@ -72,7 +72,7 @@ pub struct Arguments {
 /// Runs `lanefs setfacl`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("setfacl");
-    // The dump is read before the image is locked, since it may come from a slow pipe.
+    // The dump is read before the image is locked, since the dump may come from a slow pipe.
     let blocks = match &arguments.restore {
         Some(file) => report.given(read_blocks(file)),
         None => Some(Vec::new()),
@@ -175,7 +175,7 @@ fn set_list(
     }
 }
 
-/// Sets owner, mode and lists as a block of a dump says.
+/// Sets owner, mode and lists according to a block of a dump.
 fn restore(
     fs: &FileSystem,
     place: &ImagePath,

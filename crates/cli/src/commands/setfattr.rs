@@ -1,11 +1,12 @@
 //! `lanefs setfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, Report, from_base64, from_hex, long_help,
-    read_blocks, unquoted, with_each,
+    Failure, ImageArguments, ImagePath, Intent, Report, from_hex, long_help, read_blocks, unquoted,
+    with_each,
 };
 use crate::copy::{ImageTree, Settings, Target};
 use lanefs::{FileSystem, Follow};
+use lanefs_build::base64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ Examples:
   lanefs setfattr -x user.origin disk.img:/srv/file
   lanefs getfattr -R -h -d -m - a.img | lanefs setfattr -h --restore - b.img")]
 pub struct Arguments {
-    /// Files; with --restore the directory that the paths of the dump are below
+    /// Files; with --restore the directory below which the paths of the dump are
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Set this attribute; without -v its value is empty
@@ -49,7 +50,7 @@ pub struct Arguments {
 /// Runs `lanefs setfattr`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("setfattr");
-    // The dump is read before the image is locked, since it may come from a slow pipe.
+    // The dump is read before the image is locked, since the dump may come from a slow pipe.
     let changes = match &arguments.restore {
         Some(file) => report.given(restored(file)),
         None => report.given(arguments.change().map(|change| vec![(None, vec![change])])),
@@ -115,7 +116,9 @@ fn decoded(name: &str, text: &[u8]) -> Result<Vec<u8>, Failure> {
     };
     match text {
         [b'0', b'x' | b'X', digits @ ..] => number(digits, from_hex),
-        [b'0', b's' | b'S', digits @ ..] => number(digits, from_base64),
+        [b'0', b's' | b'S', digits @ ..] => {
+            number(digits, |digits| base64::decode(digits.as_bytes()))
+        }
         [b'"', inner @ .., b'"'] => Ok(unquoted(inner)),
         text => Ok(unquoted(text)),
     }

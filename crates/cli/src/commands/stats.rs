@@ -102,8 +102,8 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Formats the counters as JSON with the time that they cover; the time is null if that is the
-    /// whole time since the mount. On one line if `is_watched`.
+    /// Formats the counters as JSON with the time that they cover; the time is null if the counters
+    /// cover the whole time since the mount. On one line if `is_watched`.
     fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
         let mut value = serde_json::json!(self.0);
         value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();

@@ -200,7 +200,7 @@ impl Listing for ImageListing<'_> {
 impl ImageListing<'_> {
     fn fetch(&mut self) -> Result<(), Failure> {
         let ImageListing { dir, cookie, fetched, at_end } = self;
-        // If the directory cannot be read, its end is here.
+        // A directory that cannot be read is treated as if it ended here.
         *at_end = true;
         let from = *cookie;
         let read = dir.vfs.read_dir(&dir.open, from, &mut |entry| {

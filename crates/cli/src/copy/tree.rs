@@ -154,6 +154,6 @@ pub trait Target: Sync {
     fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
-    /// Returns the name of `name` in `dir`, for messages.
+    /// Returns the full path of the entry `name` in `dir`, for messages.
     fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
 }

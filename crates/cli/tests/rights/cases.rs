@@ -3,7 +3,8 @@
 use super::*;
 
 const AT: Stamp = Stamp::At(1_234_567_890, 123_456_789);
-/// Times outside the range of inodes of 128 bytes; the next two are outside that of 256 bytes too.
+/// A time outside the range of inodes of 128 bytes; the next two times are outside the range of
+/// inodes of 256 bytes too.
 const LATE: Stamp = Stamp::At(3_000_000_000, 7);
 const LATEST: Stamp = Stamp::At(1 << 34, 999_999_999);
 const EARLY: Stamp = Stamp::At(-3_000_000_000, 5);

@@ -79,7 +79,7 @@ struct Run {
     len: u32,
 }
 
-/// The groups, searched for blocks.
+/// The part of a search that looks for blocks in a group.
 struct BlockSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,

@@ -18,7 +18,7 @@ pub(crate) struct Ask {
     pub order: u32,
     /// The bit to start at; 0 means anywhere.
     pub from: u32,
-    /// Wanted blocks; a run is never longer.
+    /// The number of wanted blocks; a longer run is never returned.
     pub want: u32,
     /// The shortest run that is accepted at `from`.
     pub least_at_goal: u32,

@@ -34,6 +34,12 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Notes that blocks for the large file `ino` were found in `group`.
     fn note_stream(&self, _ino: Ino, _group: u32) {}
 
+    /// Returns whether new directories spread over groups, and callers that use one group at the
+    /// same time are moved apart.
+    fn spreads(&self) -> bool {
+        true
+    }
+
     /// Claims an inode of a group; returns its index.
     fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
         group.enter(|ready| {

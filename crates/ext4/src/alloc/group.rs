@@ -27,7 +27,7 @@ pub(crate) enum Maps {
     /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
     /// group.
     Damaged(Box<Corruption>),
-    /// In memory, as long as they are held or needed: see `resident`.
+    /// The bitmaps are in memory, as long as they are held or needed: see `resident`.
     Ready(Box<Ready>),
 }
 
@@ -183,7 +183,8 @@ impl GroupState {
     /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If they are not in memory: an operation applied a change that it did not prepare.
+    /// If the bitmaps are not in memory, since an operation then applied a change that it did not
+    /// prepare.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1
     }

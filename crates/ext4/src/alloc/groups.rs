@@ -15,7 +15,7 @@ use super::summary::Summaries;
 use super::tally::{AllocStatistics, Count, Tally};
 use super::visit::Worker;
 use crate::error::Error;
-use crate::policy::{Placement, Policies};
+use crate::policy::Policies;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -35,11 +35,11 @@ pub(crate) struct Request {
     /// The preferred first block of the run. A block outside of the file system means no
     /// preference.
     pub goal: Block,
-    /// Wanted blocks; the result is one run of 1 to `want` blocks, and possibly some of the `ahead`
-    /// blocks.
+    /// The number of wanted blocks. The result is one run of 1 to `want` blocks, which may continue
+    /// into some of the `ahead` blocks.
     pub want: u32,
-    /// How many further blocks may follow in the same run, while there is room for them and all of
-    /// `want`.
+    /// The number of further blocks that may follow in the same run, if it has room for all of
+    /// `want` too.
     pub ahead: u32,
     /// A run shorter than this is returned only after a search in other places; usually 1.
     pub at_least: u32,
@@ -101,7 +101,6 @@ pub(crate) struct Groups {
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
-    pub(super) placement: Placement,
     /// Blocks that are not allocated; some of them may be claimed.
     pub(super) free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
@@ -152,7 +151,6 @@ impl Groups {
             bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
             policy: older::implementation(&policies, geometry.group_count()),
-            placement: policies.placement,
             free_blocks: LaneCounter::new(blocks as i64),
             free_inodes: LaneCounter::new(inodes as i64),
             pending: LaneCounter::new(0),
@@ -197,7 +195,7 @@ impl Groups {
     /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or
     /// the policy does not place callers apart.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
-        let caller = caller.filter(|_| self.placement == Placement::Lanes)?;
+        let caller = caller.filter(|_| self.policy.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
@@ -298,8 +296,8 @@ impl Groups {
         result
     }
 
-    /// Apply: if this block, which was allocated in `tid`, is freed in `tid` too, it can be claimed
-    /// again only once `tid` is durable, as if it had been allocated earlier.
+    /// Apply: treats this block, which was allocated in `tid`, as if it had been allocated earlier.
+    /// If `tid` frees the block too, the block can be claimed again only once `tid` is durable.
     pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
         for (group, range) in self.shared.parts(block, 1) {
             self.shared.state(group).forget_birth(tid, range);

@@ -9,7 +9,7 @@ use lanefs_ondisk::superblock::Geometry;
 
 impl Groups {
     /// Prepare: makes room in memory for new groups. No claim can find them before
-    /// [`Groups::open_new`]. The caller orders its calls.
+    /// [`Groups::open_new`]. The caller must not call it on two threads at once.
     pub(crate) fn add_new(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
         let shared = &self.shared;
         let groups = geometry.group_count();
@@ -22,12 +22,12 @@ impl Groups {
         shared.cells.extend(descriptors.iter().copied().map(cell));
     }
 
-    /// Apply: makes the file system as large as `geometry`. The blocks that are added to the last
-    /// old group and the new groups can be claimed from now on: what uses them belongs to this
-    /// transaction or a later one.
+    /// Apply: makes the file system as large as `geometry`. From now on the new groups, and the
+    /// blocks that are added to the last old group, can be claimed. So every change that uses them
+    /// belongs to this transaction or a later one.
     ///
     /// # Panics
-    /// If the bitmaps of the last old group are not in memory, and its blocks become more.
+    /// If the last old group gets more blocks and its bitmaps are not in memory.
     pub(crate) fn open_new(
         &self,
         handle: &mut impl Changes,
@@ -37,7 +37,8 @@ impl Groups {
         let shared = &self.shared;
         let old = *shared.format.geometry();
         let first = old.group_count();
-        // Before the blocks can be claimed: a claim computes places from the geometry.
+        // The geometry is replaced before the blocks can be claimed, since a claim computes places
+        // from it.
         shared.format.geometry.set(geometry);
         let last = Group(first - 1);
         if let Some(bits) = geometry.blocks_in_group(last)
@@ -67,8 +68,8 @@ impl Groups {
         shared.summaries.show(geometry.group_count());
     }
 
-    /// Committer: notes that the new groups are in the transaction that is captured. Their own
-    /// captures then count what changed since.
+    /// Committer: notes that the captured transaction contains the new groups. Later captures of
+    /// these groups count only later changes.
     pub(crate) fn captured_new(&self, descriptors: &[GroupDesc]) {
         let mut captured = self.captured.lock();
         for desc in descriptors {

@@ -10,7 +10,6 @@ use super::tally::Count;
 use super::visit::{Visit, Worker};
 use super::work_place::WorkPlace;
 use crate::error::Error;
-use crate::policy::Placement;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{FileType, Group, Ino};
@@ -21,8 +20,8 @@ pub(crate) struct Parent<'a> {
     pub place: &'a WorkPlace,
     /// The number by which a new subdirectory is placed, different for each.
     pub before: u32,
-    /// Whether its subdirectories are the tops of unrelated trees: true for the root, and for
-    /// directories with the flag `T` of chattr(1).
+    /// Whether the subdirectories of this directory are the tops of unrelated trees: true for the
+    /// root, and for directories with the flag `T` of chattr(1).
     pub is_top: bool,
 }
 
@@ -42,7 +41,7 @@ impl Groups {
         self.count(Count::InodeSearches, 1);
         let caller = Caller::current();
         let region = self.region_of(caller);
-        let spreads = self.placement == Placement::Lanes;
+        let spreads = self.policy.spreads();
         let start = match kind {
             FileType::Directory if spreads => self.group_of_directory(parent, caller),
             _ => self.group_of_file(parent, caller),
@@ -71,7 +70,7 @@ impl Groups {
 
     fn group_of_file(&self, parent: &Parent<'_>, caller: Option<Caller>) -> u32 {
         let place = parent.place.moved().or_else(|| self.own_group(parent.ino));
-        let spreads = self.placement == Placement::Lanes;
+        let spreads = self.policy.spreads();
         match place {
             Some(group) if spreads && parent.place.is_shared(caller) => self.near(group).0,
             Some(group) => group.0,
@@ -116,7 +115,7 @@ impl Groups {
     /// Apply: frees an inode to which no reference is left; it can be claimed again at once.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if it is free.
+    /// [`Error::Corruption`] if the inode is free already.
     ///
     /// # Panics
     /// If [`Bitmaps::load`] was not called before.

@@ -25,7 +25,8 @@ pub(crate) struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Creates the set of bitmaps, with none in memory; at most `bytes` are to be kept there.
+    /// Creates the set of bitmaps. None is in memory yet; at most `bytes` of them are kept in
+    /// memory.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();

@@ -7,28 +7,30 @@ use super::summary::Summaries;
 use super::tally::Count;
 use super::visit::Visit;
 use crate::error::Error;
-use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Policies, StreamGoal};
+use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement, Policies, StreamGoal};
 use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::Ino;
 
 /// Returns the implementation of `policies` for a file system of `groups` groups.
 pub(super) fn implementation(policies: &Policies, groups: u32) -> Box<dyn AllocPolicy> {
-    let Policies { inode_claim, busy_group, stream_goal, group_search, .. } = *policies;
-    match (inode_claim, busy_group, stream_goal, group_search) {
-        (InodeClaiming::OneStep, BusyGroup::Skip, StreamGoal::Inode, GroupSearch::Index) => {
-            Box::new(Present)
-        }
-        _ => {
-            let streams = streams(stream_goal, groups);
-            Box::new(Older { inode_claim, busy_group, group_search, streams })
-        }
+    let Policies { inode_claim, placement, busy_group, stream_goal, group_search, .. } = *policies;
+    let present = Policies {
+        overwrite: policies.overwrite,
+        name_cache: policies.name_cache,
+        ..Policies::default()
+    };
+    if *policies == present {
+        return Box::new(Present);
     }
+    let streams = streams(stream_goal, groups);
+    Box::new(Older { inode_claim, placement, busy_group, group_search, streams })
 }
 
 /// An allocator with some or all of the older policies.
 #[derive(Debug)]
 struct Older {
     inode_claim: InodeClaiming,
+    placement: Placement,
     busy_group: BusyGroup,
     group_search: GroupSearch,
     /// The groups in which the last large files found blocks. [rank Guard]
@@ -61,6 +63,10 @@ impl AllocPolicy for Older {
             BusyGroup::Skip => Present.busy_group(),
             BusyGroup::Wait => Wait::Wait,
         }
+    }
+
+    fn spreads(&self) -> bool {
+        self.placement == Placement::Lanes
     }
 
     fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {

@@ -20,7 +20,8 @@ impl Presence {
         ready
     }
 
-    /// Holds a group whose bitmaps are in memory, as its state shows. The caller holds the guard.
+    /// Holds a group whose bitmaps are in memory, which the caller has read from the group's state.
+    /// The caller holds the guard.
     pub(super) fn hold_resident(&self) -> GroupHold<'_> {
         let ready = self.hold();
         assert!(ready, "under the guard, presence and bitmaps agree");

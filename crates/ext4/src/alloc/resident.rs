@@ -42,8 +42,8 @@ struct Counts {
 }
 
 impl Residents {
-    /// Creates the set for `groups` groups, none in memory; `bytes` is the cap, and the bitmaps of
-    /// one group take `each` bytes.
+    /// Creates the set for `groups` groups, without bitmaps in memory. `bytes` is the cap, and the
+    /// bitmaps of one group take `each` bytes.
     pub(super) fn new(groups: u32, bytes: u64, each: u64) -> Residents {
         let most = usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX).max(FEWEST);
         let counts = Counts { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };
@@ -55,7 +55,7 @@ impl Residents {
         }
     }
 
-    /// Makes room for `groups` groups. The caller orders its calls.
+    /// Makes room for `groups` groups. The caller must not call it on two threads at once.
     pub(super) fn grow(&self, groups: u32) {
         self.set.grow(groups);
     }

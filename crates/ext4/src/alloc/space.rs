@@ -80,7 +80,7 @@ pub(crate) struct Drawn<'s> {
     used: u32,
 }
 
-/// While this guard lives, the only claims under way are those of its owner.
+/// While this guard exists, only its owner has claims in progress.
 #[derive(Debug)]
 pub(crate) struct Alone<'s> {
     space: &'s Space,
@@ -270,7 +270,7 @@ impl Drawn<'_> {
         self.blocks
     }
 
-    /// Notes that `blocks` of them were claimed.
+    /// Notes that `blocks` of the drawn blocks were claimed.
     pub(crate) fn use_up(&mut self, blocks: u32) {
         debug_assert!(self.used + blocks <= self.blocks);
         self.used += blocks;

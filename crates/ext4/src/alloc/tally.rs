@@ -8,7 +8,7 @@ pub(crate) enum Count {
     /// Searches for blocks and for inodes.
     BlockSearches,
     InodeSearches,
-    /// Groups that searches looked at, and those that they skipped because another thread was
+    /// Groups that searches looked at, and groups that they skipped because another thread was
     /// using them.
     GroupsTried,
     GroupsBusy,

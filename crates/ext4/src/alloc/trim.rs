@@ -1,4 +1,4 @@
-//! Free blocks that are claimed for a moment, so that they can be discarded.
+//! Claims free blocks for a moment, so that they can be discarded.
 
 use super::claim::Claim;
 use super::groups::Groups;
@@ -14,7 +14,7 @@ const MOST: u32 = 8192;
 
 /// A run of free blocks, claimed as far as possible.
 pub(crate) struct FreeRun {
-    /// `None` if other threads hold what is left of the space.
+    /// `None` if other threads have reserved the rest of the space.
     pub(crate) claim: Option<Claim>,
     /// The first bit after the claim.
     pub(crate) next: u32,

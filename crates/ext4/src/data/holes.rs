@@ -9,8 +9,8 @@ use crate::quota::Held;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// Holds claims by file block, the extents of these claims and of the existing mappings together,
-/// and what the owners' limits permit for the claims.
+/// The claims by file block; the extents of these claims and of the existing mappings together; the
+/// reservations for the claims in the owners' limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
 /// The number of blocks above which a file counts as large for the choice of goals, as in

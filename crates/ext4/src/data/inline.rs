@@ -1,8 +1,9 @@
 //! Data of small files and symbolic links in the inode (feature `inline_data`).
 //!
-//! The first 60 bytes are in the place of the extent tree, the others in the attribute
-//! `system.data` after the inode's fields. Such a file is read where it is. The first change of the
-//! file moves its data to a block, in one handle; no file gets its data into the inode again.
+//! The first 60 bytes of the data are stored in place of the extent tree, the other bytes in the
+//! attribute `system.data` after the inode's fields. Such a file is read in place. The first change
+//! of the file moves its data to a block, in one handle. Data never moves from a block to the
+//! inode.
 
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
@@ -24,7 +25,7 @@ impl FileData<'_> {
         self.objects.volume.inline_data && is_marked(flags())
     }
 
-    /// Returns all bytes of data in the inode, those beyond the size of a file included. The caller
+    /// Returns all bytes of data in the inode, also bytes beyond the size of the file. The caller
     /// holds the operation lock.
     pub(crate) fn inline_bytes(&self) -> Result<Vec<u8>, Error> {
         let ino = self.inode.ino;
@@ -45,8 +46,8 @@ impl FileData<'_> {
         Ok(bytes)
     }
 
-    /// Returns the contents of a file or symbolic link in its inode. The caller holds the operation
-    /// lock.
+    /// Returns the contents of a file or symbolic link whose data is in its inode. The caller holds
+    /// the operation lock.
     pub(crate) fn inline_contents(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = self.inline_bytes()?;
         let (size, room) = (self.inode.size(), bytes.len() as u64);
@@ -58,7 +59,8 @@ impl FileData<'_> {
         Ok(bytes)
     }
 
-    /// Reads into `buf` from a file or symbolic link in its inode, zeros beyond its end.
+    /// Reads into `buf` from a file or symbolic link whose data is in its inode; bytes of `buf`
+    /// beyond the end are zeroed.
     pub(crate) fn read_inline(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let contents = self.inline_contents()?;
         let from = usize::try_from(offset).ok().and_then(|from| contents.get(from..));
@@ -110,7 +112,7 @@ pub(crate) fn is_marked(flags: InodeFlags) -> bool {
 }
 
 /// Apply: removes the mark of data in the inode, and the attribute that holds a part of the data.
-/// The caller replaces the rest, in the place of the extent tree.
+/// The caller replaces the other part, in place of the extent tree.
 pub(crate) fn stop_inline(volume: &Volume, inode: &Inode, state: &mut InodeState) {
     state.disk.flags -= InodeFlags::INLINE_DATA;
     state.disk.flags.set(InodeFlags::EXTENTS, volume.new_form == Form::Extents);

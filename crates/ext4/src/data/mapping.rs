@@ -175,8 +175,8 @@ impl<'m> FileData<'m> {
     /// change needs. Sleeps.
     ///
     /// # Locking
-    /// From here until the change is applied, the caller holds the operation lock exclusively, or
-    /// shared and `Inode::mapping` too.
+    /// From this call until the change is applied, the caller holds the operation lock exclusively,
+    /// or holds it shared together with `Inode::mapping`.
     pub(crate) fn plan_mapping(
         &self,
         range: Range<u32>,

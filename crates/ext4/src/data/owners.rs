@@ -17,8 +17,8 @@ use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
 
 impl Objects {
     /// Makes sure that the owners have entries in the quota files from the running transaction on.
-    /// Called before an operation that gives an inode to these owners joins its transaction. Sleeps
-    /// if one of them is new.
+    /// An operation that gives an inode to these owners calls this function before it joins its
+    /// transaction. Sleeps if an owner is new.
     pub(crate) fn know_owners(&self, owners: &Owners) -> Result<(), Error> {
         let Some(quotas) = self.mount.quotas() else { return Ok(()) };
         for ledger in quotas.ledgers() {
@@ -30,8 +30,9 @@ impl Objects {
         Ok(())
     }
 
-    /// Holds what the limits of an inode's owners permit of `wanted`, for a caller of this privilege,
-    /// and returns the number of units. What is held is dropped after the change.
+    /// Reserves as much of `wanted` as the limits of the inode's owners permit to a caller of this
+    /// privilege, and returns the reservation with its number of units. The caller drops the
+    /// reservation after the change.
     pub(crate) fn hold(
         &self,
         owners: &Owners,
@@ -97,7 +98,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Holds up to `blocks` blocks for this inode, and returns their number.
+    /// Reserves up to `blocks` blocks for this inode in the limits of its owners, and returns the
+    /// number of reserved blocks.
     pub(crate) fn hold_blocks(
         &self,
         blocks: u32,
@@ -122,8 +124,8 @@ impl FileData<'_> {
         }
     }
 
-    /// Fails if `inode`, which exists, cannot get a name in this directory because it belongs to
-    /// another project.
+    /// Fails if the existing inode `inode` cannot get a name in this directory because the inode
+    /// belongs to another project.
     pub(crate) fn check_project(&self, inode: &Inode) -> Result<(), Error> {
         match self.passes_project_on() && self.inode.project() != inode.project() {
             true => Err(Error::OtherProject),

@@ -2,8 +2,9 @@
 //!
 //! A new value is written to an inode without a name before the attribute is set. The handle that
 //! sets the attribute makes this inode the attribute's value; a crash before that leaves an orphan,
-//! which recovery deletes. A new value is never shared. Values that the kernel shares have a count
-//! of references, and the thread that removes the last reference makes the inode an orphan.
+//! which recovery deletes. A new value is never shared. Values that the kernel wrote may be shared
+//! and have a count of references; the thread that removes the last reference makes the inode an
+//! orphan.
 
 use crate::clock::now;
 use crate::data::file_data::FileData;
@@ -18,15 +19,15 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::{AttributeName, Cause, Value, hash_with_value, is_hash_with_value};
 use lanefs_ondisk::{Corruption, Unsupported};
 
-/// The largest number of values in inodes in a shared block that is copied: their reference counts
-/// change in one handle.
+/// A shared attribute block is copied only if it refers to at most this number of value inodes,
+/// since their reference counts change in one handle.
 const MOST_COPIED: usize = 32;
-/// The credits to release one value: its inode and its orphan record.
+/// The credits to release one value, for its inode and its orphan record.
 const RELEASE_CREDITS: u32 = 4;
 /// The credits to make an orphan the value of an attribute.
 const ADOPT_CREDITS: u32 = 4;
 
-/// An inode without a name that holds the value of an attribute to be set.
+/// An inode without a name. It holds the value of an attribute that is going to be set.
 pub(crate) struct NewValue {
     pub(crate) inode: InodeRef,
     pub(crate) size: u32,
@@ -36,9 +37,9 @@ pub(crate) struct NewValue {
 /// A value to be stored.
 #[derive(Clone, Copy)]
 pub(crate) enum Put<'v> {
-    /// In the inode or the attribute block.
+    /// The value is stored in the inode or the attribute block.
     Here(&'v [u8]),
-    /// In this inode of its own.
+    /// The value is stored in this separate inode.
     Elsewhere(&'v NewValue),
 }
 
@@ -59,20 +60,21 @@ impl<'v> Put<'v> {
 /// The changes of value inodes that belong to a change of attributes.
 #[derive(Default)]
 pub(crate) struct ValueChange {
-    /// The inode that becomes a value, and the hash of that value.
+    /// The inode that becomes the attribute's value, and the hash of the value.
     adopted: Option<(InodeRef, u32)>,
     /// The values that the copy of a shared attribute block refers to.
     copied: Vec<InodeRef>,
     /// The values that lose a reference.
     released: Vec<InodeRef>,
-    /// The values that lose a reference if the old attribute block loses its last user.
+    /// The values that lose a reference if no inode uses the old attribute block any more.
     in_old_block: Vec<InodeRef>,
     /// The sectors that the owner of the attribute gains and loses.
     sectors: (u64, u64),
 }
 
-/// The value inodes of a change that was applied. Dropping the last hold on a released one deletes
-/// the inode, so they are dropped after the handle and after the operation lock of their owner.
+/// The value inodes of a change that was applied. Dropping the last hold on a released value
+/// deletes its inode, so the values are dropped after the handle and after the operation lock of
+/// their owner.
 #[must_use = "dropped after the handle and the operation lock"]
 pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop")] Vec<InodeRef>);
 
@@ -87,8 +89,9 @@ impl ValueChange {
         self.sectors
     }
 
-    /// Apply: adopts the new value, and counts the references of a copied block. Called before the
-    /// old block is released, whose reference keeps the copied values.
+    /// Apply: adopts the new value, and counts the references of a copied block. Must be called
+    /// before the old block is released: until then the old block keeps a reference to each copied
+    /// value.
     pub(crate) fn apply_first(&self, objects: &Objects, handle: &mut Handle<'_>) {
         if let Some((inode, hash)) = &self.adopted {
             objects.orphans.remove(handle, inode);
@@ -136,7 +139,7 @@ fn release(objects: &Objects, handle: &mut Handle<'_>, value: &InodeRef) {
             disk.set_value_references(left);
             return false;
         }
-        // From here on the inode is an orphan like any other.
+        // From here on the inode is treated like every other orphan.
         disk.links = 0;
         disk.flags -= InodeFlags::EA_INODE;
         disk.ctime = now;
@@ -188,7 +191,7 @@ impl FileData<'_> {
         FileData { objects, inode: &inode }.read(0, &mut bytes)?;
         let disk = inode.state.lock().disk.clone();
         if disk.is_value_of(self.inode.ino, self.inode.generation) {
-            // Lustre stored no hash.
+            // Values that Lustre wrote have no hash.
             return Ok(bytes);
         }
         let seed = objects.volume.value_seed.ok_or(Error::NotSupported)?;
@@ -243,7 +246,7 @@ impl FileData<'_> {
         Ok(change)
     }
 
-    /// Lustre counted neither references nor the space of a value.
+    /// Lustre counted neither the references to a value nor its space.
     fn is_of_lustre(&self, value: &InodeRef) -> bool {
         value.state.lock().disk.is_value_of(self.inode.ino, self.inode.generation)
     }

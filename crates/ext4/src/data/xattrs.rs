@@ -89,7 +89,7 @@ struct Snapshot {
     block: Option<MetaRef>,
 }
 
-/// An attribute block, if there is one, with its contents.
+/// An inode's attribute block with its contents; `None` if the inode has no attribute block.
 type BlockData = Option<(Block, Arc<[u8]>)>;
 
 impl<'m> FileData<'m> {

@@ -20,10 +20,10 @@ pub const DOUBLE_INDIRECT: usize = 13;
 pub struct NewGroup {
     /// The number of the group.
     pub group: Group,
-    /// The descriptor: no inode is in use, and the table must be zeroed. Has `BLOCK_UNINIT` if the
-    /// bitmap need not be written.
+    /// The descriptor of a group without inodes in use, whose inode table must be zeroed. Has
+    /// `BLOCK_UNINIT` if the bitmap need not be written.
     pub desc: GroupDesc,
-    /// The blocks of its metadata, and of other new groups' metadata that is in this group.
+    /// The blocks in this group that hold its own metadata, or metadata of other new groups.
     pub bitmap: Bitmap,
 }
 
@@ -32,7 +32,7 @@ impl NewGroup {
     /// descriptor with the checksums of the bitmaps.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write(
         &self,
         device: &dyn Device,
@@ -57,11 +57,12 @@ impl NewGroup {
     }
 }
 
-/// Places the groups from `from` on after all blocks before them; `geometry` is that of the larger
-/// file system. `None` if there is no room for their metadata.
+/// Places the groups from `from` on after all blocks of the groups before. `geometry` is the
+/// geometry of the larger file system. Returns `None` if there is no room for the metadata of the
+/// groups.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
     if from.0 >= geometry.group_count() {
-        // Only the last group has more blocks.
+        // No group is new; only the last group gets more blocks.
         return Some(Vec::new());
     }
     let mut used = Runs::new(geometry.block_count());

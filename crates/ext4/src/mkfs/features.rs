@@ -48,7 +48,7 @@ pub enum Kind {
     Ext2,
     /// With a journal, without extents.
     Ext3,
-    /// With everything that mke2fs 1.47 gives by default.
+    /// The features that mke2fs 1.47 gives by default.
     #[default]
     Ext4,
 }

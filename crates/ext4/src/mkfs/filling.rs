@@ -39,7 +39,7 @@ impl<'d> Filling<'d> {
     /// contents of the device are lost.
     ///
     /// # Errors
-    /// The same as for [`super::mkfs`].
+    /// The errors of [`super::mkfs`].
     pub fn begin(
         device: &'d dyn Device,
         options: &MkfsOptions,

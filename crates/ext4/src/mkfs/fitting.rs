@@ -15,9 +15,9 @@ use lanefs_ondisk::{BlockSize, Group};
 /// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
 /// KiB blocks) before it needs more descriptor blocks.
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
-/// Bytes of wanted free space for which the layout has one more inode.
+/// The layout has one more inode for each so many bytes of wanted free space.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
-/// Free blocks below which a group at the end is not worth its own metadata.
+/// A last group with fewer free blocks than this is left out, since its metadata would take more.
 const MIN_LAST_GROUP: u64 = 8;
 
 fn reserve(block_size: BlockSize) -> u32 {
@@ -32,7 +32,7 @@ fn least_group(block_size: BlockSize) -> u64 {
 /// Blocks of the smallest journal.
 const LEAST_JOURNAL: u32 = 1024;
 
-/// The blocks that are taken before the size is known.
+/// The blocks that are taken before the size of the file system is known.
 pub(super) struct Fitting {
     pub(super) used: Runs,
     /// The numbers of a file system of the largest possible size.
@@ -118,7 +118,8 @@ impl Fitting {
     ) -> Result<(Numbers, Layout), MkfsError> {
         let full = || MkfsError::Full { bytes: most_bytes_fitted(options) };
         let mut blocks = data_end;
-        // Each round places all metadata for the size of the round before; the size only grows.
+        // Each round places all metadata for the size that the previous round found; the size only
+        // grows.
         for _ in 0..64 {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;
@@ -167,7 +168,8 @@ impl Fitting {
         };
         let many = MkfsError::TooManyInodes { inodes: wanted };
         let inodes = u32::try_from(wanted).map_err(|_| many)?;
-        // One bitmap of inodes per group bounds their number: many small files need more groups.
+        // A group has at most as many inodes as its bitmap has bits, so many small files need more
+        // groups.
         let per_group = u64::from(self.numbers.blocks_per_group);
         let groups = wanted.div_ceil(self.numbers.most_inodes_per_group().into());
         let blocks = self.round_up(blocks.max((groups - 1) * per_group + 2));

@@ -56,17 +56,17 @@ impl Usage {
 /// The places of bitmaps and inode tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TablePlaces {
-    /// At the start of each flexible group.
+    /// Bitmaps and inode tables are at the start of each flexible group.
     #[default]
     ByGroup,
-    /// All at the start of the file system, followed by the journal.
+    /// All metadata is at the start of the file system, followed by the journal.
     AtStart,
 }
 
 /// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeCount {
-    /// Chosen by [`Usage`].
+    /// The number of inodes follows from [`Usage`] and the size.
     #[default]
     BySize,
     /// One inode per given number of bytes, from 1 KiB to 64 MiB.
@@ -85,7 +85,7 @@ pub enum JournalSize {
     Blocks(u32),
     /// This many bytes, rounded down to blocks.
     Bytes(u64),
-    /// No journal, and so no orphan file either.
+    /// The file system has no journal, and therefore no orphan file.
     None,
 }
 
@@ -105,21 +105,21 @@ impl JournalSize {
 /// When inode tables are zeroed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeTables {
-    /// In the background, after the first mount for writing.
+    /// The kernel zeroes the inode tables in the background, after the first mount for writing.
     #[default]
     Lazy,
-    /// Immediately.
+    /// The inode tables are zeroed immediately.
     Zeroed,
 }
 
 /// The present contents of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
-    /// Unknown data.
+    /// The device holds unknown data.
     #[default]
     Unknown,
-    /// Zeros: a new sparse file, or a device after a discard that zeroes. No further zeros are
-    /// written.
+    /// The device holds zeros: a new sparse file, or a device after a discard that zeroes. No
+    /// further zeros are written.
     Zeros,
 }
 
@@ -145,7 +145,7 @@ pub struct Spare {
 /// The treatment of attributes and times that ext4 cannot store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
-    /// It is an error.
+    /// A property that cannot be stored is an error.
     #[default]
     Fail,
     /// The attribute is left out, the time is the nearest possible one, and the report names both.

@@ -1,7 +1,7 @@
 //! The inode that reserves descriptor blocks, so that the file system can grow while it is mounted.
 //!
-//! It uses the old block map: its only double indirect block points to the reserved blocks after
-//! the descriptors, and each of these points to its counterparts after the backups.
+//! The inode has a block map: its only double indirect block points to the reserved blocks after
+//! the descriptors, and each reserved block points to its counterparts after the backups.
 
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Group, Ino};

@@ -12,10 +12,10 @@ const MIN_LAST_GROUP: u64 = 50;
 /// The reason why a file system cannot have the requested size.
 #[derive(Debug, Clone, Error)]
 pub enum SizeError {
-    /// The size or the layout does not allow it.
+    /// The size or the layout does not allow the change.
     #[error("{what}")]
     Refused {
-        /// The object and the reason.
+        /// A text that names the object and the reason.
         what: String,
     },
     /// The superblock is damaged.
@@ -38,9 +38,9 @@ impl From<SizeError> for Ext4Error {
     }
 }
 
-/// Returns the superblock of the file system with at most `blocks` blocks; its counts of free
-/// blocks and inodes are not those of that size. Without a resize inode, new descriptors are placed
-/// in the new groups (`meta_bg`).
+/// Returns the superblock of the file system with at most `blocks` blocks. The counts of free
+/// blocks and inodes in it are not yet those of the new size. Without a resize inode, new
+/// descriptors are placed in the new groups (`meta_bg`).
 ///
 /// # Errors
 /// [`SizeError::Refused`] also if the resize inode reserves too few blocks for descriptors.
@@ -94,7 +94,7 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     raw.s_blocks_count_lo.set(blocks as u32);
     raw.s_blocks_count_hi.set((blocks >> 32) as u32);
     raw.s_inodes_count.set(inodes);
-    // The counts are set at the commit; until then they must be values that a check accepts.
+    // The commit sets the counts; until then they must have values that a check accepts.
     let free = superblock.free_blocks().min(blocks);
     raw.s_free_blocks_count_lo.set(free as u32);
     raw.s_free_blocks_count_hi.set((free >> 32) as u32);

@@ -20,7 +20,7 @@ impl Runs {
     /// Marks free blocks as used.
     ///
     /// # Panics
-    /// If one of them is in use: a bug of the layout.
+    /// If one of the blocks is in use, which is a bug of the layout.
     pub(super) fn take(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -41,7 +41,7 @@ impl Runs {
     /// Marks used blocks as free.
     ///
     /// # Panics
-    /// If one of them is free: a bug of the caller.
+    /// If one of the blocks is free, which is a bug of the caller.
     pub(super) fn give(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;

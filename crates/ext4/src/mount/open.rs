@@ -35,7 +35,7 @@ use lanefs_ondisk::{Block, Corruption, FileType, Group, Ino, checksum::Checksums
 
 /// A mounted file system and the thread that commits its transactions.
 ///
-/// Dropping it does the same as [`Mount::close`], but cannot report an error.
+/// Dropping a mount does the same as [`Mount::close`], but cannot report an error.
 pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     fs: Arc<Fs>,

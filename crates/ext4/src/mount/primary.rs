@@ -22,7 +22,7 @@ const BACKUPS: usize = 8;
 /// The superblock at byte 1024.
 #[derive(Debug, Clone)]
 pub struct Primary {
-    /// Its contents.
+    /// The contents of the superblock.
     pub superblock: Superblock,
     /// Whether its checksum is right.
     pub wholeness: Wholeness,
@@ -31,9 +31,9 @@ pub struct Primary {
 /// Whether a crash tore the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wholeness {
-    /// Its checksum is right, or the file system has no checksums.
+    /// The superblock's checksum is right, or the file system has no checksums.
     Whole,
-    /// Its checksum is wrong, and it agrees with another copy.
+    /// The superblock's checksum is wrong, but its contents agree with another copy.
     Torn(Witness),
 }
 

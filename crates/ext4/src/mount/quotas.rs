@@ -1,4 +1,4 @@
-//! Starts to keep quotas at mount.
+//! Starts counting for quotas at mount.
 
 use crate::error::Error;
 use crate::object::objects::Objects;
@@ -6,8 +6,8 @@ use crate::quota::Quotas;
 use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::quota::Kind;
 
-/// Reads the quota files, if the file system has any, and keeps them from now on. Obeys the limits
-/// of these kinds of owners.
+/// Reads the quota files, if the file system has any; from now on each commit updates them. Obeys
+/// the limits of these kinds of owners.
 ///
 /// # Errors
 /// Also [`Error::Unsupported`] if one of these kinds has no file.

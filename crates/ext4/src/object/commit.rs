@@ -38,8 +38,9 @@ impl Client<Dirty, Deferred> for Objects {
         for done in deferred {
             if let Deferred::Free { start, len } = done {
                 if self.discard {
-                    // Before another file can claim the blocks. Some devices cannot discard, and
-                    // the file system does not need it.
+                    // The blocks are discarded before another file can claim them. An error is
+                    // ignored: some devices cannot discard, and the file system does not depend on
+                    // it.
                     let bits = self.volume.geometry().block_size().bits();
                     let _ = self.volume.device.discard(start.0 << bits, u64::from(len) << bits);
                 }
@@ -105,7 +106,7 @@ impl Objects {
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         let mut fold = Fold::default();
-        // First, so that the descriptors of new groups have their places.
+        // A growth is captured first, so that the descriptors of new groups have their places.
         let growth = objects.iter().find_map(|object| match object {
             Dirty::Growth(growth) => Some(growth.clone()),
             _ => None,

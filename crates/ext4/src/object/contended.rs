@@ -24,8 +24,8 @@ use lanefs_ondisk::Time;
 /// counts as contended. A directory that several threads fill only once stays below this number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
-/// The largest change of the subdirectory count in one delta. A check of the link limit may miss
-/// that many subdirectories per lane.
+/// The largest change of the subdirectory count in one delta. So a check of the link limit may miss
+/// up to this number of subdirectories per lane.
 const MOST_LINKS: i32 = 64;
 
 /// Tracks whether several lanes change names in a directory, and holds their deltas.

@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The new groups as they were written first.
+    /// The new groups with the descriptors that were written before the transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,
@@ -20,7 +20,7 @@ pub(crate) struct Growth {
 
 /// The inode that reserves blocks for descriptors.
 pub(crate) struct ResizeInode {
-    /// Its blocks that change, with their new contents.
+    /// The blocks of the inode that change, with their new contents.
     pub(crate) blocks: Vec<(Block, Vec<u8>)>,
     pub(crate) sectors: u64,
 }
@@ -40,14 +40,15 @@ impl Growth {
 
     /// Returns block `index` of the descriptors as it was before the new groups.
     pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
-        // Until now the block was in the reserve, where it has other contents, or it is new.
+        // Until now the block was part of the reserve, where it has other contents, or did not
+        // exist.
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }
         reader.read_block(self.new.desc_block(index).ok_or(Error::Stale)?)
     }
 
-    /// Returns the number of blocks that this adds to a transaction.
+    /// Returns the number of blocks that the growth adds to a transaction.
     pub(crate) fn credits(&self) -> u32 {
         let resize = self.resize.as_ref().map_or(0, |resize| resize.blocks.len() + 1);
         self.changed().len() as u32 + resize as u32

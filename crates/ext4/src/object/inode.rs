@@ -57,7 +57,7 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
-    /// Where its first blocks or, for a directory, its new files are placed.
+    /// The place for the inode's first blocks; of a directory, the place for its new files.
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,

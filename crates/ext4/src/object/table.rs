@@ -142,7 +142,7 @@ impl Tables {
         }
     }
 
-    /// Adds the tables of new groups. The caller orders its calls.
+    /// Adds the tables of new groups. The caller must not call it on two threads at once.
     pub(crate) fn grow(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
         let written = |desc| AtomicU32::new(initialised(geometry, desc));
         self.initialised.extend(descriptors.iter().map(written));

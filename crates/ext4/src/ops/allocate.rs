@@ -102,9 +102,9 @@ impl Fs {
     /// space runs out.
     ///
     /// # Locking
-    /// The operation lock is held exclusively, or shared if the write covers whole blocks of the
-    /// device and no part of an unwritten block; then the growth lock is held too if the write
-    /// extends the file.
+    /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write
+    /// covers whole blocks of the device and no part of an unwritten block; if such a write extends
+    /// the file, the caller holds the growth lock too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,

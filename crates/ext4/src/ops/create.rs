@@ -48,7 +48,7 @@ struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
-    /// What the owners' limits permit for the inode.
+    /// The reservation for the inode in the owners' limits.
     held: Vec<Held>,
 }
 

@@ -4,13 +4,14 @@
 //!    them; nothing refers to them yet. A flush makes them durable.
 //! 2. One handle shows the new blocks to the allocators, and puts the change on the list of its
 //!    transaction. The capture writes descriptors, resize inode and superblock, which no other
-//!    thread writes. So whatever uses the new blocks belongs to this transaction or a later one.
+//!    thread writes. So every change that uses the new blocks belongs to this transaction or a
+//!    later one.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
 //!    the new size.
 //! 4. The old backups of the superblock are brought up to date.
 //!
-//! No reader takes a lock for this: tables of groups get longer in place, and the geometry is
-//! replaced as a whole.
+//! Readers of the geometry and of the tables of groups take no lock: the tables get longer in
+//! place, and the geometry is replaced as a whole.
 
 use crate::error::Error;
 use crate::fs::Fs;
@@ -29,13 +30,13 @@ use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// Credits of the last old group: its bitmap and its descriptor.
+/// The credits for the last old group: its bitmap and its descriptor.
 const LAST_GROUP: u32 = 2;
 
 impl Fs {
-    /// Makes the file system larger, to at most `blocks` blocks; the device is made longer if it
-    /// can be. Returns the new number of blocks, which is durable. Other threads may use the file
-    /// system meanwhile.
+    /// Makes the file system larger, to at most `blocks` blocks; the device is made longer if that
+    /// is possible. Returns the new number of blocks, which is durable. Other threads may use the
+    /// file system meanwhile.
     ///
     /// # Errors
     /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. The file system may have become
@@ -68,7 +69,7 @@ impl Fs {
         let superblock = objects.superblock.snapshot();
         let (larger, growth) = objects.plan_growth(&superblock, wanted)?;
         let last = Group(old.group_count() - 1);
-        // Its bitmaps stay in memory until they are in the transaction.
+        // The bitmaps of the last old group stay in memory until the transaction contains them.
         let hold = objects.groups.bitmaps.load(objects, last)?;
         objects.write_new_heads(&larger, &growth)?;
         volume.device.flush()?;
@@ -104,7 +105,7 @@ impl Objects {
     }
 
     /// Plans the largest growth up to `wanted` that fits into one transaction, and writes the
-    /// bitmaps and tables of the new groups. Returns it with its superblock.
+    /// bitmaps and tables of the new groups. Returns the growth with the new superblock.
     fn plan_growth(
         &self,
         superblock: &Superblock,

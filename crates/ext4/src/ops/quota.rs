@@ -29,8 +29,8 @@ impl QuotaReport {
 }
 
 impl Fs {
-    /// Returns the entries of each quota file as the last commit left them; nothing if the file
-    /// system keeps no quotas.
+    /// Returns the entries of each quota file as of the last commit; nothing if the file system has
+    /// no quota files.
     pub fn quotas(&self) -> Result<Vec<QuotaReport>, Error> {
         if let Some(quotas) = self.objects.mount.quotas() {
             return Ok(quotas.ledgers().map(QuotaReport::of).collect());

@@ -1,13 +1,13 @@
-//! What inodes count for their owners.
+//! The usage that an inode adds to its owners.
 
 use crate::clock::now;
 use lanefs_ondisk::inode as disk;
 use lanefs_ondisk::quota::{Limits, Quota, QuotaFile, Usage};
 
-/// The ids of an inode's owners, in the order of [`Kind`]; `None` for a kind that does not matter.
+/// The ids of an inode's owners, in the order of [`Kind`]; `None` for a kind that is not concerned.
 pub(crate) type Owners = [Option<u32>; 3];
 
-/// What an inode counts for its owners.
+/// The usage that an inode adds to its owners.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted {
     pub(crate) owners: Owners,
@@ -15,13 +15,13 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Returns what an inode counts.
+    /// Returns the usage of an inode.
     pub(crate) fn of(disk: &disk::Inode) -> Counted {
         let usage = Usage { bytes: disk.sectors.saturating_mul(512), inodes: 1 };
         Counted { owners: owners(disk), usage }
     }
 
-    /// Returns the same for an inode that does not exist.
+    /// Returns the usage of an inode that does not exist, which is zero.
     pub(crate) fn nothing(self) -> Counted {
         Counted { usage: Usage::default(), ..self }
     }
@@ -46,8 +46,8 @@ pub(super) fn seconds() -> u64 {
     now().secs.try_into().unwrap_or(0)
 }
 
-/// Returns an entry with other limits. The grace time of a limit that is not exceeded any more
-/// ends.
+/// Returns an entry with other limits. If the usage no longer exceeds a limit, the grace time of
+/// that limit is cleared.
 pub(crate) fn limited(mut quota: Quota, limits: Limits) -> Quota {
     quota.limits = limits;
     if quota.usage.bytes <= limits.kib_soft.saturating_mul(1024) || limits.kib_soft == 0 {

@@ -5,15 +5,15 @@ use lanefs_ondisk::inode as disk;
 use lanefs_ondisk::quota::{Kind, Usage};
 use std::collections::BTreeMap;
 
-/// Collects by how much a transaction changes the usage of each owner.
+/// Collects the changes that a transaction makes to the usage of each owner.
 #[derive(Default)]
 pub(crate) struct Fold {
-    /// Ids that get an entry.
+    /// The ids for which the transaction adds an entry.
     new: Vec<(Kind, u32)>,
     changes: BTreeMap<(usize, u32), Change>,
 }
 
-/// The change of one owner's usage. Sums may pass through negative values.
+/// The change of one owner's usage; negative if the usage decreases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Change {
     bytes: i128,
@@ -21,7 +21,7 @@ pub(super) struct Change {
 }
 
 impl Fold {
-    /// Adds an id that gets an entry.
+    /// Notes that the transaction adds an entry for an id.
     pub(crate) fn add_owner(&mut self, kind: Kind, id: u32) {
         self.new.push((kind, id));
     }
@@ -43,7 +43,7 @@ impl Fold {
         }
     }
 
-    /// Returns the ids of a kind that get an entry.
+    /// Returns the ids of a kind for which the transaction adds an entry.
     pub(super) fn new_owners(&self, kind: Kind) -> impl Iterator<Item = u32> {
         self.new.iter().filter(move |(of, _)| *of == kind).map(|(_, id)| *id)
     }
@@ -57,7 +57,8 @@ impl Fold {
 }
 
 impl Change {
-    /// Returns the usage after the change. A usage that was wrong on the disk does not go below 0.
+    /// Returns the usage after the change. A usage that was too small on disk stays at 0 instead of
+    /// becoming negative.
     pub(super) fn of(&self, usage: Usage) -> Usage {
         let bytes = (i128::from(usage.bytes) + self.bytes).clamp(0, i128::from(u64::MAX));
         Usage { bytes: bytes as u64, inodes: usage.inodes.saturating_add_signed(self.inodes) }

@@ -17,7 +17,7 @@ pub(crate) struct Ledger {
     /// The inode of the file.
     pub(crate) ino: Ino,
     block_size: usize,
-    /// The ids that have an entry, or get one in the transaction in which they were added here.
+    /// The ids that have an entry, and the ids for which the running transaction adds an entry.
     known: Map<u64, Arc<Owner>>,
     /// Whether the mount obeys the limits in this file.
     obeys: bool,
@@ -28,9 +28,9 @@ pub(crate) struct Ledger {
 /// An id in a quota file.
 #[derive(Default)]
 struct Owner {
-    /// The last transaction that was charged for the entry's block.
+    /// The last transaction that was charged a credit for the entry's block.
     charged: AtomicU64,
-    /// The limits that the mount obeys.
+    /// The limits of the id, if the mount obeys them.
     limits: Option<Arc<Limited>>,
 }
 
@@ -38,7 +38,8 @@ struct Stored {
     file: QuotaFile,
     /// The blocks of the file system in which the file is stored.
     blocks: Vec<Block>,
-    /// Spare blocks of 1 KiB that new ids may take, which the committer has not added yet.
+    /// The number of spare blocks of 1 KiB that are promised to new ids. The committer has not
+    /// added these ids yet.
     promised: u32,
 }
 
@@ -58,8 +59,8 @@ impl Ledger {
         Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    /// At mount: obeys the limits in the file from now on. Limits that are set later are obeyed by
-    /// the next mount.
+    /// At mount: obeys the limits in the file from now on. Limits that an owner without limits gets
+    /// later are obeyed by the next mount.
     pub(crate) fn obey_limits(&mut self) {
         self.obeys = true;
         let stored = self.stored.lock();
@@ -83,7 +84,7 @@ impl Ledger {
         self.known.find(&pin, &u64::from(id)).and_then(|owner| owner.limits.clone())
     }
 
-    /// Returns whether the id has an entry, or gets one in the running transaction.
+    /// Returns whether the id has an entry, or the running transaction adds one.
     pub(crate) fn knows(&self, id: u32) -> bool {
         self.known.with(&lanefs_lanes::pin(), &u64::from(id), |_| ()).is_some()
     }
@@ -101,7 +102,7 @@ impl Ledger {
         stored.file.spare_blocks() >= stored.promised.saturating_add(BLOCKS_OF_AN_ID)
     }
 
-    /// Returns the number of bytes of the file, and of its last block that are not part of it.
+    /// Returns the number of bytes of the file, and the number of unused bytes in its last block.
     pub(crate) fn len(&self) -> (usize, usize) {
         let stored = self.stored.lock();
         let len = stored.file.bytes().len();
@@ -132,7 +133,7 @@ impl Ledger {
         let mut stored = self.stored.lock();
         let Stored { file, blocks, promised } = &mut *stored;
         for id in fold.new_owners(self.kind) {
-            // An id whose limits were set has an entry already.
+            // If limits were set for an id, the id has an entry already.
             if file.get(id).is_none() {
                 let added = file.add(id);
                 debug_assert!(added, "room was made before the id was added");
@@ -140,8 +141,8 @@ impl Ledger {
             }
         }
         for (id, change) in fold.changes(self.kind) {
-            // An inode that was there before the mount may have an owner without an entry, if the
-            // quota file was wrong then. It stays wrong.
+            // An inode that existed before the mount may have an owner without an entry, if the
+            // quota file was wrong. Then the file stays wrong.
             if let Some(mut quota) = file.get(id) {
                 quota.usage = change.of(quota.usage);
                 quota = limited(quota, quota.limits);

@@ -1,7 +1,7 @@
 //! The limits of one owner, and the usage that is compared with them.
 //!
-//! Only an owner with limits has these counts, and only in a mount that obeys them: the threads that
-//! work for such an owner share them, since none may use what another has used up.
+//! Only an owner with limits has these counts, and only in a mount that obeys limits. All threads
+//! that work for such an owner share the counts, since together they must not exceed the limits.
 
 use super::counted::Wanted;
 use lanefs_lanes::sync::Arc;
@@ -22,14 +22,14 @@ pub(super) struct Limited {
 }
 
 struct Live {
-    /// The entry, with the usage of operations that are not committed yet.
+    /// The entry; its usage includes operations that are not committed yet.
     quota: Quota,
-    /// What operations under way may still use.
+    /// The space and inodes that operations in progress have reserved.
     held: Usage,
 }
 
-/// What an operation under way may use; given back when dropped. By then the inodes count what the
-/// operation has used.
+/// The space and inodes that an operation in progress has reserved. A drop gives them back: the
+/// usage of the inodes then contains what the operation has used.
 pub(crate) struct Held {
     owner: Arc<Limited>,
     amount: Usage,
@@ -41,9 +41,9 @@ impl Limited {
         Limited { grace, live: Mutex::new(Rank::LaneList, live) }
     }
 
-    /// Holds one inode, or nothing, and up to `most` units of `unit` bytes, as many as the limits
-    /// permit at the time `now`, in seconds. Returns their number too; `None` if there is no inode,
-    /// or no unit where some are wanted.
+    /// Reserves one inode, or none, and up to `most` units of `unit` bytes, as many as the limits
+    /// permit at the time `now`, in seconds. Returns the number of units too. Returns `None` if the
+    /// limits permit no inode, or no unit although units are wanted.
     pub(super) fn hold(
         self: &Arc<Self>,
         Wanted { inodes, unit, units: most }: Wanted,
@@ -70,8 +70,8 @@ impl Limited {
         Some((Held { owner: self.clone(), amount }, units))
     }
 
-    /// Counts a change of usage from `less` to `more` at the time `now`. A soft limit that is exceeded now starts its
-    /// grace time; one that is not ends it.
+    /// Counts a change of usage from `less` to `more` at the time `now`. The grace time of a soft
+    /// limit starts when the usage exceeds the limit, and is cleared when it no longer does.
     pub(super) fn change(&self, less: Usage, more: Usage, now: u64) {
         let mut live = self.live.lock();
         let quota = &mut live.quota;
@@ -88,7 +88,7 @@ impl Limited {
             until(soft, quota.usage.inodes, quota.inodes_until, now, self.grace.inodes);
     }
 
-    /// Returns the ends of the grace times of bytes and inodes.
+    /// Returns the times at which the grace times of bytes and of inodes end.
     pub(super) fn ends(&self) -> (u64, u64) {
         let live = self.live.lock();
         (live.quota.bytes_until, live.quota.inodes_until)
@@ -113,14 +113,14 @@ impl Drop for Held {
     }
 }
 
-/// Returns the limit that holds now, `u64::MAX` for none: the soft one counts once its grace time
-/// is over.
+/// Returns the limit that applies now, `u64::MAX` for none. The soft limit applies once its grace
+/// time is over.
 fn limit_now(hard: u64, soft: u64, is_over: bool) -> u64 {
     let hard = if hard == 0 { u64::MAX } else { hard };
     if is_over && soft != 0 { hard.min(soft) } else { hard }
 }
 
-/// Returns the end of the grace time after a change.
+/// Returns the time at which the grace time ends, after a change of the usage.
 fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
     match (soft == 0 || used <= soft, before) {
         (true, _) => 0,

@@ -21,9 +21,9 @@ pub(crate) struct Quotas {
     ledgers: [Option<Ledger>; 3],
     /// The first inode number that is not reserved.
     first_ino: Ino,
-    /// Inodes without links whose space the quota files still count: orphans. A record alone does
-    /// not show whether an inode without links is one, or is free. Used by the committer, and at
-    /// mount. [rank Load]
+    /// The orphans: inodes without links whose space the quota files still count. The record of an
+    /// inode without links does not show whether the inode is an orphan or is free. Used by the
+    /// committer, and at mount. [rank Load]
     unlinked: Mutex<HashSet<Ino>>,
 }
 
@@ -48,8 +48,8 @@ impl Quotas {
         self.unlinked.lock().insert(ino);
     }
 
-    /// Apply: returns the number of credits to charge in `tid` for the entries of the owners.
-    /// Writes a line that lanes share once for each owner in each transaction.
+    /// Apply: returns the number of credits to charge in `tid` for the entries of the owners. The
+    /// first call for an owner in a transaction writes a cache line that lanes share.
     pub(crate) fn charges(&self, tid: Tid, before: &Owners, after: &Owners) -> u32 {
         let pin = lanefs_lanes::pin();
         let mut charges = 0;
@@ -63,10 +63,11 @@ impl Quotas {
         charges
     }
 
-    /// Holds what the limits of all owners permit of `wanted`, and returns the number of units.
+    /// Reserves as much of `wanted` as the limits of all owners permit, and returns the reservation
+    /// with its number of units.
     ///
     /// # Errors
-    /// [`Error::OverQuota`] if there is no inode, or no unit where some are wanted.
+    /// [`Error::OverQuota`] if the limits permit no inode, or no unit although units are wanted.
     pub(crate) fn hold(&self, owners: &Owners, wanted: Wanted) -> Result<(Vec<Held>, u64), Error> {
         let (mut all, mut units) = (Vec::new(), wanted.units);
         for ledger in self.ledgers() {
@@ -81,7 +82,8 @@ impl Quotas {
         Ok((all, units))
     }
 
-    /// Apply: counts a change of an inode for limits. The committer counts for the quota files.
+    /// Apply: counts a change of an inode for limits. The quota files are changed by the committer
+    /// alone.
     pub(crate) fn note_change(&self, ino: Ino, before: &Counted, after: &Counted) {
         if !self.is_counted(ino) {
             return;
@@ -104,8 +106,8 @@ impl Quotas {
         }
     }
 
-    /// Returns whether the quota files count this inode: they do not count themselves, nor reserved
-    /// inodes except the root directory.
+    /// Returns whether the quota files count this inode: they count neither themselves nor reserved
+    /// inodes, except the root directory.
     fn is_counted(&self, ino: Ino) -> bool {
         let is_own = self.ledgers().any(|ledger| ledger.ino == ino);
         !is_own && (ino == Ino::ROOT || ino >= self.first_ino)

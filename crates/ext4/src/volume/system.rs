@@ -29,8 +29,8 @@ impl SystemBlocks {
         SystemBlocks { parts: std::iter::once(merged(all)).collect() }
     }
 
-    /// Adds the blocks of new groups from `first` on, which all lie after those of older groups. The
-    /// caller orders its calls.
+    /// Adds the file system's own blocks in new groups from `first` on, which all lie after the
+    /// blocks of older groups. The caller must not call it on two threads at once.
     pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
         let all = SystemBlocks::of_groups(geometry, first, descriptors);
         self.parts.extend(std::iter::once(merged(all)));

@@ -29,7 +29,7 @@ struct State {
     live: Sectors,
     durable: Sectors,
     pending: Vec<(u64, u64, Sector)>,
-    /// Writes and flushes still to come before the power cut.
+    /// The number of writes and flushes before the power cut.
     until_cut: Option<u64>,
     /// Selects the pending writes that survive: one bit for each write, repeated.
     survivors: u64,

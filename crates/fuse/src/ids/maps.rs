@@ -32,7 +32,7 @@ pub struct Caller {
 }
 
 impl Ids {
-    /// Returns user and group that the host sees for those of the image.
+    /// Returns the ids under which the host sees a user and a group of the image.
     pub fn shown(&self, uid: u32, gid: u32) -> (u32, u32) {
         (self.users.shown(uid), self.groups.shown(gid))
     }

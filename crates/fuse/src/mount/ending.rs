@@ -87,7 +87,7 @@ pub struct Watch {
 
 impl Watch {
     /// Opens the result file of the server of the mount on `path`, which is still mounted. Returns
-    /// `None` if there is no such file to open: the server is an older version, or belongs to
+    /// `None` if the file cannot be opened, because the server is an older version or belongs to
     /// another user.
     ///
     /// # Errors

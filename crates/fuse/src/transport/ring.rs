@@ -1,5 +1,5 @@
-//! Transports requests by io_uring: each thread has a ring, and each ring entries that the kernel
-//! fills.
+//! Transports requests by io_uring: each thread has a ring, and each ring has entries that the
+//! kernel fills.
 //!
 //! The command REGISTER gives an entry to the kernel. When the command completes, the entry has a
 //! request. COMMIT_AND_FETCH returns the entry to the kernel with the reply. Sources:

@@ -25,7 +25,7 @@ pub fn can_mount() -> bool {
     false
 }
 
-/// Returns whether `program` is installed; otherwise prints that in a line that `make test` counts.
+/// Returns whether `program` is installed. If not, prints a line that `make test` counts.
 pub fn needs(program: &str) -> bool {
     let there = has(program);
     if !there {
@@ -117,7 +117,7 @@ impl Image {
         Image::with(size, &[])
     }
 
-    /// Does the same with more arguments for mke2fs.
+    /// Does the same as [`Image::new`], with further arguments for mke2fs.
     pub fn with(size: &str, arguments: &[&str]) -> Image {
         let dir = scratch();
         let path = dir.path().join("disk.img");

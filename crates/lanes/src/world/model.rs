@@ -117,8 +117,8 @@ impl Condvar {
         let inner = guard.inner.take().expect(HELD);
         guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
-    /// Returns at once as after the timeout: the checkers have no clock, and an endless wait would
-    /// be reported as a deadlock.
+    /// Returns at once, as if the time had run out: the checkers have no clock, and an endless wait
+    /// would be reported as a deadlock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         drop(guard.inner.take());
         thread::yield_now();

@@ -86,16 +86,16 @@ pub struct Checked {
 }
 
 /// Records `change` on a copy of `base`, and checks the crash states at every event: with all
-/// writes kept (a kill), with none, with some, with torn ones. In each state `recover` must make a
-/// file system in which e2fsck finds nothing, with the same contents, and so must `change` when it
-/// runs again. `check` checks the final image.
+/// writes kept (a kill), with no write kept, with some kept, and with torn writes. In each state
+/// `recover` must make a file system in which e2fsck finds nothing, with the same contents, and so
+/// must `change` when it runs again. `check` checks the final image.
 pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Checked {
     let before = seen(base.clone());
     between(base, change, [&before, &before], check)
 }
 
 /// Works as [`at_every_cut`], for a change of contents: after a recovery the contents are one of
-/// `ends`, and after another run the second of them.
+/// the two in `ends`, and after another run they are the second.
 pub fn between(
     base: Arc<dyn Device>,
     change: Change<'_>,

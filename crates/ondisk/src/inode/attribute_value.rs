@@ -1,9 +1,9 @@
 //! Inodes that hold the value of an extended attribute (feature `ea_inode`).
 //!
-//! Such an inode is a regular file with the flag `EA_INODE` and one link, which no directory has.
-//! Its times are not times: the access time holds the hash of the value; the change time and the
-//! lower half of the version hold the number of attributes with this value. Source: kernel
-//! documentation, *Large Extended Attribute Values*.
+//! Such an inode is a regular file with the flag `EA_INODE` and a link count of one, but no
+//! directory entry refers to it. Its time fields hold no times: the access time holds the hash of
+//! the value; the change time and the lower half of the version hold the number of attributes with
+//! this value. Source: kernel documentation, *Large Extended Attribute Values*.
 
 use super::{Inode, InodeFlags};
 use crate::types::{FileType, Ino, Time};
@@ -38,8 +38,8 @@ impl Inode {
         self.set_value_references(1);
     }
 
-    /// Returns whether the inode names the inode `owner` as its only user. Lustre, which introduced
-    /// such inodes, stored no hashes and no reference counts, but the owner.
+    /// Returns whether the inode records the inode `owner` as its only user. Lustre, which
+    /// introduced such inodes, stored the owner instead of a hash and a reference count.
     pub fn is_value_of(&self, owner: Ino, generation: u32) -> bool {
         self.mtime.secs as u32 == owner.0 && self.generation == generation
     }

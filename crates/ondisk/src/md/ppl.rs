@@ -16,9 +16,6 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const HEADER_SIZE: usize = 4096;
 /// The most entries of one header.
 pub const MAX_ENTRIES: usize = 148;
-/// The most bytes of partial parity after a header, if the kernel's log has several headers
-/// (`PPL_ENTRY_SPACE`).
-pub const ENTRY_SPACE: u64 = 128 << 10;
 
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

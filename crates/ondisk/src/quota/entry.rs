@@ -46,7 +46,7 @@ pub struct Quota {
     /// The end of the grace time of the soft limit of space, in seconds since 1970; 0 if the limit
     /// is not exceeded.
     pub bytes_until: u64,
-    /// The same for inodes.
+    /// The end of the grace time of the soft limit of inodes, in the same form.
     pub inodes_until: u64,
 }
 
@@ -74,7 +74,8 @@ impl Quota {
     }
 
     pub(super) fn encode(&self, id: u32, bytes: &mut [u8]) {
-        // An entry of zeros would be a free one, so id 0 without usage and limits gets a time.
+        // An entry of zeros counts as free, so the entry of id 0 without usage and limits gets a
+        // time.
         let fields = if id == 0 && *self == Quota::default() { IN_USE } else { *self };
         bytes.fill(0);
         let mut put = |at: usize, word: u64| {

@@ -23,7 +23,7 @@ pub enum Outcome {
 
 struct Hook {
     kind: Kind,
-    /// The number of operations of the same kind that come first.
+    /// The number of earlier operations of the same kind.
     before: usize,
     act: Box<dyn FnOnce() -> Outcome + Send>,
 }

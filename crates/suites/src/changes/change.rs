@@ -16,14 +16,14 @@ pub const MOST_SHOWN: usize = 20;
 pub enum How {
     /// One bit is flipped.
     Bit {
-        /// Its number in the part.
+        /// The number of the bit in the part.
         bit: usize,
     },
     /// A field of 1, 2 or 4 bytes gets another value.
     Field {
         /// The offset in the part.
         at: usize,
-        /// Its bytes.
+        /// The bytes of the part.
         bytes: Vec<u8>,
     },
     /// The part becomes zeros.

@@ -19,12 +19,12 @@ pub struct Content {
     hash: u64,
 }
 
-/// A file: what it holds, and the bytes of the image that say where that is.
+/// A file: its contents, and the bytes of the image that map these contents.
 #[derive(Debug, Clone)]
 pub struct File {
     /// What it holds.
     pub content: Content,
-    /// Its inode, and the blocks of its mapping.
+    /// The file's inode, and the blocks of its mapping.
     pub metadata: Vec<Range<u64>>,
 }
 

@@ -32,7 +32,8 @@ const SETS: [(&str, u64, usize); 19] = [
     ("-b 65536 -g 256", 64, 65536),
 ];
 
-/// Sets at the end whose blocks are larger than a page, which the kernel does not mount.
+/// The number of option sets at the end that have blocks larger than a page; the kernel does not
+/// mount these images.
 const LARGE_BLOCKS: usize = 3;
 
 /// How many formats a corpus has.
@@ -40,9 +41,9 @@ const LARGE_BLOCKS: usize = 3;
 pub enum Extent {
     /// The first few.
     Sample,
-    /// Those with blocks larger than a page.
+    /// The formats with blocks larger than a page.
     LargeBlocks,
-    /// All.
+    /// All formats.
     Whole,
 }
 

@@ -19,9 +19,10 @@ const CAP: u64 = 1 << 30;
 /// The cuts that were tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// Repairs through the log, and the writes of theirs that were cut.
+    /// The number of repairs through the log, and the number of writes at which they were cut.
     pub logged: (u64, u64),
-    /// Repairs with an undo file, and the writes of theirs that were cut.
+    /// The number of repairs with an undo file, and the number of writes at which these repairs
+    /// were cut.
     pub undone: (u64, u64),
 }
 

@@ -1,7 +1,7 @@
 //! The metadata of a clean image, part by part, and the checksum of each part.
 //!
-//! The parts are found by the formats alone, without the checker. Where a checksum lies is from the
-//! kernel documentation, "Checksums".
+//! The parts are found by the formats alone, without the checker. Source of the places of
+//! checksums: the kernel documentation, "Checksums".
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::{Checksums, Crc16};
@@ -36,11 +36,11 @@ pub enum Kind {
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Its structure.
+    /// The structure to which the part belongs.
     pub kind: Kind,
-    /// Its first byte in the image.
+    /// The first byte of the part in the image.
     pub at: u64,
-    /// Its length in bytes.
+    /// The length of the part in bytes.
     pub len: usize,
 }
 

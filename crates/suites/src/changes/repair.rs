@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Most images with faults that are left, and one more of each of so many: those without a valid
-/// superblock or its copy, and those with quotas.
+/// Faults may be left in at most this number of repaired images, and in one more for each so many
+/// (`MOST_LEFT_SHARE`): images without a valid superblock or copy, and images with quotas.
 const MOST_LEFT: u64 = 4;
 const MOST_LEFT_SHARE: u64 = 40;
 
@@ -97,7 +97,7 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Repairs, Vec<String>) 
     (repairs, wrong)
 }
 
-/// Repairs one changed image; adds to `written` what it wrote.
+/// Repairs one changed image; adds the ranges that the repair wrote to `written`.
 fn one(
     work: &Image,
     base: &Base,

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// A hostile image.
 pub struct Extreme {
-    /// Its name.
+    /// The name of the image.
     pub name: &'static str,
     /// Words of the expected error; empty if the mount succeeds without one.
     pub says: &'static str,

@@ -106,7 +106,7 @@ impl Entry {
         self.target.look()
     }
 
-    /// Returns whether the entry was not published again since the look-up that returned `seen`.
+    /// Returns true unless the entry was published again after the look-up that returned `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         self.target.is_still(seen)

@@ -2,7 +2,7 @@
 //!
 //! ext4 publishes every name that is read or changed, while it holds the directory's operation lock
 //! ([`Names`]). So an entry is never older than its directory, and a look-up that finds one needs
-//! no other check. There are two implementations, for the comparison in `docs/vfs.md`:
+//! no other check. There are two implementations, for the comparison in `docs/seeds.md`:
 //! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which also contains the inodes.
 
 mod cache;

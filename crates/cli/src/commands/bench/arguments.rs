@@ -66,7 +66,7 @@ pub struct Arguments {
     #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds,
         allow_negative_numbers = true)]
     pub(super) seconds: Duration,
-    /// Number of slices that these seconds are divided into
+    /// Number of slices into which the time of a measurement is divided
     #[arg(long, value_name = "N", default_value = "5",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) slices: u32,

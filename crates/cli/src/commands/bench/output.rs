@@ -43,7 +43,7 @@ impl Output {
     /// Writes the results of a run. If one file fails, the other is still written.
     ///
     /// # Errors
-    /// A file cannot be written; the first such error.
+    /// The first error, if a file cannot be written.
     pub fn save(self, record: &Record) -> Result<(), Failure> {
         let json = self
             .json

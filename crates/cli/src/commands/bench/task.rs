@@ -10,11 +10,11 @@ const OF_ARRAYS: &str = "S4";
 /// The task of a run.
 #[derive(Debug)]
 pub enum Task {
-    /// These workloads, on the targets.
+    /// The workloads to run on the targets.
     Workloads(Vec<Workload>),
     /// These seeds of the file system, with or without the seed of arrays.
     Seeds(Vec<Seed>, Arrays),
-    /// These workloads, compared with the kernel's ext4.
+    /// The workloads to compare with the kernel's ext4.
     Efficiency(Vec<Workload>),
 }
 

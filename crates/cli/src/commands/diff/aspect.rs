@@ -1,6 +1,6 @@
-//! The properties that files are compared by, and the differences.
+//! The properties by which files are compared, and the differences.
 
-/// A property that files are compared by.
+/// A property by which files are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Aspect {
     Content,

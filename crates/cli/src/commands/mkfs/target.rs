@@ -74,7 +74,7 @@ pub(super) fn print_summary(image: &Path, made: &Made, verbose: bool) -> std::io
     }
 }
 
-/// Returns a number with its noun, in the plural unless it is one.
+/// Returns a number with its noun, which is in the plural unless the number is 1.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     match (count, noun.strip_suffix('y')) {
         (1, _) => format!("1 {noun}"),

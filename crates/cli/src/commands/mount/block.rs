@@ -18,7 +18,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Creates it from the results of [`MountPoint::attach`].
+    /// Creates the value from the result of [`MountPoint::attach`].
     pub fn new(
         made: Result<(OwnedFd, MountPoint), MountError>,
     ) -> Result<Attached, Box<dyn Error>> {
@@ -71,7 +71,7 @@ pub fn attach(
     options: &Options,
 ) -> Result<Option<Attached>, Box<dyn Error>> {
     let is_root = rustix::process::geteuid().is_root();
-    // Only a device that is written is claimed: several processes may read.
+    // A device is claimed only for writing, since several processes may read it.
     if !is_root
         || !device.is_claimed()
         || options.shown_source.is_some()

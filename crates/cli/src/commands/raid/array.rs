@@ -47,7 +47,8 @@ pub(super) enum Found {
 /// The state of an array, read without writing.
 pub(super) struct Look {
     pub(super) array: OpenArray,
-    /// The program that uses the array, if there is one: then this command has locked nothing.
+    /// The program that uses the array, if any. If a program uses it, this command has locked
+    /// nothing.
     pub(super) in_use: Option<String>,
     /// The reason why the array cannot be used.
     pub(super) refused: Option<Failure>,

@@ -47,13 +47,13 @@ pub enum Change {
     },
     /// Forgets failed members.
     Remove,
-    /// Makes a device the member of the slot that has none, and rebuilds the member.
+    /// Makes a device the member of the empty slot, and rebuilds the member.
     Add {
         /// The device.
         device: PathBuf,
         /// The caller's name for the device.
         shown: String,
-        /// Replace its contents, whatever they are.
+        /// Replace the contents of the device, whatever they are.
         force: bool,
     },
     /// Copies a member, by name or slot, to a device, which then takes its slot.
@@ -64,13 +64,13 @@ pub enum Change {
         device: PathBuf,
         /// The caller's name for the device.
         shown: String,
-        /// Replace its contents, whatever they are.
+        /// Replace the contents of the device, whatever they are.
         force: bool,
     },
 }
 
 impl Change {
-    /// Returns the device or member of the change, with the caller's name for it.
+    /// Returns the device or member that the change concerns, under the name that the caller gave.
     pub fn subject(&self) -> String {
         match self {
             Change::Fail { member } => member.display().to_string(),

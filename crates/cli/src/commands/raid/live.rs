@@ -26,7 +26,7 @@ const ROOM: usize = 64 << 10;
 const REMEMBERED: usize = 8;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// The array of a mount, in its server.
+/// The array of a mount, in the mount's server, with the changes in progress.
 pub struct LiveArray {
     array: Arc<OpenArray>,
     /// Set at the unmount: a change under way stops, and continues when the array is used next.

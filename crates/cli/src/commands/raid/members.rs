@@ -101,9 +101,10 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
 /// The condition until which a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// Until the change is complete.
+    /// The command waits until the change is complete.
     ToTheEnd,
-    /// Until the new member has its slot: the next user of the array rebuilds it.
+    /// The command waits until the new member has its slot; the next user of the array rebuilds the
+    /// member.
     ForTheSlot,
 }
 

@@ -7,12 +7,13 @@ use crate::cli::AclText;
 use crate::copy::{Attribute, Meta};
 use lanefs::Time;
 use lanefs::ondisk::acl::Acl;
+use lanefs_build::base64;
 use std::io;
 
 /// The times that are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// The header alone has a time, in seconds.
+    /// No extended header stores times; the header block has one time, in seconds.
     None,
     /// The time of the last change of the data.
     Changed,
@@ -20,7 +21,7 @@ pub enum Times {
     All,
 }
 
-/// The type of a file, and what belongs to it.
+/// The type of a file, with the values that this type needs.
 pub enum Kind<'a> {
     Regular(&'a Pieces),
     Directory,
@@ -258,7 +259,7 @@ impl Records {
             // The key ends at the first "=", so these names need the encoding of libarchive.
             None if name.iter().any(|byte| matches!(byte, b'=' | b'%')) => {
                 let key = [b"LIBARCHIVE.xattr.", percent(name).as_bytes()].concat();
-                self.add(&key, crate::cli::base64(value).as_bytes());
+                self.add(&key, base64::encode(value).as_bytes());
             }
             None => self.add(&[b"SCHILY.xattr.", name].concat(), value),
         }

@@ -97,7 +97,7 @@ fn the_longest_run_is_found_when_nothing_long_is_left() {
     while let Ok(claim) = f.claim(1, 100) {
         all.push(claim);
     }
-    // One hole of 37 blocks among holes of 2 blocks.
+    // The group has one free run of 37 blocks among free runs of 2 blocks.
     for (i, claim) in all.iter_mut().enumerate() {
         let keep = claim.len().saturating_sub(if i == 111 { 37 } else { 2 });
         let front = claim.split_front(keep);

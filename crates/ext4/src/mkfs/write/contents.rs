@@ -15,7 +15,8 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most hard links of a file, and most subdirectories that a directory's link count can express.
+/// The largest number of hard links of a file, and of subdirectories that a directory's link count
+/// can express.
 const MOST_LINKS: u32 = 65_000;
 /// Longest target that is stored in the inode.
 const FAST_TARGET: usize = 59;
@@ -120,7 +121,8 @@ impl Writer<'_, '_, '_> {
         Ok(ReadyInode { inode, attributes: stored.area })
     }
 
-    /// Stores the attributes of a file, if allowed without those that cannot be stored.
+    /// Stores the attributes of a file. Leaves out attributes that cannot be stored, if the options
+    /// allow that.
     fn store(
         &mut self,
         index: usize,
@@ -231,8 +233,8 @@ impl Writer<'_, '_, '_> {
         Ok(extents)
     }
 
-    /// Writes the extent tree or the block map, and returns the number of its blocks and of those
-    /// of the data.
+    /// Writes the extent tree or the block map. Returns the number of blocks of the tree or map and
+    /// of the data together.
     fn map(
         &mut self,
         index: usize,

@@ -68,7 +68,7 @@ impl Directory<'_> {
         }
     }
 
-    /// Builds root, nodes if the root cannot point to all leaves, and leaves, in this order.
+    /// Builds, in this order: the root; nodes, if the root cannot point to all leaves; the leaves.
     fn indexed(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<Vec<u8>>> {
         let leaves = self.leaves(format, packed)?;
         let directories = &format.directories;

@@ -1,4 +1,4 @@
-//! The inodes of all files, and the files that are not of the tree: resize inode, journal, orphan
+//! Writes the inodes of all files, and the files outside of the tree: resize inode, journal, orphan
 //! file.
 
 use super::blocks::BlockWriter;

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 
 /// Reads the whole block map under `root`.
 ///
-/// A hostile map cannot cause endless work, since a node that the map refers to twice is an error.
+/// A hostile map cannot cause endless work, since a second reference to one node is an error.
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+/// [`Error::Corruption`] with the inode and the block; the errors that `nodes` returns.
 pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Result<Map, Error> {
     let mut walk =
         Walk { nodes, limits, visited: HashSet::new(), pending: None, map: Builder::default() };

@@ -43,7 +43,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// [`Error::FileTooLarge`] if the map cannot reach an extent; [`Error::Corruption`] with the inode
-/// and the block; the errors of `nodes`.
+/// and the block; the errors that `nodes` returns.
 ///
 /// # Panics
 /// If `with` is not in order, not in `range` or not written, or `range` is empty.
@@ -79,7 +79,7 @@ pub fn plan_replace(
             break;
         }
     }
-    // Without a stop, the rest of the range lies beyond the last pointer.
+    // If no pointer stopped the loop, the rest of the range lies beyond the last pointer.
     let end = stop.map_or(range.end, |at| at.min(range.end.into()) as u32);
     let Planner { updates, new, freed, .. } = planner;
     let block_size = limits.block_size;
@@ -146,7 +146,8 @@ impl Planner<'_> {
         Ok(flow)
     }
 
-    /// Stores the new pointers of the node of `slot`: writes, adds, frees or keeps the node.
+    /// Stores the new pointers of the node to which `slot` refers: writes, adds, frees or keeps the
+    /// node.
     fn store(&mut self, slot: &mut Option<Spot>, old: &Draft, new: Draft) {
         let is_empty = new.iter().all(Option::is_none);
         match *slot {
@@ -202,7 +203,7 @@ impl Plan {
     /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
     ///
     /// # Panics
-    /// If the number of blocks is another one, or a block has more than 32 bits.
+    /// If the number of blocks differs, or a block number has more than 32 bits.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
         let mut root = [0; ROOT_BYTES];

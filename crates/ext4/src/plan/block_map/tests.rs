@@ -1,4 +1,5 @@
-//! Tests a block map in memory that plans change; a plain table has the expected mappings.
+//! Applies plans to a block map in memory, and compares the result with a plain table of the
+//! expected mappings.
 
 use super::plan::MOST_NODES;
 use super::*;
@@ -40,7 +41,7 @@ impl File {
         load(&self.root, self, &self.limits).expect("the map is right")
     }
 
-    /// Replaces a range by as many plans as needed; returns their number.
+    /// Replaces a range by as many plans as are needed; returns the number of plans.
     fn replace(&mut self, range: Range<u32>, with: &[Extent]) -> usize {
         let (mut left, mut plans) = (range, 0);
         while !left.is_empty() {
@@ -219,7 +220,8 @@ fn cause_of(file: &File) -> (Option<Block>, Cause) {
 fn a_node_that_the_map_refers_to_twice_is_corruption() {
     let twice = |block| (Some(Block(block)), Cause::Twice { block: Block(block) });
     let mut file = File::new();
-    // Every pointer of each node leads to the next node: 2^24 visits without the check.
+    // All pointers of a node refer to the same next node: without the check a walk would make 2^24
+    // visits.
     file.point(14, 50);
     for (block, next) in [(50, 51), (51, 52), (52, 53)] {
         let all: Vec<(usize, u32)> = (0..256).map(|at| (at, next)).collect();

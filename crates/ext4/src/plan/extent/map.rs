@@ -109,7 +109,7 @@ impl Map {
         Map::over(change.apply(&self.top, self.height), self.height, change.fill)
     }
 
-    /// Returns the extents, uncut, from the extent on that contains `from` or follows it.
+    /// Returns all extents that end after `from`, in order. The first extent is not cut at `from`.
     pub fn iter_from(&self, from: FileBlock) -> Iter<'_> {
         let mut iter = Iter { rows: Vec::new(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;

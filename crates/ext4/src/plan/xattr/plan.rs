@@ -23,9 +23,9 @@ pub struct XattrPlan {
 /// The change of an inode's block of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockChange {
-    /// The block does not change, or there still is no block.
+    /// The block does not change; an inode without a block gets none.
     Keep,
-    /// The block gets these contents, for one inode, without checksum.
+    /// The block gets these contents, with one inode as its user. The checksum is not set yet.
     Write(Vec<u8>),
     /// The block is not needed any more.
     Remove,
@@ -37,8 +37,8 @@ pub enum BlockChange {
 ///
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`, the latter also if the
-/// attribute to remove does not exist; [`Error::NoSpace`] if it does not fit, and the state is then
-/// unchanged; corruption.
+/// attribute to remove does not exist; [`Error::NoSpace`] if the attribute does not fit, in which
+/// case the state is unchanged; corruption.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,

@@ -38,7 +38,7 @@ pub struct ValueInode {
 }
 
 impl ValueInode {
-    /// Returns the inode of an attribute whose value is in one.
+    /// Returns the inode that holds the attribute's value, if the value is in an inode of its own.
     pub(super) fn of(attribute: &Attribute<'_>) -> Option<ValueInode> {
         match attribute.value {
             Value::Here(_) => None,
@@ -63,8 +63,8 @@ impl<'a> Decoded<'a> {
 }
 
 impl<'a> XattrState<'a> {
-    /// Returns the names in the inode, then those in the block, whose values are in inodes of their
-    /// own.
+    /// Returns the attributes whose values are in inodes of their own: those stored in the inode
+    /// first, then those in the block.
     ///
     /// # Errors
     /// Corruption.
@@ -99,9 +99,9 @@ impl<'a> XattrState<'a> {
 
 /// The attributes of an inode whose values are in inodes of their own.
 pub struct ValueInodes<'a> {
-    /// Those in the inode.
+    /// The attributes in the inode.
     pub in_inode: Vec<(AttributeName<'a>, ValueInode)>,
-    /// Those in the block.
+    /// The attributes in the block.
     pub in_block: Vec<(AttributeName<'a>, ValueInode)>,
     /// Number of inodes that use the block; 0 without a block.
     pub shared_by: u32,

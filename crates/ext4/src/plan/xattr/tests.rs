@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 const SIZE: usize = 1024;
 const PLACE: Block = Block(99);
 
-/// The attributes of one inode in memory, and the expected ones.
+/// The attributes of one inode in memory, and the expected attributes.
 #[derive(Default)]
 struct Attributes {
     in_inode: Vec<u8>,

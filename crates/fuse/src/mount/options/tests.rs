@@ -1,4 +1,6 @@
+use super::words::{IGNORED, REFUSED};
 use super::*;
+use crate::protocol::{AsyncDirect, Transport};
 
 fn parsed(list: &str) -> Result<Options, OptionError> {
     let mut options = Options::default();

@@ -41,7 +41,7 @@ pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'s
 fn progress(name: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{name}");
-        // An error here is ignored.
+        // An error of this call is ignored.
         let _ = std::io::stderr().flush();
     }
 }

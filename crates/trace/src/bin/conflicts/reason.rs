@@ -154,7 +154,7 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // For a trait's method on a type, the whole path was in brackets.
+    // The path of a trait's method on a type is in brackets as a whole.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 

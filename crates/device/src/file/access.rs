@@ -1,0 +1,247 @@
+//! Reads and writes of a file or block device of the host.
+
+use super::FileDevice;
+use crate::device::{Access, Device, DeviceError, Operation, check_range};
+use lanefs_lanes::sync::atomic::Ordering;
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+/// The maximum number of buffers in one `pwritev` (`UIO_MAXIOV` of Linux).
+const MAX_SLICES: usize = 1024;
+
+/// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
+const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+
+impl FileDevice {
+    /// Returns the offset in the file of a write, discard or zeroing of `len` bytes at `offset`.
+    fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
+        if self.is_read_only() {
+            let refused = io::ErrorKind::ReadOnlyFilesystem;
+            return Err(DeviceError::new(operation, offset, len, refused));
+        }
+        check_range(operation, offset, len, self.len())?;
+        self.check_length(operation, offset, len)?;
+        Ok(self.start + offset)
+    }
+
+    fn check_length(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.is_block || !self.keeps_length {
+            return Ok(());
+        }
+        let failed = |error| DeviceError::new(operation, offset, len, error);
+        let size = self.file.metadata().map_err(failed)?.len();
+        if size >= self.start + self.len() {
+            return Ok(());
+        }
+        Err(failed(io::Error::other("the file was made shorter while in use")))
+    }
+
+    fn write_slices(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
+        let mut rest = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(MAX_SLICES);
+            match rustix::io::pwritev(&self.file, &rest[..batch], at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    at += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one durable write; returns `false` if the host does not support durable writes. In
+    /// that case the bytes are possibly not written.
+    fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
+        while !buf.is_empty() {
+            let slice = [IoSlice::new(buf)];
+            match rustix::io::pwritev2(&self.file, &slice, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    at += n as u64;
+                    buf = &buf[n..];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
+        let range = [at, len];
+        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has these two.
+        unsafe {
+            rustix::ioctl::ioctl(
+                &self.file,
+                rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new(range),
+            )
+        }
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
+        let failed = |error| DeviceError::new(Operation::Write, len, 0, error);
+        if self.is_read_only() || !self.to_end {
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        }
+        let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let needs = self.start.saturating_add(len);
+        if size < needs {
+            // The end of a file with several parts may belong to another part.
+            if self.is_block || self.start != 0 {
+                return Err(failed(io::ErrorKind::StorageFull.into()));
+            }
+            self.file.set_len(needs).map_err(failed)?;
+        }
+        self.len.fetch_max(size.max(needs) - self.start, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn alignment(&self) -> u32 {
+        self.direct.as_ref().map_or(1, |direct| direct.unit() as u32)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.access == Access::ReadOnly
+    }
+
+    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check_range(Operation::Read, offset, len, self.len())?;
+        if let Some(direct) = &self.direct
+            && direct
+                .read_at(self.start + offset, buf)
+                .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))?
+        {
+            return Ok(());
+        }
+        self.read_at(offset, buf)
+    }
+
+    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        if let Some(direct) = &self.direct
+            && direct
+                .write_at(at, buf)
+                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?
+        {
+            return Ok(());
+        }
+        self.write_at(offset, buf)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check_range(Operation::Read, offset, len, self.len())?;
+        self.file
+            .read_exact_at(buf, self.start + offset)
+            .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        self.file
+            .write_all_at(buf, at)
+            .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|b| b.len() as u64).sum();
+        let at = self.place(Operation::Write, offset, len)?;
+        self.write_slices(at, bufs).map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.check_length(Operation::Flush, 0, 0)?;
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file))
+            .map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
+    }
+
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        if self.has_dsync.load(Ordering::Relaxed) {
+            let done = self
+                .write_dsync(at, buf)
+                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?;
+            if done {
+                return Ok(());
+            }
+            self.has_dsync.store(false, Ordering::Relaxed);
+        }
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let at = self.place(Operation::Write, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // ZERO_RANGE of a block device is BLKZEROOUT; a hole in a file reads as zeros and takes no
+        // space.
+        let hole = (!self.is_block).then_some(FallocateFlags::PUNCH_HOLE);
+        for way in hole.into_iter().chain([FallocateFlags::ZERO_RANGE]) {
+            let way = way | FallocateFlags::KEEP_SIZE;
+            match rustix::fs::fallocate(&self.file, way, at, len) {
+                Ok(()) => return Ok(()),
+                // INVAL: a block device requires whole sectors. BUSY: another file has claimed it
+                // (as a mount does), and a page of the range is dirty or in use; nothing was
+                // zeroed.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
+                }
+                Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
+            }
+        }
+        const CHUNK: u64 = 64 << 10;
+        let zeros = vec![0u8; CHUNK.min(len) as usize];
+        let mut done = 0;
+        while done < len {
+            let n = CHUNK.min(len - done);
+            self.write_at(offset + done, &zeros[..n as usize])?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let at = self.place(Operation::Discard, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let done = if self.is_block {
+            self.discard_in_block_device(at, len)
+        } else {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, hole, at, len)
+        };
+        match done {
+            // A discard is a hint, so it is not an error if the host does not support it. BUSY: as
+            // in `write_zeros`.
+            Ok(())
+            | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
+                Ok(())
+            }
+            Err(e) => Err(DeviceError::new(Operation::Discard, offset, len, e)),
+        }
+    }
+}
