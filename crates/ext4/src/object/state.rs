@@ -29,6 +29,12 @@ pub(crate) struct StoredXattrs {
     pub(crate) block: Option<Block>,
 }
 
+impl lanefs_lanes::Replaced for StoredXattrs {
+    fn heap_bytes(&self) -> usize {
+        self.in_inode.len()
+    }
+}
+
 /// The state under an inode's guard.
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
