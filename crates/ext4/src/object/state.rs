@@ -101,6 +101,15 @@ impl InodeState {
             && self.orphan.is_none()
     }
 
+    /// Makes the record that of a free number.
+    pub(crate) fn end(&mut self, now: Time) {
+        self.disk.file_acl = None;
+        self.disk.links = 0;
+        self.disk.size = 0;
+        self.disk.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX);
+        self.freed = true;
+    }
+
     /// Counts `changes` changed names of this directory, the last one at time `at`.
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
