@@ -78,6 +78,7 @@ impl lanefs_lanes::Words for Rights {
 impl lanefs_lanes::Words for Attr {
     type Array = [u64; 15];
 
+    #[inline]
     fn to_words(&self) -> [u64; 15] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let time = |time: Time| [time.secs as u64, u64::from(time.nanos)];
@@ -102,6 +103,7 @@ impl lanefs_lanes::Words for Attr {
         ]
     }
 
+    #[inline]
     fn from_words(words: [u64; 15]) -> Attr {
         let high = |word: u64| (word >> 32) as u32;
         let low = |word: u64| word as u32;

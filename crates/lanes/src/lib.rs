@@ -49,7 +49,7 @@ pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};
 pub use map::{Change, Map};
 pub use membership::{Member, Membership};
 pub use number_set::NumberSet;
-pub use published::{Cached, Published, Slot};
+pub use published::{Cached, Published, Replaced, Slot};
 pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};
 pub use versioned::{Seen, VersionedWord};

@@ -15,6 +15,13 @@ pub(crate) const STEP: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
 
+/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks are values of some
+/// kilobytes, of which [`LONGEST`] would be too much memory.
+const MOST_BYTES: usize = 2 << 20;
+
+/// The bytes that a lane retires between two looks at its list, beyond [`MOST_BYTES`].
+const STEP_BYTES: usize = MOST_BYTES / 8;
+
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
 /// beyond this number, a few at a time, and advances the epoch only if these cannot be freed. So
 /// the epoch advances once in about this number of retirements. An advance moves some lines of
@@ -31,6 +38,8 @@ fn usual_with(lanes: usize) -> usize {
 /// A value to be dropped later: a `Box` without its type.
 pub(crate) struct Retired {
     value: *mut (),
+    /// The memory that the drop frees, in bytes.
+    bytes: usize,
     /// Drops `value`; called once.
     drop: unsafe fn(*mut ()),
 }
@@ -40,16 +49,25 @@ unsafe impl Send for Retired {}
 
 impl Retired {
     /// # Safety
+    /// The same as for [`Retired::with_bytes`].
+    pub(crate) unsafe fn new<T: Send + 'static>(value: *mut T) -> Retired {
+        // SAFETY: the caller's promise.
+        unsafe { Retired::with_bytes(value, 0) }
+    }
+
+    /// Creates the record of a value that owns `owned` bytes in addition to its own size.
+    ///
+    /// # Safety
     /// `value` comes from `Box::into_raw`, no other code frees it, and only pins that are older
     /// than its retirement can reach it.
-    pub(crate) unsafe fn new<T: Send + 'static>(value: *mut T) -> Retired {
+    pub(crate) unsafe fn with_bytes<T: Send + 'static>(value: *mut T, owned: usize) -> Retired {
         /// # Safety
         /// `value` was a `Box<T>` and is dropped only here.
         unsafe fn drop_box<T>(value: *mut ()) {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(value.cast::<T>()) });
         }
-        Retired { value: value.cast(), drop: drop_box::<T> }
+        Retired { value: value.cast(), bytes: size_of::<T>() + owned, drop: drop_box::<T> }
     }
 }
 
@@ -69,8 +87,10 @@ pub(crate) struct Limbo {
 struct Waiting {
     /// The values with their epochs, ascending.
     values: VecDeque<(u64, Retired)>,
-    /// The length at which the next attempt to free is due.
-    due: usize,
+    /// The memory of all values.
+    bytes: usize,
+    /// The length and the bytes at which the next attempt to free is due.
+    due: (usize, usize),
 }
 
 // Destructors may retire values. Only the outermost collection frees values: nested collections
@@ -88,26 +108,28 @@ impl Drop for Outermost {
 
 impl Limbo {
     pub(crate) fn new() -> Limbo {
-        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: STEP }) }
+        let due = (STEP, MOST_BYTES);
+        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), bytes: 0, due }) }
     }
 
     /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
     /// Returns `true` if it is time to free some values.
     pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
         let mut waiting = self.waiting.lock();
+        waiting.bytes += value.bytes;
         waiting.values.push_back((epoch(), value));
-        let len = waiting.values.len();
-        let due = len >= waiting.due;
-        if due {
+        let (len, bytes) = (waiting.values.len(), waiting.bytes);
+        let is_due = len >= waiting.due.0 || bytes >= waiting.due.1;
+        if is_due {
             // If a pin prevents freeing, the next attempt comes after more values, not after each
             // value.
-            waiting.due = len + (len / 4).clamp(STEP, 16 * BATCH);
+            waiting.due = (len + (len / 4).clamp(STEP, 16 * BATCH), bytes + STEP_BYTES);
         }
-        due
+        is_due
     }
 
-    /// Frees the oldest values until the list has `keep` values, as far as they were retired in
-    /// epoch `last` or before. Returns whether the list has no more than `keep` values.
+    /// Frees the oldest values until the list has `keep` values, and no more than [`MOST_BYTES`], as
+    /// far as they were retired in epoch `last` or before. Returns whether the list is that short.
     pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
             // The outermost collection frees them.
@@ -117,35 +139,47 @@ impl Limbo {
         loop {
             // Allocates nothing, since this runs where values are retired.
             let mut batch = [const { None }; BATCH];
-            let (taken, left) = self.take(last, keep, &mut batch);
-            if taken < BATCH || left <= keep {
-                return left <= keep;
+            let (taken, is_short) = self.take(last, keep, &mut batch);
+            if taken < BATCH || is_short {
+                return is_short;
             }
         }
     }
 
-    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves at least
-    /// `keep` values. Returns the numbers of values that were moved and that are left.
-    fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, usize) {
+    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves `keep` values
+    /// if they have no more than [`MOST_BYTES`]. Returns the number of values that were moved, and
+    /// whether no others are left.
+    fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, bool) {
         let mut waiting = self.waiting.lock();
-        let most = waiting.values.len().saturating_sub(keep);
         let mut taken = 0;
-        for place in batch.iter_mut().take(most) {
+        for place in batch.iter_mut() {
+            if waiting.is_short(keep) {
+                break;
+            }
             let Some((_, value)) = waiting.values.pop_front_if(|(epoch, _)| *epoch <= last) else {
                 break;
             };
+            waiting.bytes -= value.bytes;
             *place = Some(value);
             taken += 1;
         }
-        let left = waiting.values.len();
-        if taken > 0 || left <= keep {
-            waiting.due = left.max(keep) + STEP;
+        let is_short = waiting.is_short(keep);
+        if taken > 0 || is_short {
+            let (len, bytes) = (waiting.values.len(), waiting.bytes);
+            waiting.due = (len.max(keep) + STEP, bytes.max(MOST_BYTES) + STEP_BYTES);
         }
-        (taken, left)
+        (taken, is_short)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.waiting.lock().values.len()
+    }
+}
+
+impl Waiting {
+    /// Returns whether the list has no more than `keep` values and [`MOST_BYTES`].
+    fn is_short(&self, keep: usize) -> bool {
+        self.values.len() <= keep && self.bytes <= MOST_BYTES
     }
 }
 
@@ -201,6 +235,28 @@ mod tests {
         assert_eq!(most_at_once, STEP, "values are freed a few at a time");
         assert!(limbo.collect(now, 0));
         assert_eq!(freed.get(), VALUES);
+    }
+
+    #[test]
+    fn large_values_are_freed_before_their_number_is_reached() {
+        const LARGE: usize = 64 << 10;
+        let freed = FREED.with(Rc::clone);
+        let limbo = Limbo::new();
+        let mut now = 2;
+        for retired in 1..=1000 {
+            // SAFETY: the box is new, and no other code has a pointer to it.
+            let value = unsafe { Retired::with_bytes(Box::into_raw(Box::new(Counted)), LARGE) };
+            if limbo.push(value, || now) && !limbo.collect(now - 2, LONGEST) {
+                now += 2;
+                assert!(limbo.collect(now - 2, LONGEST));
+            }
+            assert!(limbo.len() * LARGE <= MOST_BYTES + 2 * STEP_BYTES, "{}", limbo.len());
+            assert_eq!(limbo.len() + freed.get(), retired);
+        }
+        assert!(limbo.len() * LARGE >= MOST_BYTES / 2);
+        let advances = (now - 2) / 2;
+        assert!((20..=40).contains(&advances), "{advances} times two epochs");
+        assert!(limbo.collect(now, 0));
     }
 
     #[test]

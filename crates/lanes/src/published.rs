@@ -56,19 +56,25 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
+/// A value of a [`Slot`]. Replaced values wait until no pin sees them, so their memory is bounded.
+pub trait Replaced: Send + Sync + 'static {
+    /// Returns the bytes that the value owns on the heap, about.
+    fn heap_bytes(&self) -> usize;
+}
+
 /// Works as [`Published`], for a value that may be absent.
 pub struct Slot<T> {
     value: AtomicPtr<T>,
     _owns: PhantomData<T>,
 }
 
-impl<T: Send + Sync + 'static> Default for Slot<T> {
+impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
         Slot { value: AtomicPtr::new(std::ptr::null_mut()), _owns: PhantomData }
     }
 }
 
-impl<T: Send + Sync + 'static> Slot<T> {
+impl<T: Replaced> Slot<T> {
     /// Returns the value, if there is one; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
@@ -93,8 +99,8 @@ impl<T: Send + Sync + 'static> Slot<T> {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: the box belonged to `self`, and the swap removed it: no later reader finds
-            // it.
-            retire(unsafe { Retired::new(old) });
+            // it. Earlier readers read it only.
+            retire(unsafe { Retired::with_bytes(old, (*old).heap_bytes()) });
         }
     }
 }
@@ -113,13 +119,19 @@ impl<T> Drop for Slot<T> {
 /// apart from the allocator's data.
 pub struct Cached<T>(Slot<Padded<T>>);
 
-impl<T: Send + Sync + 'static> Default for Cached<T> {
+impl<T: Replaced> Replaced for Padded<T> {
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+}
+
+impl<T> Default for Cached<T> {
     fn default() -> Cached<T> {
         Cached(Slot::default())
     }
 }
 
-impl<T: Send + Sync + 'static> Cached<T> {
+impl<T: Replaced> Cached<T> {
     /// Returns the value, if there is one; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, pin: &'p Pin) -> Option<&'p T> {
@@ -152,6 +164,11 @@ mod tests {
     impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    impl Replaced for Counted {
+        fn heap_bytes(&self) -> usize {
+            0
         }
     }
 

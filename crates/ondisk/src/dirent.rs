@@ -16,7 +16,8 @@ mod tail;
 
 pub use crate::cause::dirent::Cause;
 pub use edit::{
-    Packed, Room, clear, find_room, insert, insert_at, new_directory, pack, remove, replace,
+    Packed, Room, Sought, clear, find_or_room, find_room, insert, insert_at, new_directory, pack,
+    remove, replace,
 };
 pub use format::{DirFormat, HEADER, MIN_RECORD, TAIL, space};
 pub use name::{MAX_NAME, Name, NameError};

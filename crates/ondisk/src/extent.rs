@@ -24,6 +24,13 @@ pub const MAGIC: u16 = 0xf30a;
 pub const ROOT_BYTES: usize = 60;
 /// Number of entries that the root can hold.
 pub const ROOT_ENTRIES: u16 = ((ROOT_BYTES - HEADER) / ENTRY) as u16;
+/// The root of a tree without extents: a leaf without entries.
+pub const EMPTY_ROOT: [u8; ROOT_BYTES] = {
+    let mut bytes = [0; ROOT_BYTES];
+    [bytes[0], bytes[1]] = MAGIC.to_le_bytes();
+    [bytes[4], bytes[5]] = ROOT_ENTRIES.to_le_bytes();
+    bytes
+};
 /// The largest depth of a tree: five levels of index nodes above the leaves map every file.
 pub const MAX_DEPTH: u16 = 5;
 /// The first logical block that no file reaches: lengths and ends stay within 32 bits.

@@ -32,7 +32,7 @@ impl Vfs {
 }
 
 fn allows(acl: &Acl, who: &Credentials, rights: &Rights, want: Want) -> bool {
-    let subject = Subject { uid: who.uid(), gids: who.gids() };
+    let subject = Subject { uid: who.uid(), gids: &who.gids() };
     let owner = Owner { uid: rights.uid, gid: rights.gid };
     acl.allows(Permissions::from_bits(want.bits()), &subject, &owner)
 }

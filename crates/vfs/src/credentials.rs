@@ -6,16 +6,16 @@ use lanefs_ext4::Privilege;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     uid: u32,
-    /// The group, then the supplementary groups.
-    gids: Vec<u32>,
+    gid: u32,
+    /// The supplementary groups. Without any, a copy of the credentials allocates nothing.
+    groups: Vec<u32>,
 }
 
 impl Credentials {
     /// Creates the credentials of a user with a group and supplementary groups. User 0 is the
     /// superuser.
     pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
-        let gids = std::iter::once(gid).chain(groups.as_ref().iter().copied()).collect();
-        Credentials { uid, gids }
+        Credentials { uid, gid, groups: groups.as_ref().to_vec() }
     }
 
     /// Creates the credentials of user 0 and group 0, which permit every possible operation.
@@ -30,17 +30,17 @@ impl Credentials {
 
     /// Returns the group of new files.
     pub fn gid(&self) -> u32 {
-        self.gids.first().copied().unwrap_or(u32::MAX)
+        self.gid
     }
 
     /// Returns the group and the supplementary groups.
-    pub(crate) fn gids(&self) -> &[u32] {
-        &self.gids
+    pub(crate) fn gids(&self) -> Vec<u32> {
+        std::iter::once(self.gid).chain(self.groups.iter().copied()).collect()
     }
 
     /// Returns whether `gid` is the group or one of the supplementary groups.
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gids.contains(&gid)
+        self.gid == gid || self.groups.contains(&gid)
     }
 
     /// Returns whether the user is user 0.

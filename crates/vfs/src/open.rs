@@ -8,7 +8,7 @@ use crate::path::{Last, Slash, check_name};
 use crate::rules::{NewNode, Opening, Want, check_allocation, check_opening};
 use crate::vfs::Vfs;
 use crate::walk::{Follow, Walk};
-use lanefs_ext4::{Attr, DirEntry, Error, Fallocate, InodeRef, NewKind, Seek, SyncMode};
+use lanefs_ext4::{Attr, DirEntry, Error, Fallocate, InodeRef, NewKind, Rights, Seek, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
@@ -116,7 +116,7 @@ impl Vfs {
             if flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE) {
                 return Err(Error::Exists);
             }
-            let file_type = inode.attr().file_type;
+            let file_type = inode.file_type();
             if file_type == FileType::Symlink
                 && (slash == Slash::Trailing || !flags.contains(OpenFlags::NO_FOLLOW))
             {
@@ -193,13 +193,13 @@ impl Vfs {
         inode: InodeRef,
         flags: OpenFlags,
     ) -> Result<OpenFile, Error> {
-        let attr = inode.attr();
-        check_type(attr.file_type, flags)?;
+        let rights = inode.rights();
+        check_type(inode.file_type(), flags)?;
         let mut want = Want::empty();
         want.set(Want::READ, flags.contains(OpenFlags::READ));
         want.set(Want::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
-        self.check_rights(who, &inode, &attr.rights(), want)?;
-        check_marks(who, &attr, flags)?;
+        self.check_rights(who, &inode, &rights, want)?;
+        check_marks(who, &rights, flags)?;
         if flags.contains(OpenFlags::TRUNCATE) {
             self.set_len_of_open(who, &inode, 0)?;
         }
@@ -341,14 +341,14 @@ fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
 
 /// Checks the inode's flags, and that only the owner requests an unchanged access time. Called
 /// after the check of the mode.
-fn check_marks(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
+fn check_marks(who: &Credentials, rights: &Rights, flags: OpenFlags) -> Result<(), Error> {
     let opening = Opening {
         writes: flags.contains(OpenFlags::WRITE),
         appends: flags.contains(OpenFlags::APPEND),
         truncates: flags.contains(OpenFlags::TRUNCATE),
     };
-    check_opening(&attr.rights(), opening)?;
-    if flags.contains(OpenFlags::NO_ATIME) && !who.owns(attr.uid) {
+    check_opening(rights, opening)?;
+    if flags.contains(OpenFlags::NO_ATIME) && !who.owns(rights.uid) {
         return Err(Error::NotPermitted);
     }
     Ok(())
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn not_to_set_the_access_time_is_for_the_owner() {
-        let file = attr(FileType::Regular, 0o644, 5, 5);
+        let file = attr(FileType::Regular, 0o644, 5, 5).rights();
         let flags = OpenFlags::READ | OpenFlags::NO_ATIME;
         assert!(check_marks(&Credentials::new(6, 5, []), &file, flags).is_err());
         assert!(check_marks(&Credentials::new(5, 5, []), &file, flags).is_ok());

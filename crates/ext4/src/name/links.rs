@@ -130,37 +130,38 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     let now = now();
     let left = match victim.file_type {
         FileType::Directory => 0,
-        _ => victim.attr().links.saturating_sub(1),
+        _ => victim.links().saturating_sub(1),
     };
-    let ends = victim.change(handle, Concerns::Attributes, |state| {
+    let ended = victim.change_state(handle, Concerns::Attributes, |state| {
         state.disk.links = left as u16;
         state.disk.ctime = now;
-        left == 0 && state.owns_nothing(objects.volume.geometry())
+        // The inode becomes dead only after its link count is visibly zero: a thread that finds the
+        // inode dead must know that it is deleted, and must not load it again.
+        victim.publish(&state.disk);
+        let may_end = left == 0 && state.owns_nothing(objects.volume.geometry());
+        let ended = may_end && end_as_only_holder(victim);
+        if ended {
+            state.end(now);
+        }
+        ended
     });
-    if left > 0 {
-        return;
+    if ended {
+        free_number(objects, handle, victim);
+    } else if left == 0 {
+        objects.orphans.add(handle, victim);
+        set_nameless(victim, Nameless::Yes);
     }
-    // The inode becomes dead only after its link count is visibly zero: a thread that finds the
-    // inode dead must know that it is deleted, and must not load it again.
-    if ends && end_as_only_holder(victim) {
-        end_inode(objects, handle, victim);
-        return;
-    }
-    objects.orphans.add(handle, victim);
-    set_nameless(victim, Nameless::Yes);
 }
 
 /// Part of the apply step: frees the number of an inode that owns no blocks any more and that no
 /// thread can hold. The caller has loaded its group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
-    inode.change(handle, Concerns::Attributes, |state| {
-        state.disk.file_acl = None;
-        state.disk.links = 0;
-        state.disk.size = 0;
-        state.disk.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX);
-        state.freed = true;
-    });
+    inode.change(handle, Concerns::Attributes, |state| state.end(now));
+    free_number(objects, handle, inode);
+}
+
+fn free_number(objects: &Objects, handle: &mut Handle<'_>, inode: &Inode) {
     if let Err(error) = objects.groups.free_inode(handle, inode.ino, inode.file_type) {
         objects.note_error(&error);
     }

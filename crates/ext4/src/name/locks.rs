@@ -23,34 +23,35 @@ pub(crate) enum OperationHold<'i> {
 const LOCKED: usize = 4;
 
 /// Locks directories as `locking` selects, and other inodes exclusively, in ascending number.
-/// `None` if an inode would be locked both shared and exclusively.
+/// `None` if an inode would be locked both shared and exclusively. There are at most [`LOCKED`].
 pub(crate) fn lock_for_names<'i>(
     dirs: &[&'i InodeRef],
     inodes: &[&'i InodeRef],
     locking: DirLocking,
 ) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
+    debug_assert!(dirs.len() + inodes.len() <= LOCKED);
     let mut all: [Option<(&'i InodeRef, DirLocking)>; LOCKED] = [None; LOCKED];
     let dirs = dirs.iter().map(|dir| (*dir, locking));
     let inodes = inodes.iter().map(|inode| (*inode, DirLocking::Exclusive));
-    for (at, one) in dirs.chain(inodes).enumerate() {
-        *all.get_mut(at)? = Some(one);
-    }
-    // `None` sorts first.
-    all.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
-    for at in 1..LOCKED {
-        if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
-            && inode.ino == before.ino
-        {
-            if how != its {
-                return None;
+    for (inode, how) in dirs.chain(inodes) {
+        let is_here = |one: &Option<(&InodeRef, _)>| one.is_none_or(|(it, _)| it.ino >= inode.ino);
+        let at = all.iter().position(is_here)?;
+        match all[at] {
+            Some((same, its)) if same.ino == inode.ino && how == its => {}
+            Some((same, _)) if same.ino == inode.ino => return None,
+            _ => {
+                all.copy_within(at..LOCKED - 1, at + 1);
+                all[at] = Some((inode, how));
             }
-            all[at - 1] = None;
         }
     }
-    Some(all.map(|one| {
-        one.map(|(inode, how)| match how {
+    let mut held = [const { None }; LOCKED];
+    for (place, one) in held.iter_mut().zip(&all) {
+        let Some((inode, how)) = one else { break };
+        *place = Some(match how {
             DirLocking::Shared => OperationHold::Shared(inode.op.shared()),
             DirLocking::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
-        })
-    }))
+        });
+    }
+    Some(held)
 }

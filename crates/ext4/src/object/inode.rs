@@ -233,6 +233,21 @@ impl Inode {
         concerns: Concerns,
         change: impl FnOnce(&mut InodeState) -> R,
     ) -> R {
+        self.change_state(handle, concerns, |state| {
+            let result = change(state);
+            self.publish(&state.disk);
+            result
+        })
+    }
+
+    /// Apply: changes the inode under its guard. `change` publishes the attributes that other
+    /// threads must see.
+    pub(crate) fn change_state<R>(
+        self: &Arc<Self>,
+        handle: &mut Handle<'_>,
+        concerns: Concerns,
+        change: impl FnOnce(&mut InodeState) -> R,
+    ) -> R {
         let tid = handle.tid();
         let quotas = self.mount.quotas();
         let mut state = self.state.lock();
@@ -251,7 +266,6 @@ impl Inode {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
         let result = change(&mut state);
-        self.publish(&state.disk);
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }

@@ -46,6 +46,13 @@ struct Latest {
     names: OnceLock<Option<NameIndex>>,
 }
 
+impl lanefs_lanes::Replaced for Latest {
+    fn heap_bytes(&self) -> usize {
+        let names = self.names.get().and_then(Option::as_ref);
+        self.bytes.len() + names.map_or(0, NameIndex::bytes)
+    }
+}
+
 impl Latest {
     fn of(bytes: &[u8]) -> Latest {
         Latest { bytes: Lines::from(bytes), names: OnceLock::new() }

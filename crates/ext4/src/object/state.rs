@@ -29,6 +29,12 @@ pub(crate) struct StoredXattrs {
     pub(crate) block: Option<Block>,
 }
 
+impl lanefs_lanes::Replaced for StoredXattrs {
+    fn heap_bytes(&self) -> usize {
+        self.in_inode.len()
+    }
+}
+
 /// The state under an inode's guard.
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
@@ -93,6 +99,15 @@ impl InodeState {
             && self.disk.sectors == 0
             && self.disk.file_acl.is_none()
             && self.orphan.is_none()
+    }
+
+    /// Makes the record that of a free number.
+    pub(crate) fn end(&mut self, now: Time) {
+        self.disk.file_acl = None;
+        self.disk.links = 0;
+        self.disk.size = 0;
+        self.disk.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX);
+        self.freed = true;
     }
 
     /// Counts `changes` changed names of this directory, the last one at time `at`.

@@ -405,8 +405,9 @@ impl Fs {
             self.objects.groups.allocate(handle, claim);
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        // An inode created without a name may get its first one later.
-        let born = inode.change(handle, Concerns::Data, |state| {
+        // An inode created without a name may get its first one later. The attributes were
+        // published by the inode's creation.
+        let born = inode.change_state(handle, Concerns::Data, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
         });

@@ -28,7 +28,7 @@ impl Form {
     /// Returns the mappings of a file without blocks.
     pub fn empty_root(self) -> [u8; ROOT_BYTES] {
         match self {
-            Form::Extents => extent::empty_root(),
+            Form::Extents => extent::EMPTY_ROOT,
             Form::BlockMap => [0; ROOT_BYTES],
         }
     }

@@ -218,15 +218,19 @@ impl Volume {
     /// Returns the seed of an inode's checksums; an arbitrary one without `metadata_csum`, where it
     /// is unused.
     pub(crate) fn seed_of(&self, ino: Ino, generation: u32) -> Seed {
-        let seed = self.checksums.seed().unwrap_or(Seed::from_raw(0));
-        seed.of_inode(ino, generation)
+        self.file_system_seed().of_inode(ino, generation)
+    }
+
+    fn file_system_seed(&self) -> Seed {
+        self.checksums.seed().unwrap_or(Seed::from_raw(0))
     }
 
     /// Returns the planners' view of a directory.
     pub(crate) fn dir_context(&self, ino: Ino, generation: u32, indexing: Indexing) -> DirContext {
         DirContext {
             ino,
-            seed: self.seed_of(ino, generation),
+            generation,
+            file_system_seed: self.file_system_seed(),
             format: self.dir_format(),
             hasher: self.hasher,
             indexing,

@@ -2,7 +2,7 @@
 
 use super::format::{DirFormat, HEADER, MIN_RECORD, RawDirEntry, encode_rec_len, space};
 use super::name::Name;
-use super::record::{Entry, entry_at, records};
+use super::record::{Entry, Record, entry_at, records};
 use super::tail;
 use crate::cause::dirent::Cause;
 use crate::types::{FileType, Ino};
@@ -87,20 +87,49 @@ pub fn find_room(
     block: &[u8],
     new: &Packed<'_>,
 ) -> Result<Option<Room>, Cause> {
-    let needed = new.space();
+    let mut room = None;
+    for record in records(format, block)? {
+        room = room.or(room_in(&record?, new.space())?);
+    }
+    Ok(room)
+}
+
+/// The result of [`find_or_room`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought<'a> {
+    /// The entry with the name.
+    Entry(Entry<'a>),
+    /// The name does not exist; room for it, if there is any.
+    Room(Option<Room>),
+}
+
+/// Finds the entry with that name as [`find`](super::find), or room for one as [`find_room`], in
+/// one pass over the records.
+pub fn find_or_room<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    name: Name<'_>,
+) -> Result<Sought<'a>, Cause> {
+    let needed = space(name.bytes().len());
     let mut room = None;
     for record in records(format, block)? {
         let record = record?;
-        let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
-        if record.ino != 0 && record.name.is_empty() {
-            // The new entry's record would be shorter than the minimum.
-            return Err(Cause::NameEmpty { offset });
+        if record.ino != 0 && record.name == name.bytes() {
+            return record.check(format).map(Sought::Entry);
         }
-        if room.is_none() && rec_len - used >= needed {
-            room = Some(Room { offset, used, rec_len });
-        }
+        room = room.or(room_in(&record, needed)?);
     }
-    Ok(room)
+    Ok(Sought::Room(room))
+}
+
+/// Returns the slack of `record`, if it has `needed` bytes.
+fn room_in(record: &Record<'_>, needed: usize) -> Result<Option<Room>, Cause> {
+    let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
+    if record.ino != 0 && record.name.is_empty() {
+        // The new entry's record would be shorter than the minimum.
+        return Err(Cause::NameEmpty { offset });
+    }
+    Ok((rec_len - used >= needed).then_some(Room { offset, used, rec_len }))
 }
 
 /// Inserts an entry where [`find_room`] found room, and returns its offset. Does not check whether

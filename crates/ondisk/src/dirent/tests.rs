@@ -68,6 +68,26 @@ fn entries_go_into_slack_until_there_is_none() {
 }
 
 #[test]
+fn one_pass_finds_an_entry_or_the_first_room() {
+    let format = format(1024);
+    let mut block = sample();
+    for n in 0..100 {
+        let name = format!("{n:0>20}");
+        let sought = find_or_room(&format, &block, packed(name.as_bytes()).name);
+        let room = find_room(&format, &block, &packed(name.as_bytes())).expect("sound");
+        assert_eq!(sought, Ok(Sought::Room(room)));
+        let Some(room) = room else { return };
+        insert_at(&format, &mut block, room, &packed(name.as_bytes()));
+        for name in [&b"one"[..], b"three", name.as_bytes()] {
+            let name = packed(name).name;
+            let found = find(&format, &block, name).expect("sound").expect("it is there");
+            assert_eq!(find_or_room(&format, &block, name), Ok(Sought::Entry(found)));
+        }
+    }
+    panic!("a block of 1 KiB has no room for 100 names");
+}
+
+#[test]
 fn a_removed_entry_leaves_slack_and_no_trace() {
     let format = format(1024);
     let mut block = sample();

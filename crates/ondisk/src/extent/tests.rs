@@ -57,6 +57,14 @@ fn what_is_encoded_decodes_to_the_same() {
 }
 
 #[test]
+fn the_empty_root_is_a_leaf_without_entries() {
+    let node = Node { depth: 0, max: ROOT_ENTRIES, generation: 0, entries: Entries::Leaf(vec![]) };
+    let mut bytes = [0xee; ROOT_BYTES];
+    node.encode_into(&mut bytes);
+    assert_eq!(EMPTY_ROOT, bytes);
+}
+
+#[test]
 fn the_longest_extents_of_both_states_have_a_form() {
     let extents =
         vec![extent(0, 32768, 9, State::Written), extent(40000, 32767, 9, State::Unwritten)];

@@ -68,6 +68,15 @@ pub(super) fn known_from(word: u64) -> Known {
     }
 }
 
+impl lanefs_lanes::Replaced for Entry {
+    fn heap_bytes(&self) -> usize {
+        match &self.name {
+            EntryName::Short(..) => 0,
+            EntryName::Long(name) => name.len(),
+        }
+    }
+}
+
 impl Entry {
     pub(super) fn new(hash: u64, dir: DirId, name: &[u8], target: Option<Named>) -> Entry {
         Entry {

@@ -15,74 +15,71 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket: their addresses fill a cache line.
-const WAYS: usize = 8;
+/// Entries of one bucket. With lock, tags and addresses it is one cache line, so a new name moves one
+/// line if another thread changed the bucket last.
+const WAYS: usize = 4;
 
-/// Tags in a word, of 16 bits each.
-const TAGS: usize = 4;
 /// A one in each tag of a word.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
-/// A bucket of two cache lines; the second one contains the addresses.
-#[repr(align(128))]
+/// A bucket of one cache line.
+#[repr(align(64))]
 struct Bucket {
     /// The way at which the next search for room starts.
-    change: Mutex<usize>,
-    /// A part of each entry's hash, so that other entries need not be read. A word has [`TAGS`]
-    /// tags, which are compared together. A tag and its way do not change together: a reader in
+    change: Mutex<u8>,
+    /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
+    /// each and are compared together. A tag and its way do not change together: a reader in
     /// between does not find the name, as if it had read a moment before. Written under `change`.
-    tags: [AtomicU64; WAYS / TAGS],
+    tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }
+#[cfg(not(any(loom, shuttle)))] // the checkers' atomics are larger
+const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
     fn new() -> Bucket {
         Bucket {
             change: Mutex::new(Rank::Bucket, 0),
-            tags: Default::default(),
+            tags: AtomicU64::new(0),
             ways: Default::default(),
         }
     }
 
     #[inline]
     fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
-        let wanted = tag_of(hash) * ONES;
-        for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
-            let other = tags.load(Ordering::Relaxed) ^ wanted;
-            // A tag that matches is zero now, and its highest bit gets set. The highest bits of
-            // some tags after it may get set too, so the entry itself is compared.
-            let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
-            while same != 0 {
-                let entry = ways[same.trailing_zeros() as usize / 16].get(pin);
-                if let Some(entry) = entry.filter(|entry| entry.is(hash, dir, name)) {
-                    return Some(entry);
-                }
-                same &= same - 1;
+        let other = self.tags.load(Ordering::Relaxed) ^ (tag_of(hash) * ONES);
+        // A tag that matches is zero now, and its highest bit gets set. The highest bits of some
+        // tags after it may get set too, so the entry itself is compared.
+        let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
+        while same != 0 {
+            let entry = self.ways[same.trailing_zeros() as usize / 16].get(pin);
+            if let Some(entry) = entry.filter(|entry| entry.is(hash, dir, name)) {
+                return Some(entry);
             }
+            same &= same - 1;
         }
         None
     }
 
     /// Sets the tag of a way. The caller holds `change`.
     fn set_tag(&self, way: usize, hash: u64) {
-        let tags = &self.tags[way / TAGS];
-        let shift = way % TAGS * 16;
-        let others = tags.load(Ordering::Relaxed) & !(0xffff << shift);
-        tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
+        let shift = way * 16;
+        let others = self.tags.load(Ordering::Relaxed) & !(0xffff << shift);
+        self.tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
     }
 
     /// Returns a way for a new entry: a free way, or the way of an entry that was not used since
     /// the last search. The search starts at `next`.
-    fn room(&self, pin: &Pin, next: &mut usize) -> usize {
+    fn room(&self, pin: &Pin, next: &mut u8) -> usize {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
         // The first round clears all marks, so the second round finds an entry without a mark
         // unless every entry was used again.
-        let mut at = *next % WAYS;
+        let mut at = 0;
         for _ in 0..=WAYS {
-            at = *next % WAYS;
-            *next = at + 1;
+            at = usize::from(*next) % WAYS;
+            *next = next.wrapping_add(1);
             let unused = |entry: &Entry| !entry.used.swap(false, Ordering::Relaxed);
             if self.ways[at].get(pin).is_none_or(unused) {
                 break;

@@ -60,7 +60,9 @@ pub(crate) fn by_mode(
 
 /// Returns whether the mode alone lets `who` search the directory, so that no list has to be read.
 pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
-    by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE) == Verdict::Yes
+    let is_directory = dir.file_type() == FileType::Directory;
+    (is_directory && who.is_superuser())
+        || by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE) == Verdict::Yes
 }
 
 #[cfg(test)]

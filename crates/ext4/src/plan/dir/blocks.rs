@@ -37,8 +37,10 @@ pub enum Indexing {
 pub struct DirContext {
     /// Its inode number, named in errors.
     pub ino: Ino,
-    /// The checksum seed of its inode: file system, inode number, generation.
-    pub seed: Seed,
+    /// The generation of its inode.
+    pub generation: u32,
+    /// The checksum seed of the file system.
+    pub file_system_seed: Seed,
     /// The format of its blocks.
     pub format: DirFormat,
     /// The file system's hash: its default version, sign and seed. An indexed directory has its own
@@ -63,7 +65,8 @@ impl DirContext {
         let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
         DirContext {
             ino,
-            seed: seed.unwrap_or(Seed::START).of_inode(ino, generation),
+            generation,
+            file_system_seed: seed.unwrap_or(Seed::START),
             format: DirFormat {
                 block_size: geometry.block_size(),
                 has_file_types: features.incompat.contains(Incompat::FILETYPE),
@@ -82,6 +85,11 @@ impl DirContext {
                 true => Indexing::Possible,
             },
         }
+    }
+
+    /// Returns the checksum seed of its blocks.
+    pub(super) fn seed(&self) -> Seed {
+        self.file_system_seed.of_inode(self.ino, self.generation)
     }
 
     pub(super) fn damaged(&self, block: FileBlock, cause: dirent::Cause) -> Error {
@@ -105,8 +113,8 @@ pub fn seal(cx: &DirContext, block: &mut [u8]) {
     }
     match htree::shape(&cx.format, block) {
         // An index whose counts are broken has no place for a checksum and stays as it is.
-        Some(kind) => drop(htree::seal(&cx.format, kind, cx.seed, block)),
-        None => dirent::seal(&cx.format, cx.seed, block),
+        Some(kind) => drop(htree::seal(&cx.format, kind, cx.seed(), block)),
+        None => dirent::seal(&cx.format, cx.seed(), block),
     }
 }
 
@@ -142,13 +150,13 @@ fn verify_index(cx: &DirContext, n: FileBlock, kind: Kind, block: &[u8]) -> Resu
         Kind::Node => htree::node(&cx.format, block).map(|_| ()),
     };
     checked
-        .and_then(|()| htree::verify(&cx.format, kind, cx.seed, block))
+        .and_then(|()| htree::verify(&cx.format, kind, cx.seed(), block))
         .map_err(|cause| cx.bad_index(n, cause))
 }
 
 fn verify_leaf(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
     let check = || {
-        dirent::verify(&cx.format, cx.seed, block)?;
+        dirent::verify(&cx.format, cx.seed(), block)?;
         if n == FileBlock(0) {
             dirent::dots(&cx.format, block)?;
         }

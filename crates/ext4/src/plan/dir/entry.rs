@@ -2,8 +2,8 @@
 
 use super::{DirContext, Found};
 use crate::error::Error;
-use lanefs_ondisk::dirent::{self, Name, Packed, Room};
-use lanefs_ondisk::{FileBlock, Ino};
+use lanefs_ondisk::FileBlock;
+use lanefs_ondisk::dirent::{self, Name, Room, Sought};
 
 /// The result of looking for a name in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,9 @@ pub fn look_for(
     name: Name<'_>,
 ) -> Result<Look, Error> {
     let damaged = |cause| cx.damaged(n, cause);
-    let entry = dirent::find(&cx.format, block, name).map_err(damaged)?;
-    if let Some(found) = entry.and_then(|entry| Found::new(n, &entry)) {
-        return Ok(Look::There(found));
-    }
     // The room that is needed depends only on the name's length.
-    let new = Packed { ino: Ino(0), file_type: None, name };
-    let room = dirent::find_room(&cx.format, block, &new).map_err(damaged)?;
-    Ok(room.map_or(Look::Full, Look::Room))
+    match dirent::find_or_room(&cx.format, block, name).map_err(damaged)? {
+        Sought::Entry(entry) => Ok(Found::new(n, &entry).map_or(Look::Full, Look::There)),
+        Sought::Room(room) => Ok(room.map_or(Look::Full, Look::Room)),
+    }
 }

@@ -43,7 +43,8 @@ impl DirBlocks for Vec<Arc<[u8]>> {
 pub(super) fn context(block_size: u32, version: HashVersion) -> DirContext {
     DirContext {
         ino: INO,
-        seed: Seed::from_raw(0x1234_5678),
+        generation: 7,
+        file_system_seed: Seed::from_raw(0x1234_5678),
         format: DirFormat {
             block_size: BlockSize::new(block_size).expect("a block size"),
             has_file_types: true,

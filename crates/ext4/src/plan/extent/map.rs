@@ -76,6 +76,13 @@ pub enum Mapping {
     },
 }
 
+impl lanefs_lanes::Replaced for Map {
+    fn heap_bytes(&self) -> usize {
+        // The map that replaces this one shares nearly all nodes below the top.
+        size_of_val(&*self.top)
+    }
+}
+
 impl Map {
     /// Creates a map without mappings.
     pub fn empty() -> Map {

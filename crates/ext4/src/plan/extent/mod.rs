@@ -19,10 +19,10 @@ mod splice;
 mod tests;
 
 pub use cost::{Cost, worst_case};
-pub use lanefs_ondisk::extent::{END, Extent, ROOT_BYTES, State};
+pub use lanefs_ondisk::extent::{EMPTY_ROOT, END, Extent, ROOT_BYTES, State};
 pub use load::{Limits, Nodes, load};
 pub(super) use map::Builder;
 pub use map::{Iter, Map, Mapping, overlapping};
-pub use place::{Placed, Plan, empty_root};
+pub use place::{Placed, Plan};
 pub use plan::plan_replace;
 pub(super) use splice::assert_within;

@@ -1,7 +1,7 @@
 //! A planned change of a tree, and its bytes once the new nodes have places.
 
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES, ROOT_ENTRIES};
+use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES};
 use lanefs_ondisk::{Block, BlockSize, FileBlock};
 use std::ops::Range;
 
@@ -144,12 +144,4 @@ impl Draft {
             Draft::Index(children) => Draft::Index(children.split_off(at)),
         }
     }
-}
-
-/// Returns the tree of a file without blocks.
-pub fn empty_root() -> [u8; ROOT_BYTES] {
-    let mut bytes = [0; ROOT_BYTES];
-    let entries = Entries::Leaf(Vec::new());
-    Node { depth: 0, max: ROOT_ENTRIES, generation: 0, entries }.encode_into(&mut bytes);
-    bytes
 }

@@ -33,7 +33,7 @@ impl Tree {
         let block_size = BlockSize::new(1024).expect("a block size");
         let limits = Limits { node_max, ..Limits::new(Ino(12), block_size, 2..1 << 40) };
         let blocks = HashMap::new();
-        Tree { root: empty_root(), blocks, limits, next: 1 << 30, reads: Cell::new(0) }
+        Tree { root: EMPTY_ROOT, blocks, limits, next: 1 << 30, reads: Cell::new(0) }
     }
 
     fn depth(&self) -> u16 {

@@ -52,7 +52,7 @@ fn deepest_of_random_replacements(node_max: u16, rounds: usize, rng: &mut fastra
         deepest = deepest.max(tree.depth());
     }
     tree.replace(0..END, &[]);
-    assert_eq!((tree.root, tree.blocks.len()), (empty_root(), 0), "every node was freed");
+    assert_eq!((tree.root, tree.blocks.len()), (EMPTY_ROOT, 0), "every node was freed");
     deepest
 }
 
