@@ -94,7 +94,7 @@ struct Workload<'a> {
     library: Library,
     model: Model,
     history: History,
-    /// By inode number, the last operation that certainly changed it.
+    /// The last operation that certainly changed each inode, by inode number.
     touched: BTreeMap<u64, usize>,
     /// Regular files, oldest first.
     files: Vec<Path>,
