@@ -99,7 +99,8 @@ impl Image {
         Ok(end)
     }
 
-    /// Replaces the journal by one before `end`, if a part of the journal lies at or beyond `end`.
+    /// If a part of the journal lies at or beyond `end`, replaces the journal by a new one that
+    /// lies before `end`.
     fn move_journal(&mut self, end: u64) -> Result<(), Error> {
         let inode = self.inode(Ino::JOURNAL)?;
         let (map, nodes) = self.map(Ino::JOURNAL, &inode)?;

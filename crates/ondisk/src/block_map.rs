@@ -61,8 +61,8 @@ pub fn mappable(block_size: BlockSize) -> u64 {
 /// can be allocated, those of the map included.
 ///
 /// The value is that of Linux 6.18, observed with truncate(1) for blocks of 1, 2 and 4 KiB, with
-/// and without `huge_file`: of the blocks that can be counted, it subtracts the nodes that would map
-/// this number of blocks.
+/// and without `huge_file`: the kernel takes the number of blocks that can be counted, and
+/// subtracts the number of nodes that would map so many blocks.
 pub fn max_file_size(block_size: BlockSize, counted: u64) -> u64 {
     let data = counted.saturating_sub(nodes_for(block_size, counted));
     mappable(block_size).min(data) << block_size.bits()

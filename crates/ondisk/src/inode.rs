@@ -273,7 +273,7 @@ impl Inode {
         self.block[..59].get(..len)
     }
 
-    /// Returns the use of [`Inode::block`].
+    /// Returns the kind of contents that [`Inode::block`] has.
     pub fn block_field(&self, geometry: &Geometry) -> BlockField {
         if self.flags.contains(InodeFlags::EXTENTS) {
             return BlockField::ExtentTree;

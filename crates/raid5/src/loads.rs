@@ -9,8 +9,8 @@ const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 /// The most bytes of data of one entry, whose byte count has 32 bits.
 const PER_ENTRY: u64 = 1 << 31;
 
-/// Groups strips so that the partial parity of each group is at most `most` bytes. Strips that
-/// write `all` chunks have no partial parity.
+/// Groups strips so that the partial parity of each group is at most `most` bytes. A strip that
+/// writes all chunks (`all`) has no partial parity.
 pub(crate) fn loads(strips: Vec<Strip>, all: Slots, most: u64) -> Vec<Vec<Strip>> {
     let mut loads: Vec<Vec<Strip>> = vec![Vec::new()];
     let mut bytes = 0;

@@ -475,8 +475,9 @@ impl State {
     /// Fails members that could not be written, and returns their slots; the failure is not yet
     /// recorded on the others. `None` if `failed` is empty.
     ///
-    /// If the array cannot work without these members, it keeps all of them: the metadata of the
-    /// others must stay sufficient to assemble the array, which still needs each of them.
+    /// If the array cannot work without these members, none is recorded as failed. The array still
+    /// needs each of them, so the metadata of the other members must stay sufficient to assemble
+    /// it.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
             let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);

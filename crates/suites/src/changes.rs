@@ -29,7 +29,7 @@ pub use repair::{Repairs, repair};
 pub struct Tally {
     /// Changes that were judged.
     pub changes: u64,
-    /// Changes after which both found the image clean.
+    /// The number of changes after which both judges found the image clean.
     pub clean: u64,
     /// Changes that only the checker found, with the reason.
     pub missed: BTreeMap<&'static str, u64>,

@@ -201,7 +201,7 @@ impl Scratch {
 pub struct Verdict {
     /// The exit code: 0 nothing found, 1 repaired, 4 not repaired.
     pub status: i32,
-    /// Everything it printed.
+    /// The whole output of the program.
     pub text: String,
 }
 

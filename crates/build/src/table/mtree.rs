@@ -2,9 +2,10 @@
 //!
 //! Names are relative to the directory that was named last, `..` leaves it; names with a slash are
 //! whole paths. `/set` and `/unset` change the defaults. The properties that Lanefs obeys are type,
-//! mode, uid, gid, time, link, device, optional and contents (a file of the host); user names, sizes
-//! and digests are ignored. A directory, link, device, pipe or socket that is missing is made, so is
-//! a file with contents; a missing file without contents is an error unless it is optional.
+//! mode, uid, gid, time, link, device, optional and contents (a file of the host); user names,
+//! sizes and digests are ignored. A missing directory, link, device, pipe or socket is made, and a
+//! missing file is made if the line gives its contents. A missing file without contents is an error
+//! unless it is optional.
 //!
 //! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
 

@@ -183,7 +183,7 @@ impl GroupState {
     /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If the bitmaps are not in memory, since an operation then applied a change that it did not
+    /// If the bitmaps are not in memory: then an operation applies a change that it did not
     /// prepare.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1

@@ -3,6 +3,7 @@
 use super::Image;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// Returns the image after the kernel mounted it, ran `work` and synced, with a log that is not
@@ -29,8 +30,7 @@ pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image
     let bytes = fs::read(folder.path().join("image"));
     let thawed = freeze("-u");
     drop(held.expect("the work"));
-    let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
-    assert!(unmounted.success(), "umount");
+    unmount(&mountpoint);
     assert!(frozen.expect("fsfreeze").success() && thawed.expect("fsfreeze").success());
     Some(Image { options: image.options, bytes: bytes.expect("the image") })
 }
@@ -46,8 +46,7 @@ fn mounted(
     let done = work(&mountpoint);
     let synced = Command::new("sync").arg("-f").arg(&mountpoint).status();
     let during = fs::read(&path);
-    let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
-    assert!(unmounted.success(), "umount");
+    unmount(&mountpoint);
     assert!(synced.expect("sync").success());
     done.expect("the work");
     let after = fs::read(&path).expect("the image");
@@ -70,5 +69,19 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
             println!("skipped: the kernel does not mount here: {other:?}");
             None
         }
+    }
+}
+
+/// Unmounts, and waits while the mount is busy: another thread of this program that has forked, and
+/// not started its program yet, has all files open too.
+fn unmount(mountpoint: &Path) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = Command::new("umount").arg(mountpoint).output().expect("umount");
+        if output.status.success() {
+            return;
+        }
+        assert!(Instant::now() < end, "{}", String::from_utf8_lossy(&output.stderr));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

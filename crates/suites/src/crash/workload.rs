@@ -94,7 +94,7 @@ struct Workload<'a> {
     library: Library,
     model: Model,
     history: History,
-    /// By inode number, the last operation that certainly changed it.
+    /// The last operation that certainly changed each inode, by inode number.
     touched: BTreeMap<u64, usize>,
     /// Regular files, oldest first.
     files: Vec<Path>,
@@ -182,8 +182,8 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Changes or truncates a file, reads others so that it may leave memory, then grows it or
-    /// makes it durable.
+    /// Changes or truncates a file, reads other files so that the first one may be evicted, and
+    /// then grows the first one or makes it durable.
     fn come_back(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());

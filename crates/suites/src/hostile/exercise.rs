@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The outcome of an image.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Whether it could be mounted.
+    /// Whether the image could be mounted.
     pub mounted: bool,
     /// All distinct error messages.
     pub errors: BTreeSet<String>,
