@@ -20,7 +20,7 @@ const CELLS: usize = 30;
 /// Creates a device whose log has three transactions of ten cells each, with `features`.
 fn three_transactions(features: JournalIncompat) -> Arc<RamDevice> {
     let ram = Arc::new(image());
-    let log = Log { map: log_map(), superblock: superblock(&*ram), features };
+    let log = Log { device: None, map: log_map(), superblock: superblock(&*ram), features };
     let config = Config { log: Some(log), ..Config::new(ram.clone(), block_size()) };
     let journal: ToyJournal = Journal::start(config).unwrap();
     let toy = Toy::new(CELLS);

@@ -117,7 +117,7 @@ pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Erro
     plan(input)?.write(target)
 }
 
-/// Records on the device, durably, that the log is empty and continues after `sequence`, which is
+/// Records on the log's device, durably, that the log is empty and continues after `sequence`, which is
 /// [`Recovered::sequence`]. Called only after all replayed blocks are durable.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ pub fn mark_empty(
 ) -> Result<(), Error> {
     superblock.set_start(None);
     superblock.set_sequence(sequence);
-    device.write_durable_at(superblock_offset(map, block_size)?, &superblock.encode())?;
+    device.write_durable_at(superblock_offset(map, block_size), &superblock.encode())?;
     Ok(())
 }
 
