@@ -30,7 +30,7 @@ use crate::log::superblock_offset;
 use crate::log_map::LogMap;
 pub use input::Input;
 use lanefs_device::Device;
-use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
+use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, holds_fast_commit};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 use reader::Reader;
 
@@ -143,8 +143,11 @@ fn refuse_fast_commits(
     end: Sequence,
 ) -> Result<(), Error> {
     let area = superblock.fast_commit_area();
-    if area.is_empty() || fast_commit_head(&reader.read(area.start)?) != Some(end) {
+    if !holds_fast_commit(area.map(|at| reader.read(at)), end)? {
         return Ok(());
     }
-    Err(Unsupported { what: "fast_commit: the journal holds fast commits".into() }.into())
+    Err(Unsupported {
+        what: "fast_commit: the journal holds fast commits; e2fsck -fy replays them".into(),
+    }
+    .into())
 }

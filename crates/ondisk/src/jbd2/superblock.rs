@@ -17,6 +17,9 @@ const SIZE: usize = 1024;
 const USERS: usize = 48;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
+/// The most blocks before the log: on a device of its own with blocks of 1 KiB, the boot block and two
+/// superblocks.
+const MOST_BEFORE_LOG: u32 = 3;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `JBD2_CRC32C_CHKSUM`.
@@ -165,7 +168,7 @@ impl JournalSuperblock {
             return Err(Cause::First { first });
         }
         let end = self.log_area().end;
-        if end < MIN_BLOCKS || first >= end {
+        if end < MIN_BLOCKS || end.saturating_sub(first) < MIN_BLOCKS - MOST_BEFORE_LOG {
             return Err(Cause::TooShort { blocks });
         }
         let start = raw.s_start.get();
@@ -239,7 +242,7 @@ impl JournalSuperblock {
     /// Fails if Lanefs cannot replay and write this journal.
     ///
     /// `fast_commit` is accepted: the area shows whether there are fast commits, see
-    /// [`super::fast_commit_head`].
+    /// [`super::holds_fast_commit`].
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.
@@ -287,10 +290,11 @@ impl JournalSuperblock {
         self.raw.s_first.get()..end
     }
 
-    /// Returns the blocks of the journal file after the log that are for fast commits; empty
-    /// without the feature.
+    /// Returns the blocks of the journal file that are for fast commits; empty without the feature.
+    /// The kernel leaves one block unused between the log and these blocks.
     pub fn fast_commit_area(&self) -> Range<u32> {
-        self.log_area().end..self.raw.s_maxlen.get()
+        let blocks = self.raw.s_maxlen.get();
+        self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
     fn fast_commit_blocks(&self) -> u32 {
