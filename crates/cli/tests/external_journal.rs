@@ -85,6 +85,7 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
     let said = run(Command::new("dumpe2fs").arg("-h").arg(&pair.log));
     let facts: serde_json::Value =
         serde_json::from_str(&lanefs(&["info", "--json", word(&pair.image)])).unwrap();
+    assert_eq!(facts["lanefs_mounts"], "read-write");
     let [own, journal] = [&facts["uuid"], &facts["journal"]["uuid"]].map(|id| id.as_str().unwrap());
     let says = |name: &str, id: &str| {
         said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
@@ -119,6 +120,12 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
     }
     let wrong = ours.iter().zip(&theirs).position(|(a, b)| a != b);
     assert_eq!(wrong, None, "the first byte that differs");
+    let (status, said) = code(&["mkfs", "-n", "-O", "journal_dev", word(&pair.log)]);
+    assert!(status == Some(1) && said.contains("no preview"), "{said}");
+    let third = pair.dir.path().join("third.img");
+    let json = lanefs(&["mkfs", "--json", "-O", "journal_dev", "--size", "5M", word(&third)]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["journal_blocks"], &json["block_size"]), (&1280.into(), &4096.into()));
     // A journal has one user.
     let device = format!("device={}", word(&pair.log));
     let second = pair.dir.path().join("second.img");

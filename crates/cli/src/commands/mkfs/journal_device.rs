@@ -8,19 +8,23 @@ use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The block size of mke2fs for a journal device.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
-/// Makes a journal of the whole image or device.
+/// Makes a journal of the whole image or device, and prints a description.
 pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
     let given = arguments.block_size().map_err(|cause| failed(&cause))?;
     let block_size = given.or_else(|| BlockSize::new(DEFAULT_BLOCK_SIZE));
     let block_size = block_size.ok_or_else(|| failed(&"block size out of range"))?;
+    if arguments.dry_run {
+        return Err(failed(&"-n has no preview of a journal device"));
+    }
     let is_new = !path.exists();
     if is_new {
         arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
@@ -46,7 +50,30 @@ fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
     let uuid = arguments.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |since| since.as_secs() as u32);
-    make_journal_device(&device, block_size, uuid, time).map_err(|error| failed(&error))
+    make_journal_device(&device, block_size, uuid, time).map_err(|error| failed(&error))?;
+    let found = JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() };
+    print(arguments, &found).map_err(|error| failed(&error))
+}
+
+fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    let (image, blocks) = (arguments.image.display(), made.blocks);
+    let (size, uuid) = (made.block_size.bytes(), uuid::Uuid::from_bytes(made.uuid).to_string());
+    if arguments.json {
+        let facts = serde_json::json!({
+            "image": image.to_string(),
+            "journal_blocks": blocks,
+            "block_size": size,
+            "uuid": uuid,
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    match arguments.quiet {
+        true => Ok(()),
+        false => {
+            writeln!(out, "{image}: a journal of {blocks} blocks of {size} bytes, UUID {uuid}")
+        }
+    }
 }
 
 /// The device of a new file system's journal.
