@@ -29,8 +29,7 @@ pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image
     let bytes = fs::read(folder.path().join("image"));
     let thawed = freeze("-u");
     drop(held.expect("the work"));
-    let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
-    assert!(unmounted.success(), "umount");
+    unmount(&mountpoint);
     assert!(frozen.expect("fsfreeze").success() && thawed.expect("fsfreeze").success());
     Some(Image { options: image.options, bytes: bytes.expect("the image") })
 }
@@ -46,8 +45,7 @@ fn mounted(
     let done = work(&mountpoint);
     let synced = Command::new("sync").arg("-f").arg(&mountpoint).status();
     let during = fs::read(&path);
-    let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
-    assert!(unmounted.success(), "umount");
+    unmount(&mountpoint);
     assert!(synced.expect("sync").success());
     done.expect("the work");
     let after = fs::read(&path).expect("the image");
@@ -70,5 +68,15 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
             println!("skipped: the kernel does not mount here: {other:?}");
             None
         }
+    }
+}
+
+/// Unmounts. A process that another test is starting has copies of this process's open files until
+/// it runs its program, and the mount is busy until then.
+fn unmount(mountpoint: &Path) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !Command::new("umount").arg(mountpoint).status().expect("umount").success() {
+        assert!(std::time::Instant::now() < end, "umount");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
