@@ -14,7 +14,7 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::jbd2::{
     BlockKind, Commit, Header, JournalSuperblock, LogFormat, Revokes, Sequence, Tag, TagFlags,
-    Tags, fast_commit_head, unescape,
+    Tags, holds_fast_commit, unescape,
 };
 use lanefs_ondisk::superblock::JournalPlace;
 use lanefs_ondisk::{Block, FileBlock, Ino};
@@ -206,7 +206,7 @@ impl<'a> Log<'a> {
     fn replay(&self, start: u32, target: &dyn Device, report: &Collector) -> Result<u64, String> {
         let found = self.scan(start)?;
         let area = self.superblock.fast_commit_area();
-        if !area.is_empty() && fast_commit_head(&self.read(area.start)?) == Some(found.end) {
+        if holds_fast_commit(area.map(|at| self.read(at)), found.end)? {
             report.unchecked("fast commits in the log");
         }
         let format = self.superblock.format();

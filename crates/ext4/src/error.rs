@@ -52,6 +52,14 @@ pub enum Error {
     /// The journal failed, or was aborted earlier; contains the first cause.
     #[error(transparent)]
     Journal(#[from] lanefs_journal::Error),
+    /// The journal is on another device, which was not given or does not fit.
+    #[error("the journal is on another device, with UUID {}: {why}", Dashed(uuid))]
+    JournalDevice {
+        /// The UUID of the journal's device.
+        uuid: [u8; 16],
+        /// The reason.
+        why: UnfitJournal,
+    },
     /// The file system is mounted read-only, or became so after an error.
     #[error("read-only file system")]
     ReadOnly,
@@ -130,6 +138,40 @@ pub enum Error {
     OtherProject,
 }
 
+/// Why the device of a journal cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the values found
+pub enum UnfitJournal {
+    #[error("give its path (mount -o journal_path=PATH, lanefs recover --journal PATH)")]
+    Missing,
+    #[error("the given device is no journal: {damage}")]
+    NotAJournal { damage: Corruption },
+    #[error("the given device has UUID {}", Dashed(found))]
+    OtherUuid { found: [u8; 16] },
+    #[error("its list of users does not have the UUID of this file system")]
+    NotAUser,
+    #[error("{users} file systems use it, and only one is supported")]
+    Shared { users: u32 },
+    #[error("it has blocks of {found} bytes, and the file system has blocks of {needs}")]
+    BlockSize { found: usize, needs: usize },
+    #[error("it has {has} bytes and needs {needs}")]
+    TooShort { has: u64, needs: u64 },
+}
+
+/// Prints a UUID as blkid does.
+struct Dashed<'u>(&'u [u8; 16]);
+
+impl std::fmt::Display for Dashed<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if [4, 6, 8, 10].contains(&at) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 /// The party that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -190,7 +232,7 @@ impl Error {
             Error::OverQuota => Errno::DQUOT,
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::TooManyLinks => Errno::MLINK,
-            Error::InvalidArgument { .. } => Errno::INVAL,
+            Error::InvalidArgument { .. } | Error::JournalDevice { .. } => Errno::INVAL,
             Error::FileTooLarge => Errno::FBIG,
             Error::TooManyGroups => Errno::NOMEM,
             Error::Stale => Errno::STALE,

@@ -26,7 +26,7 @@ mod volume;
 
 /// Finds and reads the log of a file system that is not mounted.
 pub mod log {
-    pub use crate::mount::find_log::{find, plan};
+    pub use crate::mount::find_log::{find, locate, plan};
 }
 
 pub use alloc::Privilege;
@@ -35,7 +35,7 @@ pub use attr::{
     Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
     SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
-pub use error::{Error, Fault};
+pub use error::{Error, Fault, UnfitJournal};
 pub use fs::Fs;
 pub use mount::open::{Mount, read_descriptors};
 pub use mount::options::MountOptions;

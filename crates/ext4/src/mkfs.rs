@@ -14,6 +14,7 @@ mod features;
 mod filling;
 mod fitting;
 mod journal;
+mod journal_device;
 mod layout;
 mod maps;
 mod numbers;
@@ -31,6 +32,7 @@ pub use error::{FileFault, MkfsError};
 pub use features::Kind;
 pub use filling::Filling;
 pub use fitting::most_bytes_fitted;
+pub use journal_device::{attach_journal, make_journal_device};
 pub use options::{
     Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, OnLoss, Room, Spare,
     TablePlaces, Usage,

@@ -111,7 +111,10 @@ impl<O, D> Journal<O, D> {
             self.checkpoint(log, upto, tid)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
+        // Also with a log on another device this flush comes first: the data of files must be durable
+        // before the transaction that refers to it.
         self.flush()?;
+        log.flush()?;
         log.commit(&self.flusher, tid, written)?;
         self.counters.durable_writes.add(1);
         self.counters.log_blocks.add(i64::from(need));

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How a journal is started.
 #[derive(Clone)]
 pub struct Config {
-    /// The device of the file system and its log.
+    /// The device of the file system, and of its log if the log has no device of its own.
     pub device: Arc<dyn Device>,
     /// Size of a block of the file system.
     pub block_size: BlockSize,
@@ -43,8 +43,10 @@ impl Config {
 }
 
 /// An empty log: created by mkfs, closed cleanly, or recovered.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Log {
+    /// The device of the log; `None` if it is the device of the file system.
+    pub device: Option<Arc<dyn Device>>,
     /// The device blocks of the log.
     pub map: LogMap,
     /// The log's superblock as stored on the device.
@@ -52,4 +54,11 @@ pub struct Log {
     /// The features of the log: [`JournalIncompat::BIT64`] if the file system is 64-bit, and
     /// [`JournalIncompat::CSUM_V3`] if its metadata have checksums, as the kernel sets them.
     pub features: JournalIncompat,
+}
+
+impl Log {
+    /// Returns the device of the log, where `shared` is the device of the file system.
+    pub fn device_or<'a>(&'a self, shared: &'a dyn Device) -> &'a dyn Device {
+        self.device.as_deref().unwrap_or(shared)
+    }
 }

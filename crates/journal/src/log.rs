@@ -10,6 +10,7 @@ use crate::log_map::LogMap;
 use crate::ring::Ring;
 use crate::tid::Tid;
 use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{CoarseTime, coarse_now};
 use lanefs_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalSuperblock, JournalVersion, LogFormat,
@@ -18,6 +19,8 @@ use lanefs_ondisk::{Block, BlockSize, Unsupported};
 
 /// A log that can be written: its state, and its superblock as it is, or will be, on the device.
 pub(crate) struct LogWriter {
+    /// The device of the log, if it is not the device of the file system.
+    apart: Option<Arc<dyn Device>>,
     map: LogMap,
     superblock: JournalSuperblock,
     format: LogFormat,
@@ -43,7 +46,7 @@ pub(crate) enum Tail {
 impl LogWriter {
     /// Takes over an empty log; writes nothing yet.
     pub(crate) fn new(device: &dyn Device, bits: BlockSize, log: Log) -> Result<LogWriter, Error> {
-        let Log { map, mut superblock, features } = log;
+        let Log { device: apart, map, mut superblock, features } = log;
         superblock.support()?;
         if superblock.version() == JournalVersion::V1 {
             return Err(Unsupported { what: "writing a journal of version 1".into() }.into());
@@ -67,6 +70,7 @@ impl LogWriter {
         superblock.set_features(compat, incompat);
         let area = superblock.log_area();
         Ok(LogWriter {
+            apart,
             format: superblock.format(),
             ring: Ring::new(area.start, area.end, superblock.head()),
             map,
@@ -126,15 +130,22 @@ impl LogWriter {
         if starts || revokes_first {
             // The superblock is written before the flush that precedes the commit block: with a
             // commit block but without this superblock, recovery would treat the log as empty.
-            device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
+            let log = self.apart.as_deref().unwrap_or(device);
+            log.write_at(self.superblock_offset(), &self.superblock.encode())?;
         }
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
         let placed: Vec<Captured> = (0u32..)
             .zip(blocks)
             .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
             .collect::<Result<_, Error>>()?;
-        in_place::write(device, self.block_size, &placed)?;
+        in_place::write(self.apart.as_deref().unwrap_or(device), self.block_size, &placed)?;
         Ok(placed.len() as u32)
+    }
+
+    /// Flushes the log's own device, if it has one. Only the committer writes and flushes this
+    /// device, so no other thread can be told about a write that this flush lost.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        Ok(self.apart.as_ref().map_or(Ok(()), |log| log.flush())?)
     }
 
     /// Writes the commit block of `tid`, `after` log blocks after the head, durably. From then on
@@ -143,13 +154,13 @@ impl LogWriter {
         self.last_commit = self.last_commit.max(coarse_now());
         let block = layout::commit_block(&self.format, tid, self.last_commit);
         let offset = self.place(after)?.0 << self.block_size.bits();
-        Ok(flusher.write_durable(offset, &block)?)
+        self.write_durable(flusher, offset, &block)
     }
 
     /// Moves the log's tail, durably. The blocks before it may be overwritten afterwards.
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
-        Ok(flusher.write_durable(self.superblock_offset()?, &self.superblock.encode())?)
+        self.write_durable(flusher, self.superblock_offset(), &self.superblock.encode())
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
@@ -157,14 +168,26 @@ impl LogWriter {
     /// of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
-        Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
+        self.write_superblock(device)
     }
 
     /// Clears the record of an abort in an earlier mount, after the file system's superblock has
     /// recorded it.
     pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(0);
-        Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
+        self.write_superblock(device)
+    }
+
+    fn write_superblock(&self, device: &dyn Device) -> Result<(), Error> {
+        let log = self.apart.as_deref().unwrap_or(device);
+        Ok(log.write_durable_at(self.superblock_offset(), &self.superblock.encode())?)
+    }
+
+    fn write_durable(&self, flusher: &Flusher, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        match &self.apart {
+            Some(log) => Ok(log.write_durable_at(offset, bytes)?),
+            None => Ok(flusher.write_durable(offset, bytes)?),
+        }
     }
 
     /// Returns whether the superblock on the device indicates transactions to replay.
@@ -192,13 +215,12 @@ impl LogWriter {
         Ok(place.0)
     }
 
-    fn superblock_offset(&self) -> Result<u64, Error> {
+    fn superblock_offset(&self) -> u64 {
         superblock_offset(&self.map, self.block_size)
     }
 }
 
-/// Returns the byte offset of the journal superblock.
-pub(crate) fn superblock_offset(map: &LogMap, block_size: BlockSize) -> Result<u64, Error> {
-    let (block, _) = map.place(0).ok_or(Error::BadLogMap { log_block: 0 })?;
-    Ok(block.0 << block_size.bits())
+/// Returns the byte offset of the journal superblock on the log's device.
+pub(crate) fn superblock_offset(map: &LogMap, block_size: BlockSize) -> u64 {
+    map.superblock().0 << block_size.bits()
 }

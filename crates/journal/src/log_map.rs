@@ -8,15 +8,16 @@ use lanefs_ondisk::Block;
 struct Run {
     /// The first log block of the run.
     log: u32,
-    /// The block of the file system that contains log block `log`.
+    /// The block of the device that contains log block `log`.
     block: Block,
     len: u32,
 }
 
-/// Maps log blocks to blocks of the file system, by the journal inode's extents.
+/// Maps log blocks to blocks of the log's device: by the journal inode's extents, or one to one on a
+/// device that only has a log.
 ///
-/// *Invariant*: every log block is mapped to one block within the file system, and no two log
-/// blocks are mapped to the same block.
+/// *Invariant*: every log block is mapped to one block within the device, and no two log blocks are
+/// mapped to the same block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMap {
     /// Sorted by log block, without gaps.
@@ -24,6 +25,10 @@ pub struct LogMap {
     /// Indices into `runs`, sorted by block of the file system, for [`LogMap::contains`].
     by_place: Vec<usize>,
     len: u32,
+    /// The block of the journal superblock.
+    superblock: Block,
+    /// Whether the blocks are those of the file system.
+    is_inside: bool,
 }
 
 impl LogMap {
@@ -34,7 +39,13 @@ impl LogMap {
     /// [`Error::BadLogMap`] if a run is empty, outside the file system, or overlaps another. The
     /// image is not trusted.
     pub fn new(runs: impl IntoIterator<Item = (Block, u32)>, blocks: u64) -> Result<LogMap, Error> {
-        let mut map = LogMap { runs: Vec::new(), by_place: Vec::new(), len: 0 };
+        let mut map = LogMap {
+            runs: Vec::new(),
+            by_place: Vec::new(),
+            len: 0,
+            superblock: Block(0),
+            is_inside: true,
+        };
         for (block, len) in runs {
             let bad = Error::BadLogMap { log_block: map.len };
             let end = block.0.checked_add(len.into()).filter(|end| *end <= blocks);
@@ -53,12 +64,26 @@ impl LogMap {
                 return Err(Error::BadLogMap { log_block: b.log });
             }
         }
+        map.superblock = map.runs.first().map_or(Block(0), |run| run.block);
         Ok(map)
     }
 
-    /// Returns the runs, in log order: first block and length in blocks.
+    /// Creates the map of a device of `blocks` blocks that only has a log: log blocks have the
+    /// numbers of device blocks, and the journal superblock is in block `superblock`.
+    pub fn of_device(superblock: Block, blocks: u32) -> LogMap {
+        let runs = vec![Run { log: 0, block: Block(0), len: blocks }];
+        LogMap { runs, by_place: vec![0], len: blocks, superblock, is_inside: false }
+    }
+
+    /// Returns the block of the journal superblock.
+    pub fn superblock(&self) -> Block {
+        self.superblock
+    }
+
+    /// Returns the runs of blocks of the file system, in log order: first block and length in
+    /// blocks. A log on another device has none.
     pub fn runs(&self) -> impl Iterator<Item = (Block, u32)> + '_ {
-        self.runs.iter().map(|run| (run.block, run.len))
+        self.runs.iter().filter(|_| self.is_inside).map(|run| (run.block, run.len))
     }
 
     /// Returns the number of log blocks.
@@ -71,7 +96,7 @@ impl LogMap {
         self.len == 0
     }
 
-    /// Returns the block of the file system for log block `log_block`, and the number of
+    /// Returns the block of the device for log block `log_block`, and the number of
     /// consecutive blocks from there on.
     pub fn place(&self, log_block: u32) -> Option<(Block, u32)> {
         let after = self.runs.partition_point(|run| run.log <= log_block);
@@ -80,8 +105,12 @@ impl LogMap {
         (skip < run.len).then(|| (Block(run.block.0 + u64::from(skip)), run.len - skip))
     }
 
-    /// Returns whether `block` is part of the log, where nothing else may be written.
+    /// Returns whether `block` of the file system is part of the log, where nothing else may be
+    /// written.
     pub fn contains(&self, block: Block) -> bool {
+        if !self.is_inside {
+            return false;
+        }
         let after = self.by_place.partition_point(|i| self.runs[*i].block <= block);
         after.checked_sub(1).is_some_and(|i| {
             let run = self.runs[self.by_place[i]];
@@ -106,6 +135,14 @@ mod tests {
         let inside = (0..200).filter(|b| map.contains(Block(*b))).count();
         assert_eq!(inside, 16);
         assert!(map.contains(Block(54)) && !map.contains(Block(55)) && !map.contains(Block(49)));
+    }
+
+    #[test]
+    fn a_log_on_its_own_device_has_no_block_of_the_file_system() {
+        let map = LogMap::of_device(Block(1), 1024);
+        assert_eq!((map.superblock(), map.place(1023)), (Block(1), Some((Block(1023), 1))));
+        assert!(!map.contains(Block(500)));
+        assert_eq!((map.runs().count(), map.place(1024)), (0, None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use lanefs_journal::recovery::{Input, Recovered, recover};
 use lanefs_journal::{Config, Error, Journal, Log};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Block;
+use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::jbd2::{
     BlockKind, Header, JournalCompat, JournalIncompat, JournalSuperblock, Sequence,
 };
@@ -20,7 +21,7 @@ const CELLS: usize = 30;
 /// Creates a device whose log has three transactions of ten cells each, with `features`.
 fn three_transactions(features: JournalIncompat) -> Arc<RamDevice> {
     let ram = Arc::new(image());
-    let log = Log { map: log_map(), superblock: superblock(&*ram), features };
+    let log = Log { device: None, map: log_map(), superblock: superblock(&*ram), features };
     let config = Config { log: Some(log), ..Config::new(ram.clone(), block_size()) };
     let journal: ToyJournal = Journal::start(config).unwrap();
     let toy = Toy::new(CELLS);
@@ -147,7 +148,7 @@ fn a_copy_that_would_go_outside_or_into_the_log_is_refused_before_anything_is_wr
 }
 
 #[test]
-fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
+fn fast_commits_are_refused_by_name_and_stale_or_torn_ones_do_not_matter() {
     let device = three_transactions(v3());
     let mut superblock = superblock(&*device);
     let end = Sequence(superblock.sequence().0 + 3);
@@ -157,12 +158,21 @@ fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
     // A journal of this size has no room for fast commits; a longer journal has room for them.
     let refused = JournalSuperblock::decode(&superblock.encode(), block_size(), LOG_BLOCKS);
     assert!(refused.is_err() && !area.is_empty());
-    for (tid, is_refused) in [(end.0, true), (end.0 - 1, false), (0, false)] {
-        let mut head = vec![0u8; BS];
-        head[..2].copy_from_slice(&9u16.to_le_bytes());
-        head[2..4].copy_from_slice(&8u16.to_le_bytes());
-        head[8..12].copy_from_slice(&tid.to_le_bytes());
-        device.write_at(offset(area.start), &head).unwrap();
+    let [whole, torn] = [0, 1];
+    for (tid, wrong, is_refused) in
+        [(end.0, whole, true), (end.0, torn, false), (end.0 - 1, whole, false), (0, whole, false)]
+    {
+        // A head and a tail; the tail's length goes to the end of the block.
+        let mut commit = vec![0u8; BS];
+        commit[..2].copy_from_slice(&9u16.to_le_bytes());
+        commit[2..4].copy_from_slice(&8u16.to_le_bytes());
+        commit[8..12].copy_from_slice(&tid.to_le_bytes());
+        commit[12..14].copy_from_slice(&8u16.to_le_bytes());
+        commit[14..16].copy_from_slice(&(BS as u16 - 16).to_le_bytes());
+        commit[16..20].copy_from_slice(&tid.to_le_bytes());
+        let sum = Seed::from_raw(0).chain(&commit[..20]).value() ^ wrong;
+        commit[20..24].copy_from_slice(&sum.to_le_bytes());
+        device.write_at(offset(area.start), &commit).unwrap();
         let map = log_map();
         let source = Input { device: &*device, map: &map, superblock: &superblock, blocks: BLOCKS };
         let target = OverlayDevice::new(device.clone(), u64::MAX);

@@ -108,3 +108,50 @@ fn a_log_that_went_round_replays_from_where_it_starts() {
     let Some(recovered) = compare(&mkfs, "data=journal", 99) else { return };
     assert!(recovered.transactions >= 1);
 }
+
+/// What an fsync stored as a fast commit must not be lost: the log is refused. The kernel writes
+/// the first one into the second block after the log.
+#[test]
+fn fast_commits_of_the_kernel_are_refused_until_they_are_torn() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = dir.path().join("image");
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    must("mke2fs", &["-q", "-t", "ext4", "-O", "fast_commit", arg(&image)]);
+    let Some(mounted) = Mounted::new(&image, &dir.path().join("mnt"), "commit=300") else { return };
+    let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
+    fs::create_dir(mounted.at.join("d")).unwrap();
+    must("sync", &["-f", arg(&mounted.at)]);
+    for n in 0..3 {
+        let file = mounted.at.join(format!("d/f{n}"));
+        fs::write(&file, [n; 3000]).unwrap();
+        sync(&file);
+    }
+    let crashed = dir.path().join("crashed");
+    fs::copy(&image, &crashed).unwrap();
+    drop(mounted);
+    let said = must("debugfs", &["-R", "logdump -c", arg(&crashed)]);
+    if !said.contains("tag TAIL") {
+        println!("skipped: this kernel writes no fast commits");
+        return;
+    }
+    let ext4 = Ext4::of(&crashed);
+    let device: Arc<dyn Device> = Arc::new(RamDevice::from_file(&crashed).unwrap());
+    let superblock = ext4.journal_superblock(&device);
+    let source =
+        Input { device: &device, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
+    let target = OverlayDevice::new(device.clone(), u64::MAX);
+    let refused = recover(&source, &target).unwrap_err();
+    assert!(refused.to_string().contains("e2fsck -fy"), "{refused}");
+    assert_eq!(target.held(), 0);
+    // Without the end of the first one there is none, as for e2fsck.
+    let place = ext4.map.place(superblock.fast_commit_area().start).unwrap().0;
+    let mut first = vec![0; ext4.block_size.bytes()];
+    let at = place.0 << ext4.block_size.bits();
+    device.read_at(at, &mut first).unwrap();
+    first[20] ^= 1;
+    device.write_at(at, &first).unwrap();
+    assert!(recover(&source, &target).unwrap().transactions >= 1);
+}

@@ -40,6 +40,7 @@ fn our_log_is_replayed_alike(features: &str, wanted: JournalIncompat, seed: u64)
     let device =
         Arc::new(RecordingDevice::new(Arc::new(RamDevice::from_file(&image).unwrap())).unwrap());
     let log = Log {
+        device: None,
         map: ext4.map.clone(),
         superblock: ext4.journal_superblock(&*device),
         features: wanted,

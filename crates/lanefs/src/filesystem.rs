@@ -110,7 +110,7 @@ impl FileSystem {
         source: Option<Source>,
         options: &OpenOptions,
     ) -> Result<FileSystem> {
-        let vfs = Vfs::open(device, options.vfs.clone())?;
+        let vfs = Vfs::open(device, options.settings()?)?;
         let credentials = options.credentials.clone();
         Ok(FileSystem { mounted: LaneArc::new(Mounted { vfs, credentials, source }) })
     }

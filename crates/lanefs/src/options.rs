@@ -1,7 +1,11 @@
 //! Options for opening a file system and for opening a file.
 
+use crate::error::Result;
+use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::{Access, Atime, Policies, Recovery};
 use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options for opening a file system. The default is read-write, as the superuser, with the
@@ -23,6 +27,7 @@ pub struct OpenOptions {
     pub(crate) vfs: VfsOptions,
     pub(crate) offset: u64,
     pub(crate) len: Option<u64>,
+    pub(crate) journal: Option<PathBuf>,
     pub(crate) credentials: Credentials,
 }
 
@@ -36,7 +41,7 @@ impl OpenOptions {
     /// Returns the defaults.
     pub fn new() -> OpenOptions {
         let (vfs, credentials) = (VfsOptions::default(), Credentials::superuser());
-        OpenOptions { vfs, offset: 0, len: None, credentials }
+        OpenOptions { vfs, offset: 0, len: None, journal: None, credentials }
     }
 
     /// Opens read-only. Nothing is written: a dirty log is replayed in memory.
@@ -60,6 +65,19 @@ impl OpenOptions {
     /// Limits the file system to this many bytes of the image.
     pub fn len(mut self, bytes: u64) -> OpenOptions {
         self.len = Some(bytes);
+        self
+    }
+
+    /// Sets the path of the image or block device that has the journal, for a file system whose
+    /// journal is not on its own device (`mke2fs -J device=`). It is locked like the image.
+    pub fn journal_path(mut self, path: impl Into<PathBuf>) -> OpenOptions {
+        self.journal = Some(path.into());
+        self
+    }
+
+    /// Does the same as [`OpenOptions::journal_path`], for a device that is open already.
+    pub fn journal_device(mut self, device: Arc<dyn Device>) -> OpenOptions {
+        self.vfs.mount.journal = Some(device);
         self
     }
 
@@ -99,6 +117,16 @@ impl OpenOptions {
         self.vfs.mount.policies.name_cache = policy;
         self.vfs.names = Some(names);
         self
+    }
+
+    /// Returns the options of the mount; opens the journal's device, if a path is given.
+    pub(crate) fn settings(&self) -> Result<VfsOptions> {
+        let mut settings = self.vfs.clone();
+        if let Some(path) = &self.journal {
+            let device = FileDevice::open(path, self.access(), Default::default())?;
+            settings.mount.journal = Some(Arc::new(device));
+        }
+        Ok(settings)
     }
 
     pub(crate) fn access(&self) -> lanefs_device::Access {

@@ -34,7 +34,7 @@ pub use draft::{Draft, Published};
 pub use error::Error;
 pub use image::Image;
 pub use mend::Repair;
-pub use recover::{Condition, Recovered, look, recover};
+pub use recover::{Condition, Recovered, look, look_with, recover, recover_with};
 pub use trim::Trimmed;
 pub use tune::{FeatureChange, JournalChange, OptionChange, Reserved, Settings};
 pub use undo::Undo;

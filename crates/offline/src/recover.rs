@@ -5,7 +5,7 @@ use crate::image::Image;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::{Mount, MountOptions, Primary, Purpose, Wholeness, log};
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
-use lanefs_ondisk::superblock::{JournalPlace, State, Superblock};
+use lanefs_ondisk::superblock::{State, Superblock};
 use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -71,8 +71,19 @@ pub struct Recovered {
 /// # Errors
 /// [`Error::Ext4`] if there is no file system, or it is damaged, or Lanefs cannot write it.
 pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
-    let Primary { superblock, wholeness } = Primary::read(&**device)?;
-    if let Support::Refused(names) | Support::ReadOnly(names) = superblock.support() {
+    look_with(device, None)
+}
+
+/// Does the same as [`look`], for a file system whose journal is on `journal`.
+///
+/// # Errors
+/// The same as for [`look`].
+pub fn look_with(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<Condition, Error> {
+    let Primary { superblock, wholeness } = Primary::read_with(&**device, journal)?;
+    if let Support::Refused(names) | Support::ReadOnly(names) = superblock.support_with_journal() {
         let what = format!("{} (recovery needs to write)", names.join(", "));
         return Err(lanefs_ext4::Error::from(Unsupported { what }).into());
     }
@@ -83,16 +94,14 @@ pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
         condition.half_journal = Image::load(device.clone())?.has_half_journal()?;
     }
     if !condition.needs_replay && !condition.torn_superblock {
-        condition.has_stale_log = has_transactions(device, &superblock)?;
+        condition.has_stale_log = has_transactions(device, &superblock, journal)?;
         if !may_have_orphans {
             return Ok(condition);
         }
     }
     let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
-    if let Some(JournalPlace::Inode(ino)) =
-        superblock.journal().filter(|_| !condition.has_stale_log)
-    {
-        let log = log::find(&**device, &superblock, ino)?;
+    let log = log::locate(&**device, &superblock, journal)?;
+    if let Some(log) = log.filter(|_| !condition.has_stale_log) {
         let found = log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
         condition.transactions = found.transactions;
         condition.blocks = found.blocks;
@@ -111,15 +120,26 @@ pub fn look(device: &Arc<dyn Device>) -> Result<Condition, Error> {
 /// # Errors
 /// The same as for [`look`], and errors of writing; after an error it can be called again.
 pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
-    let before = look(device)?;
+    recover_with(device, None)
+}
+
+/// Does the same as [`recover`], for a file system whose journal is on `journal`.
+///
+/// # Errors
+/// The same as for [`recover`].
+pub fn recover_with(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<Recovered, Error> {
+    let before = look_with(device, journal)?;
     if !before.needs_recovery() {
         return Ok(Recovered { before, after: before });
     }
     if before.half_journal {
         Image::load(device.clone())?.end_half_journal()?;
     }
-    replay(device)?;
-    Ok(Recovered { before, after: look(device)? })
+    replay(device, journal)?;
+    Ok(Recovered { before, after: look_with(device, journal)? })
 }
 
 /// Does the same as [`recover`], and returns the condition after. A log that must be replayed in any
@@ -129,13 +149,14 @@ pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> 
     let has_journal = superblock.journal().is_some();
     let is_plain = wholeness == Wholeness::Whole && superblock.support() == Support::ReadWrite;
     if is_plain && has_journal && of_superblock(&superblock).needs_replay {
-        replay(device)?;
+        replay(device, None)?;
     }
     Ok(recover(device)?.after)
 }
 
-fn replay(device: &Arc<dyn Device>) -> Result<(), Error> {
-    let options = MountOptions { purpose: Purpose::Recovery, ..MountOptions::default() };
+fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
+    let journal = journal.cloned();
+    let options = MountOptions { purpose: Purpose::Recovery, journal, ..MountOptions::default() };
     Ok(Mount::open(device.clone(), options)?.close()?)
 }
 
@@ -149,9 +170,13 @@ fn of_superblock(superblock: &Superblock) -> Condition {
     }
 }
 
-fn has_transactions(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<bool, Error> {
-    let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return Ok(false) };
-    Ok(log::find(&**device, superblock, ino)?.superblock.start().is_some())
+fn has_transactions(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<bool, Error> {
+    let log = log::locate(&**device, superblock, journal)?;
+    Ok(log.is_some_and(|log| log.superblock.start().is_some()))
 }
 
 fn has_orphan_entries(superblock: &Superblock) -> bool {

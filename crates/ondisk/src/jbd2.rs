@@ -20,7 +20,7 @@ pub use commit::{Commit, TransactionChecksum};
 pub use descriptor::{
     Image, Tag, TagFlags, Tags, encode_descriptor, escape, needs_escape, unescape,
 };
-pub use fast_commit::fast_commit_head;
+pub use fast_commit::holds_fast_commit;
 pub use format::{BlockNumbers, LogChecksums, LogFormat};
 pub use header::{Header, MAGIC, Sequence};
 pub use kind::BlockKind;

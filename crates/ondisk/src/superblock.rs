@@ -8,11 +8,13 @@
 mod check;
 mod compare;
 mod geometry;
+mod journal_device;
 mod raw;
 
 pub use crate::cause::superblock::Cause;
 pub use geometry::{Geometry, InodePlace};
-pub use raw::{RawSuperblock, SUPERBLOCK_SIZE};
+pub use journal_device::JournalDevice;
+pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
 use crate::block_map::BLOCKS_END;
 use crate::checksum::{Checksums, Seed};
@@ -22,9 +24,6 @@ use crate::hash::HashVersion;
 use crate::types::Ino;
 use bitflags::bitflags;
 use zerocopy::{FromBytes, IntoBytes};
-
-/// The offset of the superblock in the image, in bytes; the same for any block size.
-pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
 
@@ -154,8 +153,7 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, Corruption> {
         let (raw, _) = RawSuperblock::read_from_prefix(bytes)
             .map_err(|_| Corruption::Superblock { cause: Cause::Length { len: bytes.len() } })?;
-        Superblock::check_magic_and_checksum(&raw)
-            .map_err(|cause| Corruption::Superblock { cause })?;
+        check::magic_and_checksum(&raw).map_err(|cause| Corruption::Superblock { cause })?;
         Superblock::from_raw(raw)
     }
 
@@ -168,26 +166,12 @@ impl Superblock {
         Ok(Superblock { raw, geometry })
     }
 
-    fn check_magic_and_checksum(raw: &RawSuperblock) -> Result<(), Cause> {
-        let found = raw.s_magic.get();
-        if found != check::MAGIC {
-            return Err(Cause::Magic { found });
-        }
-        if check::features(raw).ro_compat.contains(RoCompat::METADATA_CSUM) {
-            let (found, expected) = (raw.s_checksum.get(), checksum(raw));
-            if found != expected {
-                return Err(Cause::Checksum { found, expected });
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the bytes, with magic and checksum set.
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = self.raw.clone();
         raw.s_magic.set(check::MAGIC);
         if self.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
-            raw.s_checksum.set(checksum(&raw));
+            raw.s_checksum.set(check::checksum(&raw));
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
         bytes.copy_from_slice(raw.as_bytes());
@@ -210,8 +194,16 @@ impl Superblock {
     }
 
     /// Returns the operations that Lanefs supports on this file system, considering the whole
-    /// superblock.
+    /// superblock, if the device of an external journal is not given.
     pub fn support(&self) -> Support {
+        match self.journal() {
+            Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),
+            _ => self.support_with_journal(),
+        }
+    }
+
+    /// Does the same as [`Superblock::support`], if the device of an external journal is given.
+    pub fn support_with_journal(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
             // Inodes of the Hurd have other fields at the same offsets.
             return Support::Refused(vec!["creator OS Hurd".into()]);
@@ -236,9 +228,6 @@ impl Superblock {
         let mut names = Vec::new();
         if HashVersion::from_byte(self.hash_version()).is_none() {
             names.push(format!("directory hash {}", self.hash_version()));
-        }
-        if matches!(self.journal(), Some(JournalPlace::Device(_))) {
-            names.push("external journal".into());
         }
         names
     }
@@ -541,12 +530,6 @@ pub enum OrphanEntries {
     Present,
     /// The feature is clear.
     Absent,
-}
-
-/// Computes the checksum over all bytes before it; the seed is always all ones.
-fn checksum(raw: &RawSuperblock) -> u32 {
-    let bytes = raw.as_bytes();
-    Seed::START.chain(&bytes[..bytes.len() - 4]).value()
 }
 
 fn until_zero(bytes: &[u8]) -> &[u8] {

@@ -155,7 +155,8 @@ type Facts = Vec<(&'static str, Value)>;
 fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
     let features = superblock.features().names();
-    let (support, reasons) = match superblock.support() {
+    // The journal's device, which a mount needs, is another fact.
+    let (support, reasons) = match superblock.support_with_journal() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),
         Support::Refused(reasons) => ("none", reasons),

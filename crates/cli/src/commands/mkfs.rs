@@ -3,6 +3,7 @@
 mod arguments;
 mod fill;
 mod from;
+mod journal_device;
 mod seal;
 mod target;
 mod verity;
@@ -12,6 +13,7 @@ pub use arguments::Arguments;
 
 use crate::cli::{Failure, Report, complain, open_source};
 use arguments::options;
+use journal_device::JournalDisk;
 use lanefs::Source;
 use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
@@ -23,6 +25,15 @@ use words::Wanted;
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
+    if arguments.makes_journal_device() {
+        report.check(journal_device::make(arguments));
+        return report.exit();
+    }
+    if arguments.fill.is_given() && arguments.journal_device().is_some() {
+        let why = "--from makes journals inside: leave out -J device=";
+        report.fail(Failure::new(arguments.image.display(), why));
+        return report.exit();
+    }
     if arguments.fill.is_given() {
         report.check(from::run(arguments, &report));
         return report.exit();
@@ -66,6 +77,14 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
     let mut options = options(arguments).map_err(|cause| failed(&cause))?;
+    let journal = arguments.journal_device().map(JournalDisk::open).transpose()?;
+    if let Some(journal) = &journal {
+        // As in mke2fs, the journal decides.
+        if *options.block_size.get_or_insert(journal.block_size) != journal.block_size {
+            let has = journal.block_size.bytes();
+            return Err(failed(&format_args!("the journal device has blocks of {has} bytes")));
+        }
+    }
     if arguments.dry_run && !path.exists() && Source::array_name(path).is_none() {
         let len = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
         return preview(len, &options).map_err(|error| failed(&error));
@@ -78,7 +97,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         fit_to_rows(&mut options, &source);
         let device = source.device();
         refuse_overwriting(arguments, &*device)?;
-        return on_device(arguments, &*device, &options);
+        return on_device(arguments, &*device, &options, journal.as_ref());
     }
     if !path.exists() {
         let size = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
@@ -101,13 +120,14 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     // Bytes beyond the size may belong to another partition.
     let device = open(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
-    on_device(arguments, &device, &options)
+    on_device(arguments, &device, &options, journal.as_ref())
 }
 
 fn on_device(
     arguments: &Arguments,
     device: &dyn Device,
     options: &MkfsOptions,
+    journal: Option<&JournalDisk>,
 ) -> Result<Made, Failure> {
     let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
     if arguments.dry_run {
@@ -118,7 +138,11 @@ fn on_device(
     if arguments.discards() {
         device.discard(0, device.len()).map_err(|error| failed(&error))?;
     }
-    mkfs(device, options).map_err(|error| failed(&error))
+    let made = mkfs(device, options).map_err(|error| failed(&error))?;
+    if let Some(journal) = journal {
+        journal.attach_to(device)?;
+    }
+    Ok(made)
 }
 
 /// Prints a hint, unless root runs the command, that the new root directory belongs to root.

@@ -156,12 +156,13 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
     let ending = Ending::new()?;
     let Opened { device, attached, array, shown: source } = open_source(arguments, &mut options)?;
     let is_protected = options.read_only && !wanted_read_only;
-    let mount = Mount::open(device.clone(), options.for_ext4()).map_err(|error| {
-        match no_file_system(&*device) {
+    let mut settings = options.for_ext4();
+    settings.journal = open_journal(&options)?;
+    let mount =
+        Mount::open(device.clone(), settings).map_err(|error| match no_file_system(&*device) {
             Some(why) => Box::from(format!("{}: {why}", arguments.source.display())),
             None => Box::<dyn Error>::from(error),
-        }
-    })?;
+        })?;
     drop(device);
     let is_read_only = mount.fs().is_read_only();
     if is_protected && !options.no_recovery {
@@ -204,6 +205,13 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
         warn(&source, &format!("requests by {carried}"));
     }
     Ok(Started { session, mount_point, signals, ending, array })
+}
+
+/// Opens the device of the journal, if the options name one.
+fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, OpenError> {
+    let Some(path) = &options.journal else { return Ok(None) };
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    Ok(Some(Arc::new(FileDevice::open(path, access, OpenOptions::default())?)))
 }
 
 /// Opens an image, block device or array, and returns the name that the mount table shows.

@@ -1,12 +1,13 @@
 //! `lanefs recover`
 
 use crate::cli::{Failure, ImageArguments, OutputArguments, Report, WholeImage};
-use lanefs::device::Access;
-use lanefs_offline::{Condition, Recovered, look, recover};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_offline::{Condition, Recovered, look_with, recover_with};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The file system was recovered; as e2fsck's "errors corrected".
 const RECOVERED: u8 = 1;
@@ -28,10 +29,14 @@ otherwise: errors that only e2fsck can correct), 8 failure, 2 wrong usage.
 Examples:
   lanefs recover disk.img
   lanefs recover -n disk.img                   # looks and writes nothing
+  lanefs recover --journal log.img disk.img    # the journal is on another device
   lanefs recover --json disk.img | jq .before.transactions")]
 pub struct Arguments {
     /// The image
     image: PathBuf,
+    /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)
+    #[arg(long, value_name = "PATH")]
+    journal: Option<PathBuf>,
     /// Only print what a recovery would do; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -66,9 +71,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
+    let journal = arguments.journal.as_ref().map(|path| {
+        let opened = FileDevice::open(path, access, OpenOptions::default());
+        opened.map(|device| Arc::new(device) as Arc<dyn Device>)
+    });
+    // The error names the path.
+    let journal = journal.transpose().map_err(|error| Failure::new("--journal", error))?;
     let found = match arguments.dry_run {
-        true => look(&whole.device()).map(|before| Recovered { before, after: before }),
-        false => recover(&whole.device()),
+        true => look_with(&whole.device(), journal.as_ref())
+            .map(|before| Recovered { before, after: before }),
+        false => recover_with(&whole.device(), journal.as_ref()),
     };
     let found = found.map_err(|error| whole.failure(error))?;
     whole.close()?;

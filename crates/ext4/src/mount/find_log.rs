@@ -1,6 +1,6 @@
-//! Finds and reads the log before there is a journal.
+//! Finds and reads the log before there is a journal: in a file, or on a device of its own.
 
-use crate::error::Error;
+use crate::error::{Error, UnfitJournal};
 use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
 use crate::plan::extent::Nodes;
@@ -12,7 +12,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
-use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::superblock::{Geometry, JournalDevice, JournalPlace, Superblock};
 use lanefs_ondisk::{
     Block, Corruption, Ino,
     checksum::{Checksums, Seed},
@@ -37,6 +37,97 @@ impl Nodes for BareNodes<'_> {
         }
         Ok(bytes.into())
     }
+}
+
+/// Finds the log of the file system on `device`: in the file that the superblock names, or on
+/// `journal`, which is given if the log has its own device.
+///
+/// # Errors
+/// [`Error::JournalDevice`] if the device of the log is missing or is not that of this file system;
+/// those of [`find`].
+pub fn locate(
+    device: &dyn Device,
+    superblock: &Superblock,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<Option<Log>, Error> {
+    match (superblock.journal(), journal) {
+        (Some(JournalPlace::Device(uuid)), Some(journal)) => {
+            on_device(journal, superblock, uuid).map(Some)
+        }
+        (Some(JournalPlace::Device(uuid)), None) => {
+            Err(Error::JournalDevice { uuid, why: UnfitJournal::Missing })
+        }
+        (_, Some(_)) => Err(Error::InvalidArgument {
+            what: "a journal device, for a file system whose journal is inside or absent",
+        }),
+        (Some(JournalPlace::Inode(ino)), None) => find(device, superblock, ino).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Reads the log on its own device. Both sides must name each other: the file system's superblock
+/// names the UUID of the device, and the journal superblock lists the UUID of the file system.
+fn on_device(
+    journal: &Arc<dyn Device>,
+    superblock: &Superblock,
+    uuid: [u8; 16],
+) -> Result<Log, Error> {
+    let unfit = |why| Error::JournalDevice { uuid, why };
+    let mut bytes = vec![0; SUPERBLOCK.len()];
+    if journal.len() < SUPERBLOCK.end as u64 {
+        let why = UnfitJournal::TooShort { has: journal.len(), needs: SUPERBLOCK.end as u64 };
+        return Err(unfit(why));
+    }
+    journal.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
+    let found = JournalDevice::decode(&bytes)
+        .map_err(|damage| unfit(UnfitJournal::NotAJournal { damage }))?;
+    if found.uuid != uuid {
+        return Err(unfit(UnfitJournal::OtherUuid { found: found.uuid }));
+    }
+    let size = superblock.geometry().block_size();
+    if found.block_size != size {
+        let (found, needs) = (found.block_size.bytes(), size.bytes());
+        return Err(unfit(UnfitJournal::BlockSize { found, needs }));
+    }
+    let needs = found.blocks.saturating_mul(size.bytes() as u64);
+    if journal.len() < needs {
+        return Err(unfit(UnfitJournal::TooShort { has: journal.len(), needs }));
+    }
+    // A log has block numbers of 32 bits.
+    let blocks = u32::try_from(found.blocks).unwrap_or(u32::MAX);
+    let at = found.journal_superblock();
+    let map = LogMap::of_device(at, blocks);
+    if at.0 >= found.blocks {
+        return Err(unfit(UnfitJournal::TooShort {
+            has: journal.len(),
+            needs: (at.0 + 1) << size.bits(),
+        }));
+    }
+    let mut head = vec![0; size.bytes()];
+    journal.read_at(at.0 << size.bits(), &mut head)?;
+    let damaged = |cause| Error::Corruption(Corruption::Journal { block: 0, cause });
+    let log = JournalSuperblock::decode(&head, size, blocks).map_err(damaged)?;
+    let first = log.log_area().start;
+    if u64::from(first) <= at.0 {
+        return Err(damaged(lanefs_ondisk::jbd2::Cause::First { first }));
+    }
+    if !log.users().contains(&superblock.uuid()) {
+        return Err(unfit(UnfitJournal::NotAUser));
+    }
+    if log.user_count() != 1 {
+        return Err(unfit(UnfitJournal::Shared { users: log.user_count() }));
+    }
+    let features = wanted(superblock);
+    Ok(Log { device: Some(journal.clone()), map, superblock: log, features })
+}
+
+/// Returns the features that the kernel sets in the log of this file system.
+fn wanted(superblock: &Superblock) -> JournalIncompat {
+    let mut features = JournalIncompat::empty();
+    let wide = superblock.features().incompat.contains(Incompat::BIT64);
+    features.set(JournalIncompat::BIT64, wide);
+    features.set(JournalIncompat::CSUM_V3, superblock.checksums().seed().is_some());
+    features
 }
 
 /// Returns the positions of the journal inode's blocks. Uses only the inode itself and the place of
@@ -72,13 +163,9 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let map = LogMap::new(runs, geometry.block_count())?;
     let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;
     let head = read_block(device, &geometry, first)?;
-    let superblock = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
+    let log = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
         .map_err(|cause| Corruption::Journal { block: 0, cause })?;
-    let mut features = JournalIncompat::empty();
-    let wide = geometry.features().incompat.contains(Incompat::BIT64);
-    features.set(JournalIncompat::BIT64, wide);
-    features.set(JournalIncompat::CSUM_V3, checksums.seed().is_some());
-    Ok(Log { map, superblock, features })
+    Ok(Log { device: None, map, superblock: log, features: wanted(superblock) })
 }
 
 /// Reads a block before there is a journal.
@@ -107,7 +194,8 @@ pub fn plan<'a>(
 ) -> Result<Replay<'a>, Error> {
     let geometry = superblock.geometry();
     let within = |blocks| {
-        let source = Input { device, map: &log.map, superblock: &log.superblock, blocks };
+        let from = log.device_or(device);
+        let source = Input { device: from, map: &log.map, superblock: &log.superblock, blocks };
         recovery::plan(&source)
     };
     let planned = within(geometry.block_count());

@@ -9,9 +9,10 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_journal::Log;
 use lanefs_journal::recovery::{self, Replay};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::features::{Incompat, Support};
-use lanefs_ondisk::superblock::{JournalPlace, Superblock};
+use lanefs_ondisk::jbd2::Sequence;
+use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::{BlockSize, Unsupported};
 
 /// The limit of the memory for a replay by a read-only mount. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
@@ -38,15 +39,13 @@ pub(super) fn open(
     let Primary { superblock, wholeness } = primary;
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
-    let Some(JournalPlace::Inode(ino)) = superblock.journal() else {
-        return Ok(Opened { device, log: None, superblock, access });
-    };
     // In a torn superblock, this flag may come from the older half.
     let is_torn = wholeness != Wholeness::Whole;
     let needs = superblock.features().incompat.contains(Incompat::RECOVER) || is_torn;
     let skips = options.recovery == Recovery::Skip;
-    let mut log = match find_log::find(&*device, &superblock, ino) {
-        Ok(log) => log,
+    let mut log = match find_log::locate(&*device, &superblock, options.journal.as_ref()) {
+        Ok(Some(log)) => log,
+        Ok(None) => return Ok(Opened { device, log: None, superblock, access }),
         // A read-only mount needs no journal, unless the journal has the newest state.
         Err(_) if access == Access::ReadOnly && (!needs || skips) => {
             return Ok(Opened { device, log: None, superblock, access });
@@ -85,8 +84,7 @@ pub(super) fn open(
     let recovered = replay.write(&*target)?;
     if access == Access::ReadWrite && log.superblock.start().is_some() {
         let size = superblock.geometry().block_size();
-        let Log { map, superblock: head, .. } = &mut log;
-        recovery::mark_empty(&*device, map, size, head, recovered.sequence)?;
+        mark_empty(&*device, &mut log, size, recovered.sequence)?;
     }
     Ok(Opened { device: target, log: Some(log), superblock, access })
 }
@@ -100,7 +98,7 @@ fn shrinks(replay: &Replay<'_>, superblock: &Superblock) -> bool {
 /// Empties a log for which the superblock does not request a replay, as the kernel does: the
 /// transaction in the log was prepared and never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
-    if log.superblock.start().is_none() || device.is_read_only() {
+    if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());
     }
     let end = match find_log::plan(device, superblock, log) {
@@ -109,9 +107,19 @@ fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(
         Err(_) => log.superblock.sequence(),
     };
     let size = superblock.geometry().block_size();
-    let Log { map, superblock: head, .. } = log;
     // One number is left out: blocks of a transaction that was not committed may be there.
-    Ok(recovery::mark_empty(device, map, size, head, end.next())?)
+    mark_empty(device, log, size, end.next())
+}
+
+fn mark_empty(
+    device: &dyn Device,
+    log: &mut Log,
+    size: BlockSize,
+    sequence: Sequence,
+) -> Result<(), Error> {
+    let Log { device: apart, map, superblock, .. } = log;
+    let device = apart.as_deref().unwrap_or(device);
+    Ok(recovery::mark_empty(device, map, size, superblock, sequence)?)
 }
 
 /// Returns the requested access, or less if this file system or device does not permit it.
@@ -120,13 +128,16 @@ fn possible_access(
     device: &dyn Device,
     options: &MountOptions,
 ) -> Result<Access, Error> {
-    let possible = match superblock.support() {
+    // A missing device of the journal is reported when the log is searched.
+    let possible = match superblock.support_with_journal() {
         Support::Refused(names) => return Err(Unsupported { what: names.join(", ") }.into()),
         Support::ReadOnly(_) => Access::ReadOnly,
         Support::ReadWrite => Access::ReadWrite,
     };
     let wants_write = options.access == Access::ReadWrite && options.recovery == Recovery::Replay;
-    match possible == Access::ReadWrite && wants_write && !device.is_read_only() {
+    let is_protected =
+        device.is_read_only() || options.journal.as_ref().is_some_and(|log| log.is_read_only());
+    match possible == Access::ReadWrite && wants_write && !is_protected {
         true => Ok(Access::ReadWrite),
         false => Ok(Access::ReadOnly),
     }

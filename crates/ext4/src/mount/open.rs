@@ -51,7 +51,7 @@ impl Mount {
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that permit only reading is mounted read-only, whatever the options request.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
-        let primary = Primary::read(&*device)?;
+        let primary = Primary::read_with(&*device, options.journal.as_ref())?;
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         let geometry = superblock.geometry();
         let checksums = superblock.checksums();

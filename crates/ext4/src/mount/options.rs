@@ -2,6 +2,7 @@
 
 use crate::object::name_cache::{Names, NoNames};
 use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery, Synchronous};
+use lanefs_device::Device;
 use lanefs_ondisk::quota::Kind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ pub struct MountOptions {
     /// Whether changes are permitted. A read-only mount writes nothing: a dirty log is replayed in
     /// memory.
     pub access: Access,
+    /// The device of the journal, if the journal is not on the device of the file system.
+    pub journal: Option<Arc<dyn Device>>,
     /// Whether a dirty log is replayed; skipping it forces read-only.
     pub recovery: Recovery,
     /// Whether the superblock records the mount.
@@ -43,6 +46,7 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         MountOptions {
             access: Access::ReadWrite,
+            journal: None,
             recovery: Recovery::Replay,
             purpose: Purpose::Use,
             atime: Atime::Relatime,

@@ -13,7 +13,8 @@ use super::find_log;
 use crate::error::Error;
 use crate::object::superblock::SUPERBLOCK;
 use lanefs_device::Device;
-use lanefs_ondisk::superblock::{Cause, JournalPlace, Superblock};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::superblock::{Cause, Superblock};
 use lanefs_ondisk::{Corruption, Group};
 
 /// The most backups that are compared.
@@ -53,6 +54,17 @@ impl Primary {
     /// [`Error::TooShort`] for a device that has no room for the superblock, [`Error::Corruption`],
     /// [`Error::Device`].
     pub fn read(device: &dyn Device) -> Result<Primary, Error> {
+        Primary::read_with(device, None)
+    }
+
+    /// Does the same as [`Primary::read`], for a file system whose journal is on `journal`.
+    ///
+    /// # Errors
+    /// The same as for [`Primary::read`].
+    pub fn read_with(
+        device: &dyn Device,
+        journal: Option<&Arc<dyn Device>>,
+    ) -> Result<Primary, Error> {
         if device.len() < SUPERBLOCK.end as u64 {
             return Err(Error::TooShort { has: device.len(), needs: SUPERBLOCK.end as u64 });
         }
@@ -68,7 +80,7 @@ impl Primary {
             _ => None,
         };
         let Some(superblock) = torn else { return Err(damage.into()) };
-        match witness(device, &superblock) {
+        match witness(device, journal, &superblock) {
             Some(witness) => Ok(Primary { superblock, wholeness: Wholeness::Torn(witness) }),
             None => Err(damage.into()),
         }
@@ -76,7 +88,11 @@ impl Primary {
 }
 
 /// Returns a copy that agrees with `torn`.
-fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
+fn witness(
+    device: &dyn Device,
+    journal: Option<&Arc<dyn Device>>,
+    torn: &Superblock,
+) -> Option<Witness> {
     let geometry = torn.geometry();
     let agrees = |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|copy| torn.agrees_with(&copy));
     for group in geometry.backups().take(BACKUPS) {
@@ -85,8 +101,7 @@ fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
             return Some(Witness::Backup(group));
         }
     }
-    let Some(JournalPlace::Inode(ino)) = torn.journal() else { return None };
-    let log = find_log::find(device, torn, ino).ok()?;
+    let log = find_log::locate(device, torn, journal).ok()??;
     let plan = find_log::plan(device, torn, &log).ok()?;
     let copy = find_log::superblock_in(&plan, torn).ok()??;
     // The replay writes this copy over the torn superblock. A change of settings may have been

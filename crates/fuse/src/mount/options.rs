@@ -7,6 +7,7 @@ use crate::ids::{Conflict, IdOptions, Ids};
 use crate::protocol::{Caching, Checks, Opens, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery, Synchronous};
 use lanefs_ondisk::quota::Kind;
+use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -17,6 +18,8 @@ pub struct Options {
     pub read_only: bool,
     /// A dirty log is not replayed; the mount is then read-only.
     pub no_recovery: bool,
+    /// The device of the journal, if the journal is not on the device of the file system.
+    pub journal: Option<PathBuf>,
     /// When access times are updated.
     pub atime: Atime,
     /// The longest time from a change to its commit; `None`: the default.
@@ -107,6 +110,7 @@ impl Default for Options {
         Options {
             read_only: false,
             no_recovery: false,
+            journal: None,
             atime: Atime::Relatime,
             commit: None,
             on_error: None,

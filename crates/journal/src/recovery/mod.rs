@@ -30,7 +30,7 @@ use crate::log::superblock_offset;
 use crate::log_map::LogMap;
 pub use input::Input;
 use lanefs_device::Device;
-use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
+use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, holds_fast_commit};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 use reader::Reader;
 
@@ -117,7 +117,7 @@ pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Erro
     plan(input)?.write(target)
 }
 
-/// Records on the device, durably, that the log is empty and continues after `sequence`, which is
+/// Records on the log's device, durably, that the log is empty and continues after `sequence`, which is
 /// [`Recovered::sequence`]. Called only after all replayed blocks are durable.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ pub fn mark_empty(
 ) -> Result<(), Error> {
     superblock.set_start(None);
     superblock.set_sequence(sequence);
-    device.write_durable_at(superblock_offset(map, block_size)?, &superblock.encode())?;
+    device.write_durable_at(superblock_offset(map, block_size), &superblock.encode())?;
     Ok(())
 }
 
@@ -143,8 +143,11 @@ fn refuse_fast_commits(
     end: Sequence,
 ) -> Result<(), Error> {
     let area = superblock.fast_commit_area();
-    if area.is_empty() || fast_commit_head(&reader.read(area.start)?) != Some(end) {
+    if !holds_fast_commit(area.map(|at| reader.read(at)), end)? {
         return Ok(());
     }
-    Err(Unsupported { what: "fast_commit: the journal holds fast commits".into() }.into())
+    Err(Unsupported {
+        what: "fast_commit: the journal holds fast commits; e2fsck -fy replays them".into(),
+    }
+    .into())
 }

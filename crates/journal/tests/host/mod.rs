@@ -69,8 +69,8 @@ pub struct Ext4 {
 }
 
 impl Ext4 {
-    /// Reads the description of `image` with debugfs.
-    pub fn of(image: &Path) -> Ext4 {
+    /// Reads the description of `image` with debugfs, without its log.
+    pub fn of_blocks(image: &Path) -> Ext4 {
         let stats = must("debugfs", &["-R", "stats -h", arg(image)]);
         let number = |name: &str| -> u64 {
             let line = stats.lines().find(|l| l.starts_with(name)).unwrap();
@@ -78,6 +78,12 @@ impl Ext4 {
         };
         let blocks = number("Block count:");
         let block_size = BlockSize::new(number("Block size:") as u32).unwrap();
+        Ext4 { block_size, blocks, map: LogMap::new([], blocks).unwrap() }
+    }
+
+    /// Reads the description of `image` with debugfs.
+    pub fn of(image: &Path) -> Ext4 {
+        let Ext4 { block_size, blocks, .. } = Ext4::of_blocks(image);
         let stat = must("debugfs", &["-R", "stat <8>", arg(image)]);
         let extents = stat.split("EXTENTS:").nth(1).or(stat.split("BLOCKS:").nth(1)).unwrap();
         let runs = extents.split([',', '\n']).filter_map(|run| {
@@ -94,7 +100,7 @@ impl Ext4 {
 
     pub fn journal_superblock(&self, device: &dyn Device) -> JournalSuperblock {
         let mut bytes = [0; 1024];
-        let at = self.map.place(0).unwrap().0.0 << self.block_size.bits();
+        let at = self.map.superblock().0 << self.block_size.bits();
         device.read_at(at, &mut bytes).unwrap();
         JournalSuperblock::decode(&bytes, self.block_size, self.map.len()).unwrap()
     }

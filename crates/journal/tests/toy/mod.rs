@@ -50,6 +50,7 @@ pub fn superblock(device: &dyn Device) -> JournalSuperblock {
 
 pub fn config(device: Arc<dyn Device>) -> Config {
     let log = Log {
+        device: None,
         map: log_map(),
         superblock: superblock(&device),
         features: JournalIncompat::BIT64 | JournalIncompat::CSUM_V3,

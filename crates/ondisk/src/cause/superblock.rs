@@ -49,6 +49,8 @@ pub enum Cause {
     FreeInodes { inodes: u32 },
     #[error("journal is inode {ino} and device {device:#x}")]
     JournalPlace { ino: u32, device: u32 },
+    #[error("the feature journal_dev is absent")]
+    NotAJournalDevice,
     #[error("orphan file is inode {ino}")]
     OrphanFileInode { ino: u32 },
     #[error("orphan list starts at inode {ino}")]

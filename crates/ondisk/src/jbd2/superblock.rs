@@ -6,15 +6,20 @@ use super::kind::BlockKind;
 use crate::cause::jbd2::Cause;
 use crate::checksum::Seed;
 use crate::error::Unsupported;
-use crate::types::BlockSize;
+use crate::types::{Block, BlockSize};
 use bitflags::bitflags;
 use std::ops::Range;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const SIZE: usize = 1024;
+/// The most file systems whose UUIDs fit.
+const USERS: usize = 48;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
+/// The most blocks before the log: on a device of its own with blocks of 1 KiB, the boot block and two
+/// superblocks.
+const MOST_BEFORE_LOG: u32 = 3;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `JBD2_CRC32C_CHKSUM`.
@@ -84,7 +89,7 @@ struct RawJournalSuperblock {
     s_head: U32,
     s_padding: [U32; 40],
     s_checksum: U32,
-    s_users: [u8; 16 * 48],
+    s_users: [[u8; 16]; USERS],
 }
 
 const _: () = assert!(size_of::<RawJournalSuperblock>() == SIZE);
@@ -109,6 +114,20 @@ impl JournalSuperblock {
         raw.s_uuid = uuid;
         raw.s_nr_users.set(1);
         JournalSuperblock { raw, version: JournalVersion::V2, block_size }
+    }
+
+    /// Creates the superblock of a new, empty journal on its own device, in block `at`. No file
+    /// system uses it yet.
+    pub fn of_device(
+        block_size: BlockSize,
+        blocks: u32,
+        uuid: [u8; 16],
+        at: Block,
+    ) -> JournalSuperblock {
+        let mut superblock = JournalSuperblock::new(block_size, blocks, uuid);
+        superblock.raw.s_first.set(at.0 as u32 + 1);
+        superblock.raw.s_nr_users.set(0);
+        superblock
     }
 
     /// Decodes a superblock with all checks. `bytes` are the first block of the journal file,
@@ -149,7 +168,7 @@ impl JournalSuperblock {
             return Err(Cause::First { first });
         }
         let end = self.log_area().end;
-        if end.saturating_sub(first) < MIN_BLOCKS - 1 {
+        if end < MIN_BLOCKS || end.saturating_sub(first) < MIN_BLOCKS - MOST_BEFORE_LOG {
             return Err(Cause::TooShort { blocks });
         }
         let start = raw.s_start.get();
@@ -223,7 +242,7 @@ impl JournalSuperblock {
     /// Fails if Lanefs cannot replay and write this journal.
     ///
     /// `fast_commit` is accepted: the area shows whether there are fast commits, see
-    /// [`super::fast_commit_head`].
+    /// [`super::holds_fast_commit`].
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.
@@ -271,10 +290,11 @@ impl JournalSuperblock {
         self.raw.s_first.get()..end
     }
 
-    /// Returns the blocks of the journal file after the log that are for fast commits; empty
-    /// without the feature.
+    /// Returns the blocks of the journal file that are for fast commits; empty without the feature.
+    /// The kernel leaves one block unused between the log and these blocks.
     pub fn fast_commit_area(&self) -> Range<u32> {
-        self.log_area().end..self.raw.s_maxlen.get()
+        let blocks = self.raw.s_maxlen.get();
+        self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
     fn fast_commit_blocks(&self) -> u32 {
@@ -317,6 +337,26 @@ impl JournalSuperblock {
     /// Returns the journal's uuid, from which its checksums start.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw.s_uuid
+    }
+
+    /// Returns the number of file systems that use the journal: 1 for a journal in a file.
+    pub fn user_count(&self) -> u32 {
+        self.raw.s_nr_users.get()
+    }
+
+    /// Returns the UUIDs of the file systems that use a journal on its own device.
+    pub fn users(&self) -> &[[u8; 16]] {
+        let count = usize::try_from(self.user_count()).unwrap_or(USERS).min(USERS);
+        self.raw.s_users.get(..count).unwrap_or_default()
+    }
+
+    /// Makes `user` the only file system that uses a journal on its own device.
+    pub fn set_user(&mut self, user: [u8; 16]) {
+        self.raw.s_nr_users.set(1);
+        self.raw.s_users = [[0; 16]; USERS];
+        if let Some(first) = self.raw.s_users.first_mut() {
+            *first = user;
+        }
     }
 
     /// See [`JournalSuperblock::sequence`].

@@ -1,8 +1,10 @@
 //! Makes every check of a superblock: a superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
+use crate::checksum::Seed;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::types::BlockSize;
+use zerocopy::IntoBytes;
 
 pub(super) const MAGIC: u16 = 0xef53;
 const GOOD_OLD_REVISION: u32 = 0;
@@ -19,6 +21,26 @@ pub(super) fn features(raw: &RawSuperblock) -> Features {
         incompat: Incompat::from_bits_retain(raw.s_feature_incompat.get()),
         ro_compat: RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()),
     }
+}
+
+pub(super) fn magic_and_checksum(raw: &RawSuperblock) -> Result<(), Cause> {
+    let found = raw.s_magic.get();
+    if found != MAGIC {
+        return Err(Cause::Magic { found });
+    }
+    if features(raw).ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let (found, expected) = (raw.s_checksum.get(), checksum(raw));
+        if found != expected {
+            return Err(Cause::Checksum { found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Computes the checksum over all bytes before it; the seed is always all ones.
+pub(super) fn checksum(raw: &RawSuperblock) -> u32 {
+    let bytes = raw.as_bytes();
+    Seed::START.chain(&bytes[..bytes.len() - 4]).value()
 }
 
 /// Joins a count whose upper half exists only with `64bit`.
@@ -81,7 +103,7 @@ pub(super) fn geometry(raw: &RawSuperblock) -> Result<Geometry, Cause> {
     Ok(geometry)
 }
 
-fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
+pub(super) fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     let log = raw.s_log_block_size.get();
     let bytes = if log <= 6 { 1024 << log } else { 0 };
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
@@ -211,8 +233,10 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Exactly one of inode and device must be set.
-        if (ino == 0) == (device == 0) || (ino != 0 && !exists(ino)) {
+        // Either an inode or a device. The device's number is only a hint where to find it, and is 0
+        // for an image file; its UUID identifies it.
+        let names_device = device != 0 || raw.s_journal_uuid != [0; 16];
+        if (ino == 0 && !names_device) || (ino != 0 && (device != 0 || !exists(ino))) {
             return Err(Cause::JournalPlace { ino, device });
         }
     }

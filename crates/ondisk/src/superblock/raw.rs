@@ -3,6 +3,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// The offset of the superblock in the image, in bytes; the same for any block size.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
 

@@ -1,14 +1,14 @@
 //! The arguments of `lanefs mkfs`.
 
 use super::fill::From;
-use super::words::{self, Operand, Wanted, parse_journal, parse_kind, parse_usage};
+use super::words::{self, JournalWord, Operand, Wanted, parse_journal, parse_kind, parse_usage};
 use crate::cli::{Size, parse_ids};
 use crate::commands::tune::{parse_on_error, parse_uuid};
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
 use lanefs_ondisk::superblock::OnError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
@@ -58,14 +58,14 @@ pub struct Arguments {
     pub(super) label: String,
     /// UUID of the file system, random, or clear [default: random]
     #[arg(short = 'U', long, value_parser = parse_uuid)]
-    uuid: Option<[u8; 16]>,
+    pub(super) uuid: Option<[u8; 16]>,
     /// Seed of the directory hashes, in the form of a UUID [default: random]
     #[arg(long, value_parser = parse_uuid)]
     hash_seed: Option<[u8; 16]>,
     /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: by the size of the file
-    /// system]
+    /// system]. Or device=PATH: the journal is there (made by -O journal_dev)
     #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_journal)]
-    journal_size: Option<JournalSize>,
+    journal_size: Option<JournalWord>,
     /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     pub(super) no_journal: bool,
@@ -171,6 +171,19 @@ impl Arguments {
         words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
     }
 
+    /// Returns whether a journal device is to be made, rather than a file system.
+    pub(super) fn makes_journal_device(&self) -> bool {
+        self.words.features.iter().any(|word| word == "journal_dev")
+    }
+
+    /// Returns the device of the journal, if the journal is not inside.
+    pub(super) fn journal_device(&self) -> Option<&Path> {
+        match &self.journal_size {
+            Some(JournalWord::Device(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Returns whether all blocks are to be discarded first.
     pub(super) fn discards(&self) -> bool {
         words::discards(&self.words.extended)
@@ -203,7 +216,7 @@ impl Arguments {
         if self.no_orphan_file {
             features.compat -= Compat::ORPHAN_FILE;
         }
-        if words.journal || self.journal_size.is_some() {
+        if words.journal || matches!(self.journal_size, Some(JournalWord::Size(_))) {
             features.compat |= Compat::HAS_JOURNAL;
         }
         Ok(features)
@@ -227,7 +240,9 @@ pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         hash_seed: arguments.hash_seed,
         journal: match arguments.journal_size {
             _ if arguments.no_journal => JournalSize::None,
-            size => size.unwrap_or_default(),
+            Some(JournalWord::Size(size)) => size,
+            Some(JournalWord::Device(_)) => JournalSize::None,
+            None => JournalSize::default(),
         },
         reserved_percent: arguments.reserved.unwrap_or(default_reserve),
         time: source_date_epoch()?,

@@ -108,8 +108,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("abort", "it is for tests of the kernel"),
     ("dax", "there is no direct access to the device's memory"),
     ("max_dir_size_kb", "directories have no limit"),
-    ("journal_dev", "a journal on a device of its own is not supported"),
-    ("journal_path", "a journal on a device of its own is not supported"),
+    ("journal_dev", "give the path of the journal's device: journal_path=PATH"),
     ("usrjquota", QUOTA),
     ("grpjquota", QUOTA),
     ("jqfmt", QUOTA),
@@ -210,6 +209,10 @@ impl Options {
                     Some("panic") => return Err(word.refused("a server does not stop the machine")),
                     _ => return Err(word.wrong("continue or remount-ro")),
                 });
+            }
+            "journal_path" => {
+                let path = word.value.filter(|path| !path.is_empty());
+                self.journal = Some(path.ok_or_else(|| word.wrong("a path"))?.into());
             }
             "offset" => self.offset = word.bytes()?,
             "sizelimit" => self.size_limit = Some(word.bytes()?).filter(|&limit| limit != 0),

@@ -1,0 +1,115 @@
+//! Journals on a device of their own: `-O journal_dev` makes one, `-J device=` uses it.
+
+use super::arguments::Arguments;
+use super::target::{grow, open, refuse_overwriting};
+use crate::cli::{Failure, open_image};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The block size of mke2fs for a journal device.
+const DEFAULT_BLOCK_SIZE: u32 = 4096;
+
+/// Makes a journal of the whole image or device, and prints a description.
+pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
+    let path = &arguments.image;
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
+    let given = arguments.block_size().map_err(|cause| failed(&cause))?;
+    let block_size = given.or_else(|| BlockSize::new(DEFAULT_BLOCK_SIZE));
+    let block_size = block_size.ok_or_else(|| failed(&"block size out of range"))?;
+    if arguments.dry_run {
+        return Err(failed(&"-n has no preview of a journal device"));
+    }
+    let is_new = !path.exists();
+    if is_new {
+        arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
+        File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
+    }
+    let made = fill(arguments, block_size);
+    if made.is_err() && is_new {
+        // If the file cannot be removed, the message of the failure still names it.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}
+
+fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
+    let path = &arguments.image;
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
+    let len = path.metadata().map_or(0, |found| found.len());
+    if let Some(size) = arguments.size().filter(|size| path.is_file() && len < *size) {
+        grow(path, size)?;
+    }
+    let device = open(arguments, arguments.size())?;
+    refuse_overwriting(arguments, &device)?;
+    let uuid = arguments.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |since| since.as_secs() as u32);
+    make_journal_device(&device, block_size, uuid, time).map_err(|error| failed(&error))?;
+    let found = JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() };
+    print(arguments, &found).map_err(|error| failed(&error))
+}
+
+fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    let (image, blocks) = (arguments.image.display(), made.blocks);
+    let (size, uuid) = (made.block_size.bytes(), uuid::Uuid::from_bytes(made.uuid).to_string());
+    if arguments.json {
+        let facts = serde_json::json!({
+            "image": image.to_string(),
+            "journal_blocks": blocks,
+            "block_size": size,
+            "uuid": uuid,
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    match arguments.quiet {
+        true => Ok(()),
+        false => {
+            writeln!(out, "{image}: a journal of {blocks} blocks of {size} bytes, UUID {uuid}")
+        }
+    }
+}
+
+/// The device of a new file system's journal.
+pub(super) struct JournalDisk {
+    path: PathBuf,
+    device: FileDevice,
+    pub(super) block_size: BlockSize,
+}
+
+impl JournalDisk {
+    /// Opens the journal at `path`, and checks that it is one.
+    pub(super) fn open(path: &Path) -> Result<JournalDisk, Failure> {
+        let device = open_image(path, Access::ReadWrite, OpenOptions::default())
+            .map_err(|error| Failure::opening(path, &error))?;
+        let mut bytes = vec![0; 1024];
+        let none = |why: &dyn std::fmt::Display| {
+            let what = format!("no journal: {why}; make one with: lanefs mkfs -O journal_dev");
+            Failure::new(path.display(), what)
+        };
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|error| none(&error))?;
+        let found = JournalDevice::decode(&bytes).map_err(|error| none(&error))?;
+        Ok(JournalDisk { path: path.into(), device, block_size: found.block_size })
+    }
+
+    /// Makes it the journal of the new file system on `device`.
+    pub(super) fn attach_to(&self, device: &dyn Device) -> Result<(), Failure> {
+        let number = std::fs::metadata(&self.path).map_or(0, |found| {
+            if found.file_type().is_block_device() { kernel_number(found.rdev()) } else { 0 }
+        });
+        attach_journal(device, &self.device, number)
+            .map_err(|error| Failure::new(self.path.display(), error))
+    }
+}
+
+/// Returns a device's number in the 32 bits of the superblock, from that of stat(2).
+fn kernel_number(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}

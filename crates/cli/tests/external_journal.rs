@@ -1,0 +1,219 @@
+//! Journals on a device of their own: made, mounted, recovered and refused by the commands, with
+//! e2fsck and the kernel as judges.
+
+mod mounting;
+
+use mounting::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn lanefs(arguments: &[&str]) -> String {
+    run(Command::new(LANEFS).args(arguments))
+}
+
+fn code(arguments: &[&str]) -> (Option<i32>, String) {
+    let (status, said) = try_run(Command::new(LANEFS).args(arguments));
+    (status.code(), said)
+}
+
+fn word(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A file system and its journal, in two files.
+struct Pair {
+    dir: tempfile::TempDir,
+    image: PathBuf,
+    log: PathBuf,
+}
+
+impl Pair {
+    /// Makes both by `lanefs mkfs`.
+    fn ours() -> Pair {
+        let pair = Pair::empty();
+        lanefs(&["mkfs", "-q", "-O", "journal_dev", "--size", "8M", word(&pair.log)]);
+        let device = format!("device={}", word(&pair.log));
+        lanefs(&["mkfs", "-q", "-J", &device, "--size", "32M", word(&pair.image)]);
+        pair
+    }
+
+    fn empty() -> Pair {
+        let dir = scratch();
+        let (image, log) = (dir.path().join("disk.img"), dir.path().join("log.img"));
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        Pair { dir, image, log }
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    fn option(&self) -> String {
+        format!("journal_path={}", word(&self.log))
+    }
+
+    /// Returns copies of both, as after a power cut.
+    fn copied(&self) -> Pair {
+        let copy = Pair::empty();
+        fs::copy(&self.image, &copy.image).unwrap();
+        fs::copy(&self.log, &copy.log).unwrap();
+        copy
+    }
+
+    fn assert_clean(&self) {
+        let mut e2fsck = Command::new("e2fsck");
+        run(e2fsck.arg("-fn").arg("-j").arg(&self.log).arg(&self.image));
+    }
+
+    /// Recovers a file system that needs it.
+    fn recover(&self) {
+        let (status, said) = code(&["recover", "--journal", word(&self.log), word(&self.image)]);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("transactions"), "{said}");
+        self.assert_clean();
+    }
+}
+
+#[test]
+fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
+    if !needs("mke2fs") {
+        return;
+    }
+    let pair = Pair::ours();
+    pair.assert_clean();
+    let said = run(Command::new("dumpe2fs").arg("-h").arg(&pair.log));
+    let facts: serde_json::Value =
+        serde_json::from_str(&lanefs(&["info", "--json", word(&pair.image)])).unwrap();
+    assert_eq!(facts["lanefs_mounts"], "read-write");
+    let [own, journal] = [&facts["uuid"], &facts["journal"]["uuid"]].map(|id| id.as_str().unwrap());
+    let says = |name: &str, id: &str| {
+        said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
+    };
+    assert!(says("Filesystem UUID:", journal) && says("Journal users:", own), "{said}");
+    // The same bytes as mke2fs makes, but for times, the hash seed and the inodes' extra size.
+    let theirs = pair.dir.path().join("theirs.img");
+    let id = "11223344-5566-7788-99aa-bbccddeeff00";
+    let ours = pair.dir.path().join("ours.img");
+    fs::write(&theirs, vec![0; 4 << 20]).unwrap();
+    let mut mke2fs = Command::new("mke2fs");
+    run(mke2fs.args(["-q", "-F", "-b", "1024", "-O", "journal_dev", "-U", id]).arg(&theirs));
+    lanefs(&[
+        "mkfs",
+        "-q",
+        "-b",
+        "1024",
+        "-O",
+        "journal_dev",
+        "-U",
+        id,
+        "--size",
+        "4M",
+        word(&ours),
+    ]);
+    let [mut ours, mut theirs] = [ours, theirs].map(|path| fs::read(path).unwrap());
+    for bytes in [&mut ours, &mut theirs] {
+        for differs in [0x2c..0x34, 0x40..0x44, 0xec..0xfd, 0x100..0x10c, 0x15c..0x160] {
+            bytes[1024 + differs.start..1024 + differs.end].fill(0);
+        }
+        bytes[1024 + 0x108..1024 + 0x10c].fill(0);
+    }
+    let wrong = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "the first byte that differs");
+    let (status, said) = code(&["mkfs", "-n", "-O", "journal_dev", word(&pair.log)]);
+    assert!(status == Some(1) && said.contains("no preview"), "{said}");
+    let third = pair.dir.path().join("third.img");
+    let json = lanefs(&["mkfs", "--json", "-O", "journal_dev", "--size", "5M", word(&third)]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["journal_blocks"], &json["block_size"]), (&1280.into(), &4096.into()));
+    // A journal has one user.
+    let device = format!("device={}", word(&pair.log));
+    let second = pair.dir.path().join("second.img");
+    let (status, said) = code(&["mkfs", "-J", &device, "--size", "32M", word(&second)]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("2 file systems use it") && !second.exists(), "{said}");
+    let (status, said) = code(&["mkfs", "-b", "1k", "-J", &device, "--size", "32M", word(&second)]);
+    assert!(status == Some(1) && said.contains("blocks of 4096 bytes"), "{said}");
+    let (status, said) = code(&["mkfs", "-J", &device, "--size", "32M", "-n", word(&pair.image)]);
+    assert_eq!(status, Some(0), "{said}");
+    let none = format!("device={}", word(&pair.image));
+    let (status, said) = code(&["mkfs", "-J", &none, "--size", "32M", word(&second)]);
+    assert!(status == Some(1) && said.contains("mkfs -O journal_dev"), "{said}");
+}
+
+#[test]
+fn a_killed_mount_is_recovered_from_the_journals_device() {
+    if !can_mount() {
+        return;
+    }
+    let pair = Pair::ours();
+    let (image, log, point) = (word(&pair.image), word(&pair.log), pair.mount_point());
+    let (status, said) = code(&["mount", image, word(&point)]);
+    assert!(status != Some(0) && said.contains("journal_path=PATH"), "{said}");
+    let (status, said) = code(&["mount", image, word(&point), "-o", "journal_dev=1792"]);
+    assert!(status != Some(0) && said.contains("journal_path=PATH"), "{said}");
+    let mounted = Mounted::in_foreground_at(&pair.image, &point, &[&pair.option()]);
+    shell(&point, "mkdir d; echo text >d/f; sync d/f");
+    let (status, said) = code(&["recover", "--journal", log, image]);
+    assert!(status == Some(8) && said.contains("in use"), "{said}");
+    let (status, said) = code(&["mkfs", "-O", "journal_dev", "--force", log]);
+    assert!(status == Some(1) && said.contains("log.img: in use"), "{said}");
+    mounted.kill();
+    // Without the journal the newest state is unknown: nothing is read or written.
+    for refused in
+        [&["ls", &format!("{image}:/")][..], &["recover", image], &["tune", "-L", "a", image]]
+    {
+        let (status, said) = code(refused);
+        assert!(status != Some(0) && said.contains("UUID"), "{refused:?}: {said}");
+    }
+    let (status, said) = code(&["recover", "-n", "--journal", log, image]);
+    assert_eq!(status, Some(4), "{said}");
+    pair.recover();
+    // A clean one is read without its journal, and is not written.
+    assert_eq!(lanefs(&["cat", &format!("{image}:/d/f")]), "text\n");
+    for refused in [&["rm", &format!("{image}:/d/f")][..], &["tune", "-L", "name", image]] {
+        let (status, said) = code(refused);
+        assert!(status != Some(0) && said.contains("journal"), "{refused:?}: {said}");
+    }
+    let mounted = Mounted::at(&pair.image, &point, &[&pair.option()]);
+    assert_eq!(shell(&point, "cat d/f; rm -r d; echo more >g"), "text\n");
+    mounted.umount();
+    pair.assert_clean();
+}
+
+#[test]
+fn the_kernel_and_lanefs_replay_each_others_external_journals() {
+    if !can_mount() {
+        return;
+    }
+    let pair = Pair::empty();
+    for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
+        fs::File::create(path).unwrap().set_len(len).unwrap();
+    }
+    let Some(device) = LoopDevice::new(&pair.log) else { return };
+    let mke2fs = |arguments: &[&str], path: &Path| {
+        run(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(arguments).arg(path))
+    };
+    mke2fs(&["-O", "journal_dev"], &device.path);
+    mke2fs(&["-t", "ext4", "-J", &format!("device={}", word(&device.path))], &pair.image);
+    let option = format!("journal_path={}", word(&device.path));
+    let Some(kernel) = KernelMounted::new(&pair.image, "kernel", &option) else { return };
+    shell(&kernel.path, "mkdir d; echo kernel >d/f; sync");
+    let crashed = pair.copied();
+    drop(kernel);
+    crashed.recover();
+    assert_eq!(lanefs(&["cat", &format!("{}:/d/f", word(&crashed.image))]), "kernel\n");
+
+    // The other way: the kernel replays the log of a killed Lanefs.
+    let other = crashed.copied();
+    let mounted = Mounted::in_foreground_at(&other.image, &other.mount_point(), &[&other.option()]);
+    shell(&other.mount_point(), "mkdir e; echo lanefs >e/f; sync e/f");
+    mounted.kill();
+    let device = LoopDevice::new(&other.log).unwrap();
+    let option = format!("journal_path={}", word(&device.path));
+    let kernel = KernelMounted::new(&other.image, "kernel", &option).unwrap();
+    assert_eq!(shell(&kernel.path, "cat d/f e/f"), "kernel\nlanefs\n");
+    drop(kernel);
+    drop(device);
+    other.assert_clean();
+}
