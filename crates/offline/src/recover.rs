@@ -116,7 +116,7 @@ pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
         return Ok(Recovered { before, after: before });
     }
     if before.half_journal {
-        Image::load(device.clone())?.end_half_journal()?;
+        Image::load_exclusively(device.clone())?.end_half_journal()?;
     }
     replay(device)?;
     Ok(Recovered { before, after: look(device)? })
@@ -139,7 +139,7 @@ fn replay(device: &Arc<dyn Device>) -> Result<(), Error> {
     Ok(Mount::open(device.clone(), options)?.close()?)
 }
 
-fn of_superblock(superblock: &Superblock) -> Condition {
+pub(crate) fn of_superblock(superblock: &Superblock) -> Condition {
     let state = superblock.state();
     Condition {
         needs_replay: superblock.features().incompat.contains(Incompat::RECOVER),
