@@ -35,7 +35,9 @@ pub use mounted::{MountedImage, counters};
 pub use names::{UserNames, parse_id, parse_ids};
 pub use operand::{ImagePath, Operand};
 pub use owner::OwnerChange;
-pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_source};
+pub use patience::{
+    announce_mmp, open_array_to_mount, open_image, open_image_to_mount, open_source,
+};
 pub use report::{Failure, Report, complain, host_cause, plain, printable};
 pub use screen::Screen;
 pub use size::{Size, human, parse_size};

@@ -138,7 +138,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
     let image = dir.path().join("disk.img");
     for (arguments, told) in [
         ("-O bigalloc", "bigalloc: Lanefs does not make file systems with this feature"),
-        ("-O quota,mmp", "mmp, quota: Lanefs does not make"),
+        ("-O quota,bigalloc", "quota, bigalloc: Lanefs does not make"),
         ("-O ^extent", "64bit needs extent"),
         ("-O ^sparse_super", "resize_inode needs sparse_super"),
         ("-O meta_bg", "resize_inode and meta_bg exclude each other"),

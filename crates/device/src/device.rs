@@ -96,6 +96,11 @@ pub trait Device: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+    /// Does the same as [`Device::read_at`], for bytes that another computer possibly changes: not
+    /// from this host's page cache.
+    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_at(offset, buf)
+    }
     /// Writes all of `buf` at `offset`; returns an error if the range goes beyond the end.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Writes the buffers one after another from `offset`.
@@ -159,6 +164,9 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, buf)
+    }
+    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_fresh_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset, buf)

@@ -132,6 +132,27 @@ pub enum Error {
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
+    /// Another computer uses the file system (feature `mmp`).
+    #[error("in use by {node} (device {device}) at {}: unmount it there first", utc(*time))]
+    OtherComputer {
+        /// The name of that computer.
+        node: String,
+        /// The name of the device there.
+        device: String,
+        /// The time of its last message, in seconds since 1970 by its clock.
+        time: u64,
+    },
+    /// A check changes the file system, or was interrupted (feature `mmp`).
+    #[error(
+        "e2fsck was started on {node} at {} and has not finished: if it was interrupted, run \
+         tune2fs -f -E clear_mmp, and e2fsck again", utc(*time)
+    )]
+    BeingChecked {
+        /// The name of the computer with the check.
+        node: String,
+        /// The time of its last message, in seconds since 1970 by its clock.
+        time: u64,
+    },
     /// A directory whose files belong to its project cannot have a name of an inode of another
     /// project.
     #[error("the directory passes its project on, and the file belongs to another project")]
@@ -242,9 +263,45 @@ impl Error {
             Error::Loop => Errno::LOOP,
             Error::NoSuchOffset => Errno::NXIO,
             Error::BadDescriptor => Errno::BADF,
-            Error::Busy => Errno::BUSY,
+            Error::Busy | Error::OtherComputer { .. } | Error::BeingChecked { .. } => Errno::BUSY,
             Error::OtherProject => Errno::XDEV,
         };
         errno.raw_os_error()
+    }
+}
+
+/// Writes seconds since 1970 as date and time in UTC.
+pub(crate) fn utc(secs: u64) -> String {
+    // Days of the proleptic Gregorian calendar in eras of 400 years that start in March.
+    let (days, rest) = (secs / 86_400 + 719_468, secs % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month < 10 {
+        true => (era * 400 + year, month + 3),
+        false => (era * 400 + year + 1, month - 9),
+    };
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_of_the_gregorian_calendar() {
+        for (secs, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400 + 86_399, "2000-02-29 23:59:59 UTC"),
+            (951_868_800, "2000-03-01 00:00:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+            (1_763_855_532, "2025-11-22 23:52:12 UTC"),
+        ] {
+            assert_eq!(utc(secs), text);
+        }
+        utc(u64::MAX);
     }
 }

@@ -37,6 +37,7 @@ pub use attr::{
 };
 pub use error::{Error, Fault, UnfitJournal};
 pub use fs::Fs;
+pub use mount::mmp::Exclusive;
 pub use mount::open::{Mount, read_descriptors};
 pub use mount::options::MountOptions;
 pub use mount::primary::{Primary, Wholeness, Witness};

@@ -324,6 +324,40 @@ fn what_is_made_here_is_what_mke2fs_makes() {
 }
 
 #[test]
+fn the_block_of_mmp_is_where_mke2fs_puts_it() {
+    for (arguments, interval) in
+        [("-O mmp", 5), ("-O mmp,^resize_inode -E mmp_update_interval=20", 20)]
+    {
+        let workshop = Workshop::new();
+        let mut features = Kind::Ext4.features();
+        features.incompat |= Incompat::MMP;
+        features.compat.set(Compat::RESIZE_INODE, !arguments.contains("^resize_inode"));
+        let ours = workshop
+            .ours(64 * MIB, &MkfsOptions { features, mmp_update_interval: interval, ..fixed() });
+        let Some(theirs) = workshop.theirs(64 * MIB, arguments) else { return };
+        let checked = output_of("e2fsck", &["-fn"], &ours);
+        assert!(checked.status.success(), "{arguments}: {checked:?}");
+        let dumped =
+            String::from_utf8_lossy(&output_of("dumpe2fs", &["-h"], &theirs).stdout).into_owned();
+        let block = dumped.lines().find_map(|line| line.strip_prefix("MMP block number:"));
+        let block: u64 = block.expect("the block").trim().parse().expect("a number");
+        let (mut names, mut intervals) = (Vec::new(), Vec::new());
+        for path in [&theirs, &ours] {
+            let image = File::options().read(true).write(true).open(path).expect("the image");
+            let mut bytes = [0; 1024];
+            image.read_exact_at(&mut bytes, block * 1024).expect("the block");
+            intervals.push(bytes[112]);
+            names.push(bytes[..8].to_vec());
+            // The name of the computer and of the device, the time, and so the checksum differ.
+            image.write_all_at(&[0; 1024], block * 1024).expect("the block");
+        }
+        assert_eq!((&names[0], intervals[0]), (&names[1], intervals[1]), "{arguments}");
+        let different = differences(&theirs, &ours);
+        assert!(different.is_empty(), "{arguments}: bytes differ at {different:x?}");
+    }
+}
+
+#[test]
 fn large_file_systems_are_what_mke2fs_makes() {
     for (size, arguments, options) in large_cases() {
         if !compare(size, arguments, &options) {

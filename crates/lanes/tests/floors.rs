@@ -204,6 +204,7 @@ const HOUSES: &[House] = &[
                 "dirent",
                 "extent",
                 "md",
+                "mmp",
                 "orphan",
                 "quota",
                 "superblock",

@@ -11,8 +11,9 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::log;
 use lanefs_journal::LogMap;
 use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::mmp::{Mmp, Use};
 use lanefs_ondisk::superblock::JournalPlace;
-use lanefs_ondisk::{Block, Group};
+use lanefs_ondisk::{Block, Corruption, Group};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,12 +41,17 @@ impl Draft {
     /// # Errors
     /// [`Error::Journal`] without a journal; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
-        let image = Image::open(device.clone())?;
+        let image = Image::open(device)?;
         if image.superblock().journal().is_none() {
             let what = "changes that count together need a journal: add one first (lanefs tune -j)";
             return Err(Error::Journal { what: what.into() });
         }
-        Ok(Draft { image, changes: Arc::new(OverlayDevice::new(device, OVERLAY_CAP)) })
+        let changes = OverlayDevice::new(image.device.clone(), OVERLAY_CAP);
+        if let Some(block) = image.superblock().mmp_block() {
+            // The image has the right to write, and the mount of the view takes one of its own.
+            release_mmp(&changes, &image, block)?;
+        }
+        Ok(Draft { image, changes: Arc::new(changes) })
     }
 
     /// Returns the device to mount; writes to it are kept in memory.
@@ -68,7 +74,7 @@ impl Draft {
         let before = Image::load(image.device.clone())?;
         let log = log_of(&image)?;
         let mut published = Published::default();
-        let geometry = image.geometry();
+        let (geometry, mmp) = (image.geometry(), image.superblock().mmp_block());
         let size = image.block_bytes();
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
@@ -78,7 +84,8 @@ impl Draft {
                 let block = Block((at >> bits) + n);
                 // The boot block of a file system with blocks of 1 KiB belongs to no group.
                 let is_whole = bytes.len() == size && geometry.contains(block);
-                if !is_whole || log.contains(block) || before.block(block)? == bytes {
+                let is_other = log.contains(block) || Some(block) == mmp;
+                if !is_whole || is_other || before.block(block)? == bytes {
                     continue;
                 }
                 match before.is_free(block, &mut known)? {
@@ -103,6 +110,16 @@ impl Draft {
         }
         Ok(published)
     }
+}
+
+/// Marks the file system in `view` as unused.
+fn release_mmp(view: &OverlayDevice, image: &Image, block: Block) -> Result<(), Error> {
+    let cause = |cause| Corruption::Mmp { block, cause };
+    let mut bytes = image.block(block)?;
+    let found = Mmp::decode(&bytes, image.checksums()).map_err(cause)?;
+    let unused = Mmp { state: Use::Clean, ..found };
+    unused.encode_into(&mut bytes, image.checksums()).map_err(cause)?;
+    Ok(view.write_at(block.0 << image.geometry().block_size().bits(), &bytes)?)
 }
 
 fn log_of(image: &Image) -> Result<LogMap, Error> {

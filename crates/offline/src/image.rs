@@ -5,7 +5,7 @@ use crate::error::Error;
 use lanefs_device::Device;
 use lanefs_ext4::extent::{Limits, Map, Nodes};
 use lanefs_ext4::mapping::Form;
-use lanefs_ext4::{Primary, read_descriptors};
+use lanefs_ext4::{Exclusive, Primary, read_descriptors};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
@@ -35,6 +35,8 @@ pub struct Image {
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
+    /// The right to write, if the file system has `mmp`.
+    exclusive: Option<Exclusive>,
 }
 
 impl Image {
@@ -53,7 +55,21 @@ impl Image {
             inode_bitmaps: BTreeMap::new(),
             limit: None,
             blocks: BTreeMap::new(),
+            exclusive: None,
         })
+    }
+
+    /// Reads the same as [`Image::load`]. While the image exists, no other computer that obeys
+    /// `mmp` writes the file system.
+    pub(crate) fn load_exclusively(device: Arc<dyn Device>) -> Result<Image, Error> {
+        let exclusive = Exclusive::take(&device)?;
+        let device = exclusive.as_ref().map_or(device, Exclusive::device);
+        Ok(Image { exclusive, ..Image::load(device)? })
+    }
+
+    /// Returns whether the image has the right to write because of `mmp`.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive.is_some()
     }
 
     /// Returns the superblock, with the changes that are not written yet.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
-use crate::recover::make_usable;
+use crate::recover::{make_usable, of_superblock};
 use lanefs_device::Device;
 use std::sync::Arc;
 
@@ -21,6 +21,11 @@ impl Image {
             let what = "it has no journal and was not unmounted cleanly";
             return Err(Error::NeedsCheck { what });
         }
-        Image::load(device)
+        let image = Image::load_exclusively(device)?;
+        // Another computer may have mounted the file system after the recovery, and failed.
+        match image.is_exclusive() && of_superblock(image.superblock()).needs_replay {
+            true => Err(lanefs_ext4::Error::Busy.into()),
+            false => Ok(image),
+        }
     }
 }

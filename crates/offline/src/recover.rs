@@ -136,7 +136,7 @@ pub fn recover_with(
         return Ok(Recovered { before, after: before });
     }
     if before.half_journal {
-        Image::load(device.clone())?.end_half_journal()?;
+        Image::load_exclusively(device.clone())?.end_half_journal()?;
     }
     replay(device, journal)?;
     Ok(Recovered { before, after: look_with(device, journal)? })
@@ -160,7 +160,7 @@ fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result
     Ok(Mount::open(device.clone(), options)?.close()?)
 }
 
-fn of_superblock(superblock: &Superblock) -> Condition {
+pub(crate) fn of_superblock(superblock: &Superblock) -> Condition {
     let state = superblock.state();
     Condition {
         needs_replay: superblock.features().incompat.contains(Incompat::RECOVER),

@@ -149,7 +149,9 @@ impl Image {
         let (old, end) = (self.geometry(), new.block_count());
         let last = Group(new.group_count() - 1);
         let in_last = u64::from(new.blocks_in_group(last).unwrap_or(0));
-        if in_last < u64::from(new.group_overhead(last)) {
+        // The block of mmp is not moved.
+        let cuts_mmp = self.superblock.mmp_block().is_some_and(|block| block.0 >= end);
+        if cuts_mmp || in_last < u64::from(new.group_overhead(last)) {
             return Ok(false);
         }
         for group in (0..new.group_count()).map(Group) {

@@ -39,6 +39,8 @@ pub enum Corruption {
     Journal { block: u32, cause: cause::jbd2::Cause },
     #[error("orphan file {ino}, {block}: {cause}")]
     OrphanFile { ino: Ino, block: FileBlock, cause: cause::orphan::Cause },
+    #[error("multiple mount protection, {block}: {cause}")]
+    Mmp { block: Block, cause: cause::mmp::Cause },
     #[error("quota file {ino}: {cause}")]
     Quota { ino: Ino, cause: cause::quota::Cause },
 }
@@ -59,7 +61,8 @@ impl Corruption {
             Corruption::Superblock { .. }
             | Corruption::GroupDescriptor { .. }
             | Corruption::Bitmap { .. }
-            | Corruption::Journal { .. } => None,
+            | Corruption::Journal { .. }
+            | Corruption::Mmp { .. } => None,
         }
     }
 
@@ -69,6 +72,7 @@ impl Corruption {
             Corruption::ExtentNode { block, .. }
             | Corruption::BlockMap { block, .. }
             | Corruption::Xattr { block, .. } => block,
+            Corruption::Mmp { block, .. } => Some(block),
             _ => None,
         }
     }

@@ -202,15 +202,12 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::META_BG)
     .union(Incompat::EXTENTS)
     .union(Incompat::BIT64)
+    .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
     .union(Incompat::INLINE_DATA);
-
-/// Features that can be read safely: the kernel reads `mmp` file systems without taking part in the
-/// protocol.
-const READABLE_INCOMPAT: Incompat = Incompat::MMP;
 
 const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
@@ -230,12 +227,11 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 /// read-only-compatible feature permits only reading.
 pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
     let _ = compat;
-    let refused = incompat.difference(WRITABLE_INCOMPAT.union(READABLE_INCOMPAT));
+    let refused = incompat.difference(WRITABLE_INCOMPAT);
     if !refused.is_empty() {
         return Support::Refused(incompat_names(refused));
     }
-    let mut reasons = incompat_names(incompat.difference(WRITABLE_INCOMPAT));
-    reasons.extend(ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT)));
+    let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
     // A value of an attribute in an inode of its own counts for each owner that uses the value.
     let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
     reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
@@ -342,7 +338,7 @@ mod tests {
             Incompat::MMP | Incompat::EXTENTS,
             RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
         );
-        let names = ["mmp", "bigalloc", "verity"].map(str::to_string);
+        let names = ["bigalloc", "verity"].map(str::to_string);
         assert_eq!(got, Support::ReadOnly(names.to_vec()));
     }
 

@@ -22,6 +22,7 @@ pub mod htree;
 pub mod inode;
 pub mod jbd2;
 pub mod md;
+pub mod mmp;
 pub mod orphan;
 pub mod quota;
 pub mod superblock;

@@ -21,7 +21,7 @@ use crate::checksum::{Checksums, Seed};
 use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
 use crate::hash::HashVersion;
-use crate::types::Ino;
+use crate::types::{Block, Ino};
 use bitflags::bitflags;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -297,6 +297,17 @@ impl Superblock {
     pub fn reserved_blocks(&self) -> u64 {
         let raw = &self.raw;
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
+    }
+
+    /// Returns the block of multiple mount protection (feature `mmp`).
+    pub fn mmp_block(&self) -> Option<Block> {
+        let has = self.features().incompat.contains(Incompat::MMP);
+        has.then(|| Block(self.raw.s_mmp_block.get()))
+    }
+
+    /// Returns the seconds between two changes of that block by a mount; 0 is the default.
+    pub fn mmp_update_interval(&self) -> u16 {
+        self.raw.s_mmp_interval.get()
     }
 
     /// Returns the inode of the quota file of each kind, in the order of [`crate::quota::Kind`].

@@ -38,7 +38,7 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     const OPTIONS: [&str; 7] = [
         "-b 1024",
         "-b 4096",
-        "-b 4096 -O ^orphan_file,^metadata_csum_seed",
+        "-b 4096 -O ^orphan_file,^metadata_csum_seed,mmp",
         "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
         "-b 1024 -O ea_inode,large_dir,inline_data",
         "-t ext3 -b 1024",

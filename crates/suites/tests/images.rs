@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Set = (&'static str, u64, usize);
 
 /// Images whose files are mapped by extents.
-const SETS: [Set; 18] = [
+const SETS: [Set; 19] = [
     ("", 64, 1024),
     ("-b 2048", 64, 2048),
     ("-b 4096", 128, 4096),
@@ -34,6 +34,7 @@ const SETS: [Set; 18] = [
     ("", 1, 1024),
     ("-E lazy_itable_init=1", 2048, 4096),
     ("-O large_dir", 64, 1024),
+    ("-O mmp -E mmp_update_interval=1", 32, 1024),
 ];
 
 /// Images whose files have block maps.

@@ -2,7 +2,8 @@
 
 use super::{Failure, complain};
 use lanefs::{Cause, Error, Source};
-use lanefs_device::{Access, FileDevice, OpenError, OpenOptions, User};
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, User};
+use lanefs_ext4::Exclusive;
 use lanefs_fuse::MountEntry;
 use std::path::Path;
 use std::sync::Arc;
@@ -71,6 +72,15 @@ fn open_array(name: &Path, access: Access, part: OpenOptions) -> Result<Source, 
 fn announce_wait(name: &Path) {
     let (name, seconds) = (name.display(), MOUNT_PATIENCE.as_secs());
     complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
+}
+
+/// Prints that a change of the file system will wait, because another computer possibly uses it
+/// (feature `mmp`).
+pub fn announce_mmp(command: &str, name: &Path, device: &Arc<dyn Device>) {
+    if let Some((wait, why)) = Exclusive::expected_wait(device) {
+        let (name, seconds) = (name.display(), wait.as_secs());
+        complain(format_args!("{command}: {name}: {why}: waiting for {seconds} s"));
+    }
 }
 
 /// Why an image cannot be opened.

@@ -1,5 +1,6 @@
 //! An image that a command uses as a whole, without the files in it.
 
+use super::patience::announce_mmp;
 use super::{Failure, ImageArguments, complain, no_file_system, open_source};
 use lanefs::Source;
 use lanefs::device::{Access, Device, OpenOptions};
@@ -25,6 +26,9 @@ impl<'p> WholeImage<'p> {
         let source = open_source(path, access, part)?;
         for note in source.notes() {
             complain(format_args!("lanefs: {}: {note}", path.display()));
+        }
+        if access == Access::ReadWrite {
+            announce_mmp("lanefs", path, &source.device());
         }
         Ok(WholeImage { path, source, part })
     }

@@ -4,7 +4,9 @@ mod block;
 mod messages;
 
 use super::raid::{LiveArray, LiveControl};
-use crate::cli::{complain, no_file_system, open_array_to_mount, open_image_to_mount};
+use crate::cli::{
+    announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount,
+};
 use block::Attached;
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
@@ -156,6 +158,9 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
     let ending = Ending::new()?;
     let Opened { device, attached, array, shown: source } = open_source(arguments, &mut options)?;
     let is_protected = options.read_only && !wanted_read_only;
+    if !options.read_only {
+        announce_mmp("lanefs mount", &arguments.source, &device);
+    }
     let mut settings = options.for_ext4();
     settings.journal = open_journal(&options)?;
     let mount =

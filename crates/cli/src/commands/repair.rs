@@ -1,15 +1,17 @@
 //! `lanefs repair`
 
 use crate::cli::{Failure, ImageArguments, OutputArguments, Report as Failures, WholeImage};
-use lanefs::device::Access;
+use lanefs::device::{Access, Device};
 use lanefs_check::repair::{Plan, Shared, plan};
 use lanefs_check::{Finding, Harm};
+use lanefs_ext4::{Exclusive, Fault};
 use lanefs_offline::{Repair, Undo};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The exit code of a repaired image, as e2fsck's "errors corrected".
 const REPAIRED: u8 = 1;
@@ -77,7 +79,10 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
     let bytes = std::fs::read(file).map_err(|error| Failure::host(file.display(), &error))?;
     let undo = Undo::decode(&bytes).map_err(|error| Failure::new(file.display(), error))?;
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    undo.apply(&*whole.device()).map_err(|error| whole.failure(error))?;
+    let exclusive = take(&whole)?;
+    let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
+    undo.apply(&*device).map_err(|error| whole.failure(error))?;
+    drop((device, exclusive));
     whole.close()?;
     if !arguments.output.quiet && !arguments.output.json {
         println!("{}: {} old blocks are back", arguments.image.display(), undo.blocks());
@@ -89,11 +94,13 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
-    let plan = plan(whole.device(), shared).map_err(|error| whole.failure(error))?;
+    let exclusive = if arguments.dry_run { None } else { take(&whole)? };
+    let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
+    let plan = plan(device.clone(), shared).map_err(|error| whole.failure(error))?;
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
     if writes && !arguments.dry_run {
-        write(arguments, &whole, &plan, &repair)?;
+        write(arguments, &whole, &device, &plan, &repair)?;
     }
     failures.printed(print(&plan, &repair, arguments));
     let code = match (plan.leaves_faults(), writes) {
@@ -103,7 +110,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
         (false, true) => REPAIRED,
         (false, false) => 0,
     };
-    drop((plan, repair));
+    drop((plan, repair, device, exclusive));
     whole.close()?;
     Ok(code)
 }
@@ -113,24 +120,33 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
     Ok(Repair { recovery, blocks, block_size: plan.block_size() })
 }
 
+/// Takes the right to write a file system with `mmp`. Damage in its superblock or in the block of
+/// `mmp` is left to the repair.
+fn take(whole: &WholeImage<'_>) -> Result<Option<Exclusive>, Failure> {
+    match Exclusive::take(&whole.device()) {
+        Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),
+        taken => taken.map_err(|error| whole.failure(error)),
+    }
+}
+
 fn write(
     arguments: &Arguments,
     whole: &WholeImage<'_>,
+    device: &Arc<dyn Device>,
     plan: &Plan,
     repair: &Repair,
 ) -> Result<(), Failure> {
-    let device = whole.device();
     if let Some(file) = &arguments.undo {
-        let undo = repair.undo(&*device).map_err(|error| whole.failure(error))?;
+        let undo = repair.undo(&**device).map_err(|error| whole.failure(error))?;
         save(file, &undo.encode()).map_err(|error| Failure::host(file.display(), &error))?;
-        return repair.write_in_place(&*device).map_err(|error| whole.failure(error));
+        return repair.write_in_place(&**device).map_err(|error| whole.failure(error));
     }
-    if !plan.has_log || !repair.fits_log(&device) {
+    if !plan.has_log || !repair.fits_log(device) {
         let why = "its log cannot take the repair as one transaction: give --undo FILE, so that a \
                    kill loses nothing more";
         return Err(whole.failure(why));
     }
-    repair.write_to_log(&device).map_err(|error| whole.failure(error))
+    repair.write_to_log(device).map_err(|error| whole.failure(error))
 }
 
 /// Writes a new file, durably.

@@ -6,6 +6,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
 /// The maximum number of buffers in one `pwritev` (`UIO_MAXIOV` of Linux).
@@ -143,6 +144,19 @@ impl Device for FileDevice {
             return Ok(());
         }
         self.write_at(offset, buf)
+    }
+
+    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(Operation::Read, offset, buf.len() as u64, self.len())?;
+        let unit = rustix::param::page_size() as u64;
+        let at = self.start + offset;
+        let first = at / unit * unit;
+        let len = (at - first + buf.len() as u64).next_multiple_of(unit);
+        // A hint: the cached pages are dropped, unless they are dirty. A file system without a page
+        // cache ignores the hint or refuses it.
+        let dont_need = rustix::fs::Advice::DontNeed;
+        let _ = rustix::fs::fadvise(&self.file, first, NonZeroU64::new(len), dont_need);
+        self.read_at(offset, buf)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

@@ -23,6 +23,7 @@ const MAKEABLE: Features = Features {
         .incompat
         .union(Incompat::EXTENTS)
         .union(Incompat::BIT64)
+        .union(Incompat::MMP)
         .union(Incompat::FLEX_BG)
         .union(Incompat::META_BG)
         .union(Incompat::CSUM_SEED)

@@ -37,6 +37,8 @@ pub(super) struct Layout {
     /// The block of pointers to the reserved descriptor blocks.
     pub(super) resize: Option<u64>,
     pub(super) journal: Option<File>,
+    /// The block of multiple mount protection.
+    pub(super) mmp: Option<u64>,
     pub(super) orphans: Option<File>,
     pub(super) geometry: Geometry,
     /// Number of inodes behind the reserved ones, `lost+found` and the orphan file.
@@ -77,6 +79,7 @@ impl Layout {
             lost_and_found: File::default(),
             resize: None,
             journal: None,
+            mmp: None,
             orphans: None,
             geometry,
             files: 0,
@@ -129,6 +132,11 @@ impl Layout {
                 _ => 0,
             };
             self.journal = Some(self.place_file(goal, numbers.journal_blocks)?);
+        }
+        if geometry.features().incompat.contains(Incompat::MMP) {
+            let free = self.used.next_free(0)?;
+            self.used.take(free.start, 1);
+            self.mmp = Some(free.start);
         }
         if compat.contains(Compat::ORPHAN_FILE) {
             self.orphans = Some(self.place_file(0, orphan_file_blocks(numbers.blocks))?);
@@ -304,6 +312,7 @@ impl Layout {
         let journal = self.journal.as_ref().map_or(0, File::blocks);
         let overhead = geometry.first_data_block().0 + heads + tables + u64::from(journal);
         raw.s_overhead_clusters.set(overhead as u32);
+        raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {
             // A copy of the journal's place, with which e2fsck finds it without its inode.
             raw.s_jnl_backup_type = 1;

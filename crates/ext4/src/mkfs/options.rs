@@ -214,6 +214,8 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
+    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
+    pub mmp_update_interval: u16,
     /// The treatment of properties of files that ext4 cannot store.
     pub on_loss: OnLoss,
     /// User and group of the root directory.
@@ -246,6 +248,7 @@ impl Default for MkfsOptions {
             contents: Contents::Unknown,
             stride: 0,
             stripe_width: 0,
+            mmp_update_interval: 5,
             on_loss: OnLoss::Fail,
             root_owner: (0, 0),
         }

@@ -70,6 +70,9 @@ impl Numbers {
         raw.s_flags.set(flags.bits());
         raw.s_raid_stride.set(options.stride);
         raw.s_raid_stripe_width.set(options.stripe_width);
+        if features.incompat.contains(Incompat::MMP) {
+            raw.s_mmp_interval.set(options.mmp_update_interval);
+        }
         if features.incompat.contains(Incompat::FLEX_BG) {
             raw.s_log_groups_per_flex = options.groups_per_flex.trailing_zeros() as u8;
         }

@@ -1,6 +1,7 @@
 //! Replays the log at mount, and returns the state of the file system after that.
 
 use super::find_log;
+use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::primary::{Primary, Wholeness};
 use crate::error::Error;
@@ -25,6 +26,18 @@ pub(super) struct Opened {
     /// The newest superblock: that of the log, if it contains one.
     pub(super) superblock: Superblock,
     pub(super) access: Access,
+}
+
+/// Takes the right to write if the file system has `mmp` and is opened for writing.
+pub(super) fn take_mmp(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> Result<Option<Exclusive>, Error> {
+    match possible_access(superblock, &**device, options)? {
+        Access::ReadWrite => Exclusive::take_for(device, superblock),
+        Access::ReadOnly => Ok(None),
+    }
 }
 
 /// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.

@@ -2,6 +2,7 @@
 
 pub(crate) mod find_log;
 mod log;
+pub(crate) mod mmp;
 pub(crate) mod open;
 pub(crate) mod options;
 mod orphans;

@@ -2,6 +2,7 @@
 
 use super::find_log::read_block;
 use super::log::{self, Opened};
+use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::orphans::{finish_orphans, orphans_left};
 use super::primary::Primary;
@@ -43,6 +44,9 @@ pub struct Mount {
     /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
     /// the file system in a better state.
     found: State,
+    /// The right to write, if the file system has `mmp`. Given up after all writes, since the
+    /// fields are dropped after [`Mount::drop`].
+    _exclusive: Option<Exclusive>,
 }
 
 impl Mount {
@@ -51,13 +55,21 @@ impl Mount {
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that permit only reading is mounted read-only, whatever the options request.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
-        let primary = Primary::read_with(&*device, options.journal.as_ref())?;
+        let journal = options.journal.as_ref();
+        let primary = Primary::read_with(&*device, journal)?;
+        let exclusive = log::take_mmp(&device, &primary.superblock, &options)?;
+        let (device, primary) = match &exclusive {
+            None => (device, primary),
+            // Another computer may have unmounted the file system after the first read.
+            Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
+        };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         let geometry = superblock.geometry();
         let checksums = superblock.checksums();
         let aborted = log.as_ref().is_some_and(|log| log.superblock.errno() != 0);
         let descriptors = read_descriptors(&*device, &geometry, checksums)?;
-        let runs: Vec<(Block, u32)> = log.iter().flat_map(|log| log.map.runs()).collect();
+        let log_runs = log.iter().flat_map(|log| log.map.runs());
+        let runs: Vec<_> = log_runs.chain(superblock.mmp_block().map(|block| (block, 1))).collect();
         check_log_place(&geometry, &descriptors, &runs)?;
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
         let volume = Volume::new(device.clone(), &superblock, &descriptors, system.clone())?;
@@ -112,7 +124,8 @@ impl Mount {
         let lanes = LaneRefs::new(&fs.objects.mount, &fs);
         check_root(&fs)?;
         let found = fs.objects.superblock.snapshot().state();
-        let mut mount = Mount { lanes: Some(lanes), fs, committer: None, found };
+        let mut mount =
+            Mount { lanes: Some(lanes), fs, committer: None, found, _exclusive: exclusive };
         if access == Access::ReadWrite {
             if aborted {
                 mount.found |= State::ERROR;
@@ -235,7 +248,8 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the log does not overlap other metadata: a commit would overwrite it.
+/// Checks that the log and the block of mmp do not overlap other metadata: their writes would
+/// destroy it.
 fn check_log_place(
     geometry: &Geometry,
     descriptors: &[GroupDesc],

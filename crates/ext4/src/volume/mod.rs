@@ -165,8 +165,11 @@ impl Volume {
 
     /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        // As in the kernel's statfs: files cannot use the journal either.
-        self.geometry().block_count().saturating_sub(self.system.count())
+        // As in the kernel's statfs: files cannot use the journal either, and the block of mmp
+        // counts as theirs.
+        let has_mmp = self.geometry().features().incompat.contains(Incompat::MMP);
+        let system = self.system.count().saturating_sub(has_mmp.into());
+        self.geometry().block_count().saturating_sub(system)
     }
 
     /// Returns by how much `blocks` blocks increase an inode's count of sectors.

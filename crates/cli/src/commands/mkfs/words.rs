@@ -218,7 +218,13 @@ fn one(options: &mut MkfsOptions, name: &str, value: Option<&str>) -> Result<(),
             "2" => {}
             _ => return Err("sparse_super2 has two backups here".into()),
         },
-        "mmp_update_interval" => return Err("Lanefs does not make mmp".into()),
+        "mmp_update_interval" => {
+            options.mmp_update_interval = match number(given()?)? {
+                0 => MkfsOptions::default().mmp_update_interval,
+                seconds @ 1..=300 => seconds,
+                _ => return Err("more than 300 seconds".into()),
+            }
+        }
         "quotatype" => return Err("Lanefs does not make quota files".into()),
         "orphan_file_size" => {
             return Err("the size of the orphan file follows from the size".into());

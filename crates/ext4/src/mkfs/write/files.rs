@@ -8,9 +8,10 @@ use crate::mkfs::{MkfsError, resize};
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
+use lanefs_ondisk::mmp::{Mmp, Use};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::superblock::Superblock;
-use lanefs_ondisk::{Block, Ino, Time, extent};
+use lanefs_ondisk::{Block, Corruption, Ino, Time, extent};
 
 const BAD_BLOCKS: Ino = Ino(1);
 
@@ -28,6 +29,9 @@ pub(super) fn write(
     if let Some(journal) = &layout.journal {
         write_nodes(out, superblock, layout, Ino::JOURNAL, journal)?;
         write_journal(out, superblock, journal)?;
+    }
+    if let Some(block) = superblock.mmp_block() {
+        write_mmp(out, superblock, block)?;
     }
     if let Some(orphans) = &layout.orphans {
         write_nodes(out, superblock, layout, ORPHAN_FILE, orphans)?;
@@ -67,6 +71,24 @@ fn write_journal(
     let mut bytes = vec![0; block_size.bytes()];
     bytes[..1024].copy_from_slice(&log.encode());
     journal.places().take(1).try_for_each(|place| out.write(place, &bytes))
+}
+
+fn write_mmp(
+    out: &mut BlockWriter<'_>,
+    superblock: &Superblock,
+    block: Block,
+) -> Result<(), MkfsError> {
+    let unused = Mmp {
+        state: Use::Clean,
+        time: superblock.write_time(),
+        node: Vec::new(),
+        device: Vec::new(),
+        check_interval: superblock.mmp_update_interval().max(5),
+    };
+    let mut bytes = vec![0; superblock.geometry().block_size().bytes()];
+    let encoded = unused.encode_into(&mut bytes, superblock.checksums());
+    encoded.map_err(|cause| Corruption::Mmp { block, cause })?;
+    out.write(block.0, &bytes)
 }
 
 fn write_orphans(

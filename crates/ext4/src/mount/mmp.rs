@@ -1,0 +1,296 @@
+//! Multiple mount protection (feature `mmp`): only one computer writes a file system.
+//!
+//! A block holds a number that the computer which has mounted the file system counts up. Before a
+//! mount writes anything, it waits for longer than a living mount needs for its next number. The
+//! mount then stores a random number of its own and waits again: of two computers that start at the
+//! same time, only one finds its number afterwards. While the file system is mounted, a thread
+//! counts up. If the thread finds a number that it did not store, it stops all writing.
+//!
+//! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those of the
+//! kernel, by observation.
+
+mod guarded;
+
+use crate::clock::now;
+use crate::error::Error;
+use crate::mount::primary::Primary;
+use guarded::GuardedDevice;
+use lanefs_device::Device;
+use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
+use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::{Block, Corruption};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// Seconds between two numbers, if the superblock names none.
+const UPDATE_INTERVAL: u16 = 5;
+/// The bounds of `mmp_check_interval`, in seconds.
+const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
+
+/// The block, and the way to check it.
+struct Place {
+    device: Arc<dyn Device>,
+    block: Block,
+    block_size: usize,
+    checksums: Checksums,
+}
+
+/// The exclusive right of this computer to write a file system with the feature `mmp`.
+///
+/// A thread renews the right until this value is dropped, which marks the file system as unused.
+pub struct Exclusive {
+    inner: Arc<Inner>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+struct Inner {
+    place: Place,
+    /// The device that the user of this right writes to.
+    guarded: Arc<GuardedDevice>,
+    /// Seconds between two numbers.
+    interval: u16,
+    /// [rank Load]
+    state: Mutex<State>,
+    /// Signalled when the right is given up.
+    ended: Condvar,
+}
+
+struct State {
+    /// The contents of the block as this computer stored them.
+    mine: Mmp,
+    has_ended: bool,
+}
+
+impl Exclusive {
+    /// Takes the right for the file system on `device`; `None` if the file system has no `mmp`, or
+    /// the device cannot be written. Waits for at least 22 seconds if the file system was not
+    /// unmounted, since another computer possibly uses it.
+    ///
+    /// # Errors
+    /// [`Error::OtherComputer`], [`Error::BeingChecked`], [`Error::Corruption`], [`Error::Device`].
+    pub fn take(device: &Arc<dyn Device>) -> Result<Option<Exclusive>, Error> {
+        Exclusive::take_for(device, &Primary::read(&**device)?.superblock)
+    }
+
+    /// Does the same as [`Exclusive::take`], for a caller that has read the superblock.
+    pub(super) fn take_for(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+    ) -> Result<Option<Exclusive>, Error> {
+        if device.is_read_only() {
+            return Ok(None);
+        }
+        let Some(place) = Place::of(device, superblock)? else { return Ok(None) };
+        let interval = match superblock.mmp_update_interval() {
+            0 => UPDATE_INTERVAL,
+            interval => interval.min(*CHECK_INTERVALS.end()),
+        };
+        let mine = claim(&place, interval, &|| thread::sleep(Duration::from_secs(1)))?;
+        let guarded = Arc::new(GuardedDevice::new(device.clone()));
+        let state = Mutex::new(Rank::Load, State { mine, has_ended: false });
+        let inner = Arc::new(Inner { place, guarded, interval, state, ended: Condvar::new() });
+        let counting = inner.clone();
+        let thread = thread::Builder::new()
+            .name("lanefs-mmp".into())
+            .spawn(move || counting.count())
+            .map_err(|_| Error::Busy)?;
+        Ok(Some(Exclusive { inner, thread: Some(thread) }))
+    }
+
+    /// Returns the time for which [`Exclusive::take`] will wait, with a description of the reason;
+    /// `None` if it will not wait.
+    pub fn expected_wait(device: &Arc<dyn Device>) -> Option<(Duration, String)> {
+        let place = Place::of(device, &Primary::read(&**device).ok()?.superblock).ok()??;
+        let found = place.read().ok()?;
+        let wait = 2 * patience(&found, 0);
+        let (node, time) = (printable(&found.node), crate::error::utc(found.time));
+        (found.state != Use::Checked && wait > 0).then(|| {
+            let why = format!("{node} has not unmounted it, and last used it at {time}");
+            (Duration::from_secs(wait.into()), why)
+        })
+    }
+
+    /// Returns the device to write to: it refuses all writes once the right is lost.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.inner.guarded.clone()
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        self.inner.state.lock().has_ended = true;
+        self.inner.ended.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let Inner { place, guarded, state, .. } = &*self.inner;
+        if guarded.is_stopped() {
+            return;
+        }
+        let mine = state.lock().mine.clone();
+        let clean = Mmp { state: Use::Clean, time: seconds(), ..mine.clone() };
+        // If this fails, the next mount waits.
+        let _ = place.check(&mine).and_then(|()| place.store(&clean));
+    }
+}
+
+impl Inner {
+    /// Counts up until the right is given up or lost.
+    fn count(&self) {
+        let interval = Duration::from_secs(self.interval.into());
+        let (mut due, mut mine) = (Instant::now() + interval, self.state.lock().mine.clone());
+        while self.sleep_until(due) {
+            let start = due - interval;
+            match self.place.next(&mine, self.interval, start.elapsed()) {
+                Ok(next) => mine = next,
+                Err(error) => return self.guarded.stop(&error),
+            }
+            self.state.lock().mine = mine.clone();
+            due = Instant::now() + interval;
+        }
+    }
+
+    /// Returns `false` if the right is given up before.
+    fn sleep_until(&self, due: Instant) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if state.has_ended || left.is_zero() {
+                return !state.has_ended;
+            }
+            self.ended.wait_for(&mut state, left);
+        }
+    }
+}
+
+/// Takes the right to write; `pause` sleeps for a second. Returns the stored contents of the block.
+fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
+    let found = place.read()?;
+    if found.state == Use::Checked {
+        return Err(found.into());
+    }
+    let patience = patience(&found, interval);
+    place.watch(&found, patience, pause)?;
+    let number = RandomState::new().build_hasher().finish() as u32 % LAST_SEQUENCE + 1;
+    let mine = Mmp {
+        state: Use::Mounted(number),
+        time: seconds(),
+        node: rustix::system::uname().nodename().to_bytes().to_vec(),
+        device: b"lanefs".to_vec(),
+        check_interval: check_interval(found.check_interval, interval),
+    };
+    place.store(&mine)?;
+    place.watch(&mine, patience, pause)?;
+    Ok(mine)
+}
+
+/// Returns the seconds in which a living mount counts up at least once.
+fn patience(found: &Mmp, interval: u16) -> u16 {
+    let check_interval = check_interval(found.check_interval, interval);
+    match found.state {
+        Use::Clean => 0,
+        Use::Checked | Use::Mounted(_) => (2 * check_interval + 1).min(check_interval + 60),
+    }
+}
+
+fn check_interval(one: u16, other: u16) -> u16 {
+    one.max(other).clamp(*CHECK_INTERVALS.start(), *CHECK_INTERVALS.end())
+}
+
+impl Place {
+    fn of(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<Option<Place>, Error> {
+        let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+        let Some(block) = superblock.mmp_block() else { return Ok(None) };
+        if !geometry.contains(block) || geometry.primary_metadata().contains(&block.0) {
+            return Err(Error::OutsideFileSystem { block });
+        }
+        let (device, block_size) = (device.clone(), geometry.block_size().bytes());
+        Ok(Some(Place { device, block, block_size, checksums }))
+    }
+
+    fn offset(&self) -> u64 {
+        self.block.0 * self.block_size as u64
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; self.block_size];
+        self.device.read_fresh_at(self.offset(), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read(&self) -> Result<Mmp, Error> {
+        let cause = |cause| Corruption::Mmp { block: self.block, cause };
+        Ok(Mmp::decode(&self.bytes()?, self.checksums).map_err(cause)?)
+    }
+
+    fn store(&self, mmp: &Mmp) -> Result<(), Error> {
+        let mut bytes = self.bytes()?;
+        let cause = |cause| Corruption::Mmp { block: self.block, cause };
+        mmp.encode_into(&mut bytes, self.checksums).map_err(cause)?;
+        Ok(self.device.write_durable_at(self.offset(), &bytes)?)
+    }
+
+    /// Fails if the block has another number than `expected`.
+    fn check(&self, expected: &Mmp) -> Result<(), Error> {
+        let found = self.read()?;
+        match found.state == expected.state && found.node == expected.node {
+            true => Ok(()),
+            false => Err(found.into()),
+        }
+    }
+
+    /// Does the same as [`Place::check`], again and again during `patience` seconds.
+    fn watch(&self, expected: &Mmp, patience: u16, pause: &dyn Fn()) -> Result<(), Error> {
+        for _ in 0..patience {
+            pause();
+            self.check(expected)?;
+        }
+        self.check(expected)
+    }
+
+    /// Counts up, after a check that no other computer has stored a number. The last number was
+    /// stored `elapsed` ago.
+    fn next(&self, before: &Mmp, interval: u16, elapsed: Duration) -> Result<Mmp, Error> {
+        self.check(before)?;
+        let number = match before.state {
+            Use::Mounted(number) if number < LAST_SEQUENCE => number + 1,
+            _ => 1,
+        };
+        // Other computers must wait for longer if this one is slow.
+        let slow = u16::try_from(elapsed.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
+        let next = Mmp {
+            state: Use::Mounted(number),
+            time: seconds(),
+            check_interval: check_interval(slow, interval),
+            ..before.clone()
+        };
+        self.store(&next)?;
+        Ok(next)
+    }
+}
+
+/// The refusal because of the other user of the file system.
+impl From<Mmp> for Error {
+    fn from(found: Mmp) -> Error {
+        let (node, device) = (printable(&found.node), printable(&found.device));
+        let time = found.time;
+        match found.state {
+            Use::Checked => Error::BeingChecked { node, time },
+            Use::Clean | Use::Mounted(_) => Error::OtherComputer { node, device, time },
+        }
+    }
+}
+
+fn printable(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect()
+}
+
+fn seconds() -> u64 {
+    now().secs.try_into().unwrap_or(0)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,168 @@
+//! The block of multiple mount protection (feature `mmp`), by which two computers notice that both
+//! use a file system.
+//!
+//! Source: kernel documentation, ext4, "Multiple Mount Protection".
+
+pub use crate::cause::mmp::Cause;
+use crate::checksum::Checksums;
+
+const MAGIC: u32 = 0x004d_4d50;
+const SIZE: usize = 1024;
+
+/// Offsets of the fields.
+const SEQUENCE: usize = 4;
+const TIME: usize = 8;
+const NODE: usize = 16;
+const DEVICE: usize = 80;
+const CHECK_INTERVAL: usize = 112;
+const CHECKSUM: usize = SIZE - 4;
+
+/// The sequence numbers with a meaning of their own. All others up to [`LAST_SEQUENCE`] are counted
+/// up by the computer that has mounted the file system.
+const CLEAN: u32 = 0xff4d_4d50;
+const CHECKED: u32 = 0xe24d_4d50;
+/// The largest number that is counted up.
+pub const LAST_SEQUENCE: u32 = 0xe24d_4d4f;
+
+/// The use of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It is not mounted.
+    Clean,
+    /// e2fsck works on it, or was interrupted.
+    Checked,
+    /// It is mounted, or was not unmounted; with a number that a living mount counts up.
+    Mounted(u32),
+}
+
+/// The contents of the block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mmp {
+    /// Whether the file system is in use.
+    pub state: Use,
+    /// Seconds since 1970 of the last change.
+    pub time: u64,
+    /// The name of the computer that made the last change.
+    pub node: Vec<u8>,
+    /// The name of the device on that computer.
+    pub device: Vec<u8>,
+    /// Seconds within which a living mount changes the block.
+    pub check_interval: u16,
+}
+
+impl Mmp {
+    /// Decodes the block with all checks.
+    ///
+    /// # Errors
+    /// Any [`Cause`].
+    pub fn decode(bytes: &[u8], checksums: Checksums) -> Result<Mmp, Cause> {
+        let len = bytes.len();
+        let bytes: &[u8; SIZE] = bytes.first_chunk().ok_or(Cause::Length { len })?;
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let magic = word(0);
+        if magic != MAGIC {
+            return Err(Cause::Magic { found: magic });
+        }
+        if let Some(expected) = checksum(bytes, checksums) {
+            let found = word(CHECKSUM);
+            if found != expected {
+                return Err(Cause::Checksum { found, expected });
+            }
+        }
+        let name = |bytes: &[u8]| bytes.iter().copied().take_while(|byte| *byte != 0).collect();
+        Ok(Mmp {
+            state: match word(SEQUENCE) {
+                CLEAN => Use::Clean,
+                CHECKED => Use::Checked,
+                number => Use::Mounted(number),
+            },
+            time: u64::from(word(TIME + 4)) << 32 | u64::from(word(TIME)),
+            node: name(&bytes[NODE..DEVICE]),
+            device: name(&bytes[DEVICE..CHECK_INTERVAL]),
+            check_interval: word(CHECK_INTERVAL) as u16,
+        })
+    }
+
+    /// Writes the fields over `bytes`, which keep their other bytes, and sets the checksum. Names
+    /// that are too long are cut.
+    ///
+    /// # Errors
+    /// [`Cause::Length`].
+    pub fn encode_into(&self, bytes: &mut [u8], checksums: Checksums) -> Result<(), Cause> {
+        let len = bytes.len();
+        let bytes: &mut [u8; SIZE] = bytes.first_chunk_mut().ok_or(Cause::Length { len })?;
+        let sequence = match self.state {
+            Use::Clean => CLEAN,
+            Use::Checked => CHECKED,
+            Use::Mounted(number) => number,
+        };
+        bytes[..SEQUENCE].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[SEQUENCE..TIME].copy_from_slice(&sequence.to_le_bytes());
+        bytes[TIME..NODE].copy_from_slice(&self.time.to_le_bytes());
+        put_name(&mut bytes[NODE..DEVICE], &self.node);
+        put_name(&mut bytes[DEVICE..CHECK_INTERVAL], &self.device);
+        bytes[CHECK_INTERVAL..CHECK_INTERVAL + 2]
+            .copy_from_slice(&self.check_interval.to_le_bytes());
+        if let Some(sum) = checksum(bytes, checksums) {
+            bytes[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+fn put_name(field: &mut [u8], name: &[u8]) {
+    field.fill(0);
+    // A NUL follows the name.
+    let len = name.len().min(field.len() - 1);
+    field[..len].copy_from_slice(&name[..len]);
+}
+
+fn checksum(bytes: &[u8; SIZE], checksums: Checksums) -> Option<u32> {
+    Some(checksums.seed()?.chain(&bytes[..CHECKSUM]).value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::Seed;
+
+    fn all() -> Checksums {
+        Checksums::All { seed: Seed::from_raw(77) }
+    }
+
+    fn mmp() -> Mmp {
+        let (node, device) = (b"node".to_vec(), b"vda".to_vec());
+        Mmp { state: Use::Mounted(9), time: 1 << 33, node, device, check_interval: 300 }
+    }
+
+    #[test]
+    fn the_block_survives_encoding() {
+        for state in [Use::Clean, Use::Checked, Use::Mounted(LAST_SEQUENCE)] {
+            let mut bytes = [7; 4096];
+            let mmp = Mmp { state, ..mmp() };
+            mmp.encode_into(&mut bytes, all()).unwrap();
+            assert_eq!(Mmp::decode(&bytes, all()).unwrap(), mmp);
+            assert_eq!(bytes[114], 7);
+        }
+        let long = Mmp { node: vec![b'n'; 100], ..mmp() };
+        let mut bytes = [0; SIZE];
+        long.encode_into(&mut bytes, Checksums::None).unwrap();
+        assert_eq!(Mmp::decode(&bytes, Checksums::None).unwrap().node, vec![b'n'; 63]);
+    }
+
+    #[test]
+    fn every_check_of_the_block_has_its_cause() {
+        let mut bytes = [0; SIZE];
+        mmp().encode_into(&mut bytes, all()).unwrap();
+        assert_eq!(Mmp::decode(&bytes[1..], all()), Err(Cause::Length { len: 1023 }));
+        let expected = u32::from_le_bytes(*bytes.last_chunk().unwrap());
+        bytes[SIZE - 1] ^= 1;
+        let found = expected ^ 1 << 24;
+        assert_eq!(Mmp::decode(&bytes, all()), Err(Cause::Checksum { found, expected }));
+        assert!(Mmp::decode(&bytes, Checksums::None).is_ok());
+        bytes[0] = 0;
+        assert_eq!(Mmp::decode(&bytes, all()), Err(Cause::Magic { found: 0x004d_4d00 }));
+    }
+}
