@@ -108,7 +108,7 @@ impl Vfs {
             Err(error) => return Err(error),
         };
         match (&target, how) {
-            (Some(_), Rename::NoReplace) => return Err(Error::Exists),
+            (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
             (Some(target), _) if target.ino() == source.ino() => return Ok(Acted::Done),
             _ => {}
@@ -129,7 +129,7 @@ impl Vfs {
             Some(target) => self.check_delete(who, to, target)?,
             None => self.check_add(who, to)?,
         }
-        if let (Some(target), Rename::Replace | Rename::NoReplace) = (&target, how) {
+        if let Some(target) = target.as_ref().filter(|_| how != Rename::Exchange) {
             match (is_dir(&source), is_dir(target)) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
