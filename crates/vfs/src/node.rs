@@ -79,7 +79,7 @@ impl Vfs {
         })
     }
 
-    /// Moves the name `name` in `from` to `new_name` in `to`.
+    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout belongs to the caller.
     pub fn rename(
         &self,
         who: &Credentials,
@@ -89,6 +89,12 @@ impl Vfs {
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
+        let (uid, gid) = (who.uid(), who.gid());
+        let how = match how {
+            Rename::Whiteout { .. } => Rename::Whiteout { uid, gid },
+            Rename::WhiteoutNoReplace { .. } => Rename::WhiteoutNoReplace { uid, gid },
+            how => how,
+        };
         again(|| self.rename_once(who, (from, name), (to, new_name), how))
     }
 

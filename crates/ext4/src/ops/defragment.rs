@@ -59,6 +59,9 @@ impl Fs {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();
+        // The bytes after the end of the file must be zeros in the copy too.
+        let size = inode.attr().size;
+        data.prepare_growth(size, size)?;
         let (mut at, mut goal) = (0, None);
         loop {
             let piece = data.piece(at)?;
@@ -102,6 +105,8 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
+        // Shorter runs are no gain.
+        let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {
             if found.len() + 1 >= most {
@@ -113,7 +118,7 @@ impl FileData<'_> {
                 goal: after.or(goal).unwrap_or(self.goal()),
                 want,
                 ahead: 0,
-                at_least: want,
+                at_least: longer.min(want),
                 privilege: by,
                 stream: None,
                 owner: None,
