@@ -20,8 +20,8 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE:/PATH")]
     place: ImagePath,
     /// Start of the range in bytes (suffixes K, M, G, T)
-    #[arg(short, long = "start", value_name = "BYTES", default_value = "0")]
-    offset: Size,
+    #[arg(short = 'o', long, value_name = "BYTES", default_value = "0")]
+    start: Size,
     /// Length of the range in bytes (suffixes K, M, G, T)
     #[arg(short, long, value_name = "BYTES")]
     length: Size,
@@ -71,6 +71,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let place = std::slice::from_ref(&arguments.place);
     change_each("fallocate", arguments.image, place, |fs, path| {
         let file = fs.open_file_with(path, &FileOptions::new().write())?;
-        file.fallocate(arguments.how(), arguments.offset.bytes(), arguments.length.bytes())
+        file.fallocate(arguments.how(), arguments.start.bytes(), arguments.length.bytes())
     })
 }

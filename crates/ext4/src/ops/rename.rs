@@ -307,8 +307,7 @@ impl Fs {
 }
 
 /// Returns the edits of the source entry and of the target entry; the source entry then refers to
-/// `whiteout`, if there is one. `None` if the entries have
-/// changed since they were looked up.
+/// `whiteout`, if there is one. `None` if the entries have changed since they were looked up.
 fn edits(
     ends: &Ends<'_>,
     how: Rename,
