@@ -7,10 +7,13 @@ mod chmod;
 mod chown;
 mod clone;
 mod cp;
+mod defrag;
 mod df;
 mod diff;
 mod du;
 mod edit;
+mod fallocate;
+mod filefrag;
 mod find;
 mod getfacl;
 mod getfattr;
@@ -72,6 +75,9 @@ enum Command {
     Chown(chown::Arguments),
     Touch(touch::Arguments),
     Truncate(truncate::Arguments),
+    Fallocate(fallocate::Arguments),
+    Filefrag(filefrag::Arguments),
+    Defrag(defrag::Arguments),
     Getfattr(getfattr::Arguments),
     Setfattr(setfattr::Arguments),
     Getfacl(getfacl::Arguments),
@@ -116,6 +122,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Chown(arguments) => chown::run(&arguments),
         Command::Touch(arguments) => touch::run(&arguments),
         Command::Truncate(arguments) => truncate::run(&arguments),
+        Command::Fallocate(arguments) => fallocate::run(&arguments),
+        Command::Filefrag(arguments) => filefrag::run(&arguments),
+        Command::Defrag(arguments) => defrag::run(&arguments),
         Command::Getfattr(arguments) => getfattr::run(&arguments),
         Command::Setfattr(arguments) => setfattr::run(&arguments),
         Command::Getfacl(arguments) => getfacl::run(&arguments),

@@ -229,3 +229,47 @@ fn the_largest_file_is_as_large_as_the_kernels() {
         assert_clean(&image.path);
     }
 }
+
+#[test]
+fn ranges_move_and_extents_are_listed_and_joined() {
+    let image = Image::new("64M");
+    let f = at(&image.path, "/f");
+    let dir = mounting::scratch();
+    let host = dir.path().join("host");
+    let blocks: Vec<u8> = (0..8u8).flat_map(|n| [n + 1; 4096]).collect();
+    std::fs::write(&host, &blocks).unwrap();
+    lanefs(&["cp", host.to_str().unwrap(), &f]);
+    lanefs(&["fallocate", "-c", "-o", "4K", "-l", "8K", &f]);
+    lanefs(&["fallocate", "--insert-range", "-o", "4K", "-l", "4K", &f]);
+    let moved = [&blocks[..4096], &[0; 4096], &blocks[3 * 4096..]].concat();
+    let output = Command::new(LANEFS).args(["cat", &f]).output().unwrap();
+    assert!(output.stdout == moved);
+    let listed = |file: &str| -> serde_json::Value {
+        serde_json::from_str(&lanefs(&["filefrag", "--json", file])).unwrap()
+    };
+    let extents = listed(&f)["extents"].as_array().unwrap().clone();
+    assert_eq!(extents.len(), 2, "{extents:?}");
+    assert_eq!((&extents[1]["offset"], &extents[1]["len"]), (&8192.into(), &20480.into()));
+    assert_eq!(extents[1]["flags"], serde_json::json!(["last"]));
+    assert!(lanefs(&["filefrag", &f]).starts_with(&format!("{f}: 2 extents\n")));
+    let refused = fails(&["fallocate", "-c", "-o", "1", "-l", "4K", &f]);
+    assert!(refused.contains("/f: ") && refused.contains("whole blocks"), "{refused}");
+    let refused = fails(&["fallocate", "-c", "-o", "0", "-l", "1M", &f]);
+    assert!(refused.contains("up to the end"), "{refused}");
+
+    // Two files that grow by turns.
+    let [a, b] = ["/a", "/b"].map(|name| at(&image.path, name));
+    lanefs(&["touch", &a, &b]);
+    for n in 0..8 {
+        for file in [&a, &b] {
+            lanefs(&["fallocate", "-o", &format!("{}K", 4 * n), "-l", "4K", file]);
+        }
+    }
+    let before = listed(&a)["extents"].as_array().unwrap().len();
+    let said: serde_json::Value = serde_json::from_str(&lanefs(&["defrag", "--json", &a])).unwrap();
+    assert_eq!(said["before"].as_array().unwrap().len(), before);
+    assert_eq!(said["after"], listed(&a)["extents"]);
+    assert!(before > 4 && said["after"].as_array().unwrap().len() == 1, "{said}");
+    assert!(fails(&["defrag", &at(&image.path, "/")]).contains("is a directory"));
+    assert_clean(&image.path);
+}

@@ -55,6 +55,53 @@ fn renames_replace_refuse_or_exchange() {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn a_whiteout_takes_the_old_name() {
+    on_a_mount("64M", |dir| {
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        fs::write(&a, "a").unwrap();
+        fs::write(&b, "b").unwrap();
+        let rename = |flags| rustix::fs::renameat_with(CWD, &a, CWD, &b, flags);
+        let kept = rename(RenameFlags::WHITEOUT | RenameFlags::NOREPLACE).unwrap_err();
+        assert_eq!(kept, rustix::io::Errno::EXIST);
+        rename(RenameFlags::WHITEOUT).unwrap();
+        assert_eq!(text(&b), "a");
+        let left = fs::metadata(&a).unwrap();
+        assert_eq!((left.mode(), left.rdev(), left.uid(), left.nlink()), (0o20000, 0, 0, 1));
+    });
+}
+
+/// If a later kernel passes these to the server, docs/mount.md is out of date.
+#[test]
+#[ignore = "long: a real mount"]
+fn the_kernel_passes_neither_moved_ranges_nor_lists_of_extents() {
+    on_a_mount("64M", |dir| {
+        let path = dir.join("file");
+        fs::write(&path, [1; 20_000]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            let refused = rustix::fs::fallocate(&file, flags, 4096, 4096).unwrap_err();
+            assert_eq!(refused, rustix::io::Errno::OPNOTSUPP);
+        }
+    });
+}
+
+/// A remount that the kernel does alone makes the mount read-only; the server does not know it.
+#[test]
+#[ignore = "long: a real mount"]
+fn the_kernel_obeys_a_remount_alone() {
+    on_a_mount("64M", |dir| {
+        fs::write(dir.join("before"), "x").unwrap();
+        let remount = |how: &str| run(Command::new("mount").args(["-i", "-o", how]).arg(dir));
+        remount("remount,ro");
+        let refused = fs::write(dir.join("after"), "x").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+        remount("remount,rw");
+        fs::write(dir.join("after"), "x").unwrap();
+    });
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn space_is_allocated_punched_and_zeroed() {
     on_a_mount("64M", |dir| {
         let path = dir.join("file");

@@ -275,6 +275,38 @@ pub enum Rename {
     NoReplace,
     /// Swaps the two names.
     Exchange,
+    /// Replaces the target, and leaves a whiteout of this owner at the old name: a character device
+    /// 0/0, by which overlayfs hides a name of the layers below.
+    Whiteout {
+        /// Owner.
+        uid: u32,
+        /// Group; a set-group-ID directory gives its own.
+        gid: u32,
+    },
+    /// Does the same as [`Rename::Whiteout`], but fails with [`crate::error::Error::Exists`] if
+    /// the target exists.
+    WhiteoutNoReplace {
+        /// As in [`Rename::Whiteout`].
+        uid: u32,
+        /// As in [`Rename::Whiteout`].
+        gid: u32,
+    },
+}
+
+impl Rename {
+    /// Returns whether an existing target is an error.
+    pub fn needs_free_name(self) -> bool {
+        matches!(self, Rename::NoReplace | Rename::WhiteoutNoReplace { .. })
+    }
+
+    /// Returns the inode that takes the old name.
+    pub(crate) fn whiteout(self) -> Option<NewInode<'static>> {
+        let (Rename::Whiteout { uid, gid } | Rename::WhiteoutNoReplace { uid, gid }) = self else {
+            return None;
+        };
+        let kind = NewKind::CharDevice(Rdev::default());
+        Some(NewInode { kind, permissions: 0, umask: 0, uid, gid })
+    }
 }
 
 /// Whether setxattr(2) expects the attribute to exist.
@@ -301,6 +333,42 @@ pub enum Fallocate {
     ZeroRange,
     /// Makes the range read as zeros; the size stays.
     ZeroRangeKeepSize,
+    /// Removes the range, which consists of whole blocks inside the file; the bytes after it move
+    /// to its start. After a crash the file is as before, or as after.
+    CollapseRange,
+    /// Inserts a hole of whole blocks inside the file; the bytes at its start and later move to its
+    /// end. After a crash the file is as before, or as after.
+    InsertRange,
+}
+
+bitflags::bitflags! {
+    /// The properties of a [`FileExtent`], with the values of `FIEMAP_EXTENT_*` in Linux.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ExtentFlags: u32 {
+        /// The file has no extent after this one.
+        const LAST = 0x1;
+        /// The place is not a multiple of the block size.
+        const NOT_ALIGNED = 0x100;
+        /// The data is in the inode.
+        const DATA_INLINE = 0x200;
+        /// The space is allocated and reads as zeros.
+        const UNWRITTEN = 0x800;
+        /// The file maps its blocks one by one; the extent is made of such blocks.
+        const MERGED = 0x1000;
+    }
+}
+
+/// An extent of a file: bytes that are together in the file and on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileExtent {
+    /// The offset in the file, in bytes.
+    pub offset: u64,
+    /// The offset on the device, in bytes.
+    pub place: u64,
+    /// The length in bytes.
+    pub len: u64,
+    /// The properties.
+    pub flags: ExtentFlags,
 }
 
 /// The target of [`crate::fs::Fs::seek`].

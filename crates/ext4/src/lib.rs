@@ -32,8 +32,8 @@ pub mod log {
 pub use alloc::Privilege;
 pub use alloc::{AllocStatistics, work_for};
 pub use attr::{
-    Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
-    SetAttr, SetTime, SetXattr, StatFs, SyncMode,
+    Attr, CHANGEABLE_FLAGS, DirEntry, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev,
+    Rename, Rights, Seek, SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
 pub use error::{Error, Fault, UnfitJournal};
 pub use fs::Fs;

@@ -3,7 +3,7 @@
 use crate::error::{At, Cause, Error, Result};
 use crate::metadata::Metadata;
 use crate::mounted::Shared;
-use lanefs_ext4::{Fallocate, SyncMode};
+use lanefs_ext4::{Fallocate, FileExtent, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_vfs::OpenFile;
 use std::ffi::OsStr;
@@ -123,7 +123,7 @@ impl File {
         self.mounted.vfs.fsync(&self.open, SyncMode::Data).at(&self.path)
     }
 
-    /// Allocates, punches or zeroes `len` bytes at `offset`.
+    /// Allocates, punches, zeroes, removes or inserts `len` bytes at `offset`.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.mounted.vfs.fallocate(&self.open, how, offset, len).at(&self.path)
     }
@@ -136,6 +136,22 @@ impl File {
     /// Frees `len` bytes at `offset`. They read as zeros; the size does not change.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.fallocate(Fallocate::PunchHole, offset, len)
+    }
+
+    /// Returns the extents of the file in ascending order, as FIEMAP does; space allocated beyond
+    /// the end of the file is included.
+    pub fn extents(&self) -> Result<Vec<FileExtent>> {
+        self.mounted.vfs.fs().extents(self.open.inode()).at(&self.path)
+    }
+
+    /// Moves the data of a file opened to be written to fewer runs of blocks, where free space
+    /// permits that. A crash loses no data. [`File::extents`] shows the result.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a file that maps its blocks one by one, as in ext2 and ext3; `EPERM` for an
+    /// append-only file; `ENOSPC` without free space for a copy.
+    pub fn defragment(&self) -> Result<()> {
+        self.mounted.vfs.defragment(&self.open).at(&self.path)
     }
 
     /// Returns the start of the next data at or after `offset`; `None` if only a hole is left.

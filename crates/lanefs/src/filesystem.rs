@@ -162,7 +162,7 @@ impl FileSystem {
         Ok(self.vfs().sync()?)
     }
 
-    fn find(&self, path: &Path, follow: Follow) -> Result<InodeRef> {
+    pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<InodeRef> {
         self.vfs().walk(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)
     }
 

@@ -48,6 +48,7 @@
 
 mod directory;
 mod error;
+mod extents;
 mod file;
 mod filesystem;
 mod metadata;
@@ -81,8 +82,8 @@ pub use lanefs_ext4 as ext4;
 /// ```
 pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
-    Atime, Attr, Fallocate, NewKind, Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
-    Statistics,
+    Atime, Attr, ExtentFlags, Fallocate, FileExtent, NewKind, Policies, Rdev, Rename, SetAttr,
+    SetTime, SetXattr, StatFs, Statistics,
 };
 pub use lanefs_journal as journal;
 pub use lanefs_lanes as lanes;

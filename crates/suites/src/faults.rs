@@ -1,7 +1,7 @@
 //! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
 //! that cannot be written stops all writes, and all earlier promises hold afterwards.
 
-use crate::image::{Image, Mappings};
+use crate::image::Image;
 use crate::library::Library;
 use crate::listing;
 use crate::model::Model;
@@ -15,13 +15,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the operations of a run with a fault: random ones, with more promises than usual.
-pub fn ops(seed: u64, len: usize) -> Vec<Op> {
+/// Returns the operations of a run with a fault on an image that mke2fs makes with `options`:
+/// random ones, with more promises than usual.
+pub fn ops(seed: u64, len: usize, options: &str) -> Vec<Op> {
     let mut ops = stage(1);
-    for (n, op) in Generator::new(seed, 0, 1, Mix::ManySmall, Mappings::Extents)
-        .operations(len)
-        .into_iter()
-        .enumerate()
+    for (n, op) in
+        Generator::new(seed, 0, 1, Mix::ManySmall, options).operations(len).into_iter().enumerate()
     {
         let written = match &op {
             Op::Write { file: File::At(path), .. } | Op::Append { file: File::At(path), .. } => {
@@ -72,6 +71,7 @@ pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
             return Ok(run);
         }
     };
+    run.model = Model::default().with_blocks_of(mount.fs().stat_fs().block_size.into());
     let mut library = Library::new(mount.fs());
     for op in ops {
         let got = library.act(op);
@@ -237,7 +237,7 @@ pub fn sweep(
 pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
-    let ops = ops(seed, len);
+    let ops = ops(seed, len, options);
     let errno = |why| format!("seed {seed} ({options}): {why}");
     let mut done = 0;
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {

@@ -2,8 +2,8 @@
 //! modes of fallocate, SEEK_DATA and SEEK_HOLE, and remounts.
 
 use crate::conditions::{self, Conditions, Handles, Paced};
+use crate::data::Data;
 use crate::image::{Image, Mappings};
-use crate::model::Data;
 use crate::op::pattern;
 use crate::together::Bases;
 use fastrand::Rng;
@@ -221,7 +221,8 @@ impl Fsx {
                 fs.set_attr(&file, &set).map_err(failed)?;
                 self.data.resize(to);
             }
-            66..88 => self.fallocate(at, len)?,
+            66..80 => self.fallocate(at, len)?,
+            80..88 => self.shift(at, len)?,
             88..93 => self.copy(at, len)?,
             93..96 => {
                 self.log.push("fsync".into());
@@ -275,6 +276,31 @@ impl Fsx {
             self.data.resize(at + len);
         }
         Ok(())
+    }
+
+    /// Collapses or inserts a range of whole blocks.
+    fn shift(&mut self, at: u64, len: u64) -> Result<(), Failure> {
+        let size = self.data.size();
+        let (at, len) = (at / self.block * self.block, len.next_multiple_of(self.block));
+        let how = match size + len < LIMIT && self.rng.bool() {
+            true => Fallocate::InsertRange,
+            false => Fallocate::CollapseRange,
+        };
+        self.log.push(format!("{how:?} {at}+{len}"));
+        let fits = if how == Fallocate::InsertRange { at < size } else { at + len < size };
+        match self.fs().fallocate(&self.file(), how, at, len, Privilege::Root) {
+            Err(Error::NotSupported) if !self.mappings.support(how) => return Ok(()),
+            Err(Error::InvalidArgument { .. }) if !fits => return Ok(()),
+            done => done.map_err(|e| e.to_string())?,
+        }
+        if !fits || !self.mappings.support(how) {
+            return Err(format!("{how:?} {at}+{len} of {size} bytes was done"));
+        }
+        match how {
+            Fallocate::InsertRange => self.data.insert(at, len),
+            _ => self.data.collapse(at, len),
+        }
+        self.compare_all()
     }
 
     /// Copies a part of the file to another position in it, by read and write.

@@ -35,6 +35,13 @@ impl Mappings {
     }
 }
 
+/// Returns the size of the blocks in an image that mke2fs makes with `options`, which name it.
+pub fn block_size_of(options: &str) -> u64 {
+    let mut words = options.split_whitespace();
+    let named = words.find(|word| *word == "-b").and_then(|_| words.next());
+    named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
+}
+
 /// An image file in memory; removed with its folder when dropped.
 pub struct Image {
     folder: tempfile::TempDir,

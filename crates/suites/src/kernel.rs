@@ -127,6 +127,8 @@ impl Kernel {
                     Fallocate::AllocateKeepSize => FallocateFlags::KEEP_SIZE,
                     Fallocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                     Fallocate::ZeroRange => FallocateFlags::ZERO_RANGE,
+                    Fallocate::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
+                    Fallocate::InsertRange => FallocateFlags::INSERT_RANGE,
                     Fallocate::ZeroRangeKeepSize => {
                         FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE
                     }
@@ -149,6 +151,10 @@ impl Kernel {
                     Rename::Replace => RenameFlags::empty(),
                     Rename::NoReplace => RenameFlags::NOREPLACE,
                     Rename::Exchange => RenameFlags::EXCHANGE,
+                    Rename::Whiteout { .. } => RenameFlags::WHITEOUT,
+                    Rename::WhiteoutNoReplace { .. } => {
+                        RenameFlags::WHITEOUT | RenameFlags::NOREPLACE
+                    }
                 };
                 host::renameat_with(host::CWD, self.at(path), host::CWD, self.at(new), flags)?;
             }

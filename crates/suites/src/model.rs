@@ -1,8 +1,9 @@
 //! A tree in plain memory with the specified behaviour of a file system: the oracle of the random
 //! suites.
 
-use crate::image::Mappings;
-use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
+use crate::data::Data;
+use crate::image::{Mappings, block_size_of};
+use crate::listing::{Entry, Listing, digest_target};
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
 use lanefs_ondisk::{FileType, Time};
@@ -12,91 +13,6 @@ use std::collections::BTreeMap;
 /// The largest attribute value that the random suites store beside others; larger ones have an
 /// inode of their own.
 pub const LARGEST_INSIDE: usize = 1000;
-
-/// The data of a file in grains; an absent grain is zeros.
-#[derive(Clone, Default, Debug)]
-pub struct Data {
-    size: u64,
-    grains: BTreeMap<u64, Vec<u8>>,
-}
-
-impl Data {
-    /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Returns up to `len` bytes from `offset`.
-    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
-        let len = (len as u64).min(self.size.saturating_sub(offset)) as usize;
-        let mut bytes = vec![0; len];
-        for (grain, skip, from, n) in pieces(offset, len) {
-            if let Some(held) = self.grains.get(&grain) {
-                bytes[from..from + n].copy_from_slice(&held[skip..skip + n]);
-            }
-        }
-        bytes
-    }
-
-    /// Overwrites, and grows if needed.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
-        for (grain, skip, from, n) in pieces(offset, data.len()) {
-            let held = self.grains.entry(grain).or_insert_with(|| vec![0; GRAIN]);
-            held[skip..skip + n].copy_from_slice(&data[from..from + n]);
-        }
-        if !data.is_empty() {
-            self.size = self.size.max(offset + data.len() as u64);
-        }
-    }
-
-    /// Zeroes the part of the range below the file's size, without growing.
-    pub fn zero(&mut self, offset: u64, len: u64) {
-        const BYTES: u64 = GRAIN as u64;
-        let end = offset.saturating_add(len);
-        // Visits the existing grains, not the whole range, which may be mostly a huge hole.
-        let touched = self.grains.range_mut(offset / BYTES..end.div_ceil(BYTES));
-        for (grain, held) in touched {
-            let start = grain * BYTES;
-            let from = offset.saturating_sub(start).min(BYTES) as usize;
-            let to = end.saturating_sub(start).min(BYTES) as usize;
-            held[from..to].fill(0);
-        }
-    }
-
-    /// Truncates, or grows with zeros.
-    pub fn resize(&mut self, size: u64) {
-        if size < self.size {
-            self.grains.retain(|grain, _| grain * (GRAIN as u64) < size);
-            self.zero(size, self.size - size);
-        }
-        self.size = size;
-    }
-
-    /// Returns the digest that [`Listing`] uses.
-    pub fn digest(&self) -> u64 {
-        let mut digest = Digest::new(self.size);
-        for (grain, held) in &self.grains {
-            let at = grain * GRAIN as u64;
-            let n = (self.size.saturating_sub(at)).min(GRAIN as u64) as usize;
-            digest.grain(at, &held[..n]);
-        }
-        digest.end()
-    }
-}
-
-/// Returns, per grain: its index, the offset in it, the offset in the range, and the number of
-/// bytes.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let at = offset + from as u64;
-        let skip = (at % GRAIN as u64) as usize;
-        let n = (GRAIN - skip).min(len - from);
-        let piece = (at / GRAIN as u64, skip, from, n);
-        from += n;
-        (n > 0).then_some(piece)
-    })
-}
 
 /// An inode.
 #[derive(Clone, Debug)]
@@ -120,6 +36,7 @@ struct Node {
 #[derive(Clone, Debug)]
 pub struct Model {
     mappings: Mappings,
+    block_size: u64,
     nodes: BTreeMap<u64, Node>,
     next: u64,
     open: BTreeMap<u8, u64>,
@@ -135,16 +52,27 @@ impl Default for Model {
     fn default() -> Model {
         let mappings = Mappings::Extents;
         let (nodes, open) = (BTreeMap::new(), BTreeMap::new());
-        let mut model = Model { mappings, nodes, next: ROOT, open };
+        let mut model = Model { mappings, block_size: 1024, nodes, next: ROOT, open };
         model.add(Kind::Directory, 0o755, 0, 0);
         model
     }
 }
 
 impl Model {
-    /// Creates an empty tree whose files map their blocks in this way.
-    pub fn new(mappings: Mappings) -> Model {
-        Model { mappings, ..Model::default() }
+    /// Creates the empty tree of an image that mke2fs makes with `options`.
+    pub fn of(options: &str) -> Model {
+        let (mappings, block_size) = (Mappings::of(options), block_size_of(options));
+        Model { mappings, block_size, ..Model::default() }
+    }
+
+    /// Sets the block size in bytes.
+    pub fn with_blocks_of(self, block_size: u64) -> Model {
+        Model { block_size, ..self }
+    }
+
+    /// Returns the block size in bytes.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
     }
 
     fn add(&mut self, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
@@ -258,7 +186,7 @@ impl Model {
         let source = self.child(from, name).ok_or(Errno::NOENT)?;
         let target = self.child(to, new_name);
         match (how, target) {
-            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST),
+            (how, Some(_)) if how.needs_free_name() => return Err(Errno::EXIST),
             (Rename::Exchange, None) => return Err(Errno::NOENT),
             _ => {}
         }
@@ -300,7 +228,23 @@ impl Model {
         }
         self.detach(from, name);
         self.attach(to, new_name, source);
+        if let Rename::Whiteout { uid, gid } | Rename::WhiteoutNoReplace { uid, gid } = how {
+            let whiteout = self.new_in(from, Kind::CharDevice(0, 0), 0, uid, gid);
+            self.attach(from, name, whiteout);
+        }
         Ok(())
+    }
+
+    /// Adds an inode with the properties that it inherits from `dir`.
+    fn new_in(&mut self, dir: u64, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
+        let (mut permissions, mut gid) = (permissions, gid);
+        if self.node(dir).permissions & SET_GROUP != 0 {
+            // The new object takes the group of the directory; a new directory takes its
+            // set-group-ID bit too.
+            gid = self.node(dir).gid;
+            permissions |= if kind == Kind::Directory { SET_GROUP } else { 0 };
+        }
+        self.add(kind, permissions, uid, gid)
     }
 
     fn act(&mut self, op: &Op) -> Done<Seen> {
@@ -311,15 +255,8 @@ impl Model {
                     return Err(Errno::EXIST);
                 }
                 let symlink = matches!(kind, Kind::Symlink(_));
-                let mut permissions = if symlink { 0o777 } else { *permissions };
-                let mut gid = *gid;
-                if self.node(dir).permissions & SET_GROUP != 0 {
-                    // The new object takes the group of the directory; a new directory takes its
-                    // set-group-ID bit too.
-                    gid = self.node(dir).gid;
-                    permissions |= if *kind == Kind::Directory { SET_GROUP } else { 0 };
-                }
-                let id = self.add(kind.clone(), permissions, *uid, gid);
+                let permissions = if symlink { 0o777 } else { *permissions };
+                let id = self.new_in(dir, kind.clone(), permissions, *uid, *gid);
                 self.attach(dir, name, id);
             }
             Op::Unnamed { dir, slot } => {
@@ -366,10 +303,19 @@ impl Model {
                 if !self.mappings.support(*how) {
                     return Err(Errno::OPNOTSUPP);
                 }
+                let block_size = self.block_size;
                 let node = self.edit(id);
                 let end = offset + len;
+                let is_whole = offset.is_multiple_of(block_size) && len.is_multiple_of(block_size);
                 match how {
                     Fallocate::Allocate | Fallocate::AllocateKeepSize => {}
+                    Fallocate::CollapseRange if is_whole && end < node.data.size() => {
+                        node.data.collapse(*offset, *len);
+                    }
+                    Fallocate::InsertRange if is_whole && *offset < node.data.size() => {
+                        node.data.insert(*offset, *len);
+                    }
+                    Fallocate::CollapseRange | Fallocate::InsertRange => return Err(Errno::INVAL),
                     _ => node.data.zero(*offset, *len),
                 }
                 if matches!(how, Fallocate::Allocate | Fallocate::ZeroRange)

@@ -78,11 +78,11 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Creates the generator for thread `n` of a run with this seed, on files that map their blocks
-    /// in this way.
-    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix, mappings: Mappings) -> Generator {
+    /// Creates the generator for thread `n` of a run with this seed, on an image that mke2fs makes
+    /// with `options`.
+    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix, options: &str) -> Generator {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
-        let mut model = Model::new(mappings);
+        let (mut model, mappings) = (Model::of(options), Mappings::of(options));
         for op in stage(threads) {
             model.apply(&op).expect("the stage is set in an empty tree");
         }
@@ -266,6 +266,7 @@ impl Generator {
                 let size = if self.rng.u32(..3) == 0 { 0 } else { offset };
                 Op::Truncate { file, size }
             }
+            17 => self.shift(file),
             _ => {
                 let how = self.rng.choice([
                     Fallocate::Allocate,
@@ -279,6 +280,17 @@ impl Generator {
                 Op::Fallocate { file, how, offset, len: len as u64 }
             }
         }
+    }
+
+    /// Collapses or inserts a range, mostly of whole blocks inside the file.
+    fn shift(&mut self, file: File) -> Op {
+        let block = self.model.block_size();
+        let blocks = (self.model.size_of(&file) / block).max(1);
+        let odd = if self.rng.u32(..8) == 0 { 512 } else { 0 };
+        let offset = self.rng.u64(..blocks) * block + odd;
+        let len = self.rng.u64(1..9) * block;
+        let how = if self.rng.bool() { Fallocate::CollapseRange } else { Fallocate::InsertRange };
+        Op::Fallocate { file, how, offset, len }
     }
 
     /// Truncates a file or appends to it; then reads others, so that it may leave memory; then
@@ -306,9 +318,11 @@ impl Generator {
     fn rename(&mut self) -> Op {
         let path = self.any_path();
         let new = if self.rng.bool() { self.new_path() } else { self.any_path() };
-        let how = match self.rng.u32(..6) {
+        let how = match self.rng.u32(..9) {
             0 => Rename::NoReplace,
-            1 | 2 => Rename::Exchange,
+            1..4 => Rename::Exchange,
+            4 => Rename::Whiteout { uid: 0, gid: 0 },
+            5 => Rename::WhiteoutNoReplace { uid: 0, gid: 0 },
             _ => Rename::Replace,
         };
         let new = if how == Rename::Exchange { self.any_path() } else { new };

@@ -3,7 +3,7 @@
 //! tree.
 
 use crate::conditions::{self, Paced};
-use crate::image::{Image, Mappings};
+use crate::image::Image;
 use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
@@ -56,11 +56,10 @@ pub fn scenario_on(
     seed: u64,
     len: usize,
 ) -> Scenario {
-    let mappings = Mappings::of(options);
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
     let generator = |n| {
-        let generator = Generator::new(seed, n, THREADS, mix, mappings);
+        let generator = Generator::new(seed, n, THREADS, mix, options);
         let generator = match options.contains("ea_inode") {
             true => generator.with_large_values(),
             false => generator,
@@ -131,7 +130,7 @@ impl Runner<'_> {
                         ops.fetch_add(1, Ordering::Relaxed);
                         paced.op();
                     };
-                    let model = Model::new(Mappings::of(scenario.options));
+                    let model = Model::of(scenario.options);
                     scope.spawn(move || run_thread(library, model, n, sequence, &done))
                 })
                 .collect();

@@ -79,7 +79,7 @@ impl Vfs {
         })
     }
 
-    /// Moves the name `name` in `from` to `new_name` in `to`.
+    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout belongs to the caller.
     pub fn rename(
         &self,
         who: &Credentials,
@@ -89,6 +89,12 @@ impl Vfs {
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
+        let (uid, gid) = (who.uid(), who.gid());
+        let how = match how {
+            Rename::Whiteout { .. } => Rename::Whiteout { uid, gid },
+            Rename::WhiteoutNoReplace { .. } => Rename::WhiteoutNoReplace { uid, gid },
+            how => how,
+        };
         again(|| self.rename_once(who, (from, name), (to, new_name), how))
     }
 
@@ -108,7 +114,7 @@ impl Vfs {
             Err(error) => return Err(error),
         };
         match (&target, how) {
-            (Some(_), Rename::NoReplace) => return Err(Error::Exists),
+            (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
             (Some(target), _) if target.ino() == source.ino() => return Ok(Acted::Done),
             _ => {}
@@ -129,7 +135,7 @@ impl Vfs {
             Some(target) => self.check_delete(who, to, target)?,
             None => self.check_add(who, to)?,
         }
-        if let (Some(target), Rename::Replace | Rename::NoReplace) = (&target, how) {
+        if let Some(target) = target.as_ref().filter(|_| how != Rename::Exchange) {
             match (is_dir(&source), is_dir(target)) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),

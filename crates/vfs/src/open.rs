@@ -259,6 +259,12 @@ impl Vfs {
         self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
     }
 
+    /// Moves the data of a file open for writing to fewer runs of blocks.
+    pub fn defragment(&self, file: &OpenFile) -> Result<(), Error> {
+        file.needs(OpenFlags::WRITE)?;
+        self.fs().defragment(&file.inode, file.opener.privilege())
+    }
+
     /// Returns the offset of the next data, or of the next hole, at or after `offset`.
     pub fn seek(&self, file: &OpenFile, what: Seek, offset: u64) -> Result<u64, Error> {
         self.fs().seek(&file.inode, what, offset)

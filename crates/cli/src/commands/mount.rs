@@ -176,6 +176,7 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
+    options.kept_safer.iter().for_each(|why| warn(&source, &format!("no effect of {why}")));
     let ids_in_words = ids.to_string();
     let mut server = Server::new(mount, options.wishes, ids)?.with(ending.control()?);
     if !is_read_only {

@@ -25,7 +25,7 @@ pub(crate) const EXTENTS_A_STEP: usize = 16;
 
 /// The smallest number of revokes that one credit pays for, for any block size and format of the
 /// log.
-const REVOKES_A_CREDIT: u32 = 64;
+pub(super) const REVOKES_A_CREDIT: u32 = 64;
 
 /// A change of mappings that is ready for Apply: everything is read, claimed and pinned.
 pub(crate) struct MapChange<'f> {
@@ -48,7 +48,7 @@ pub(crate) struct MapChange<'f> {
 }
 
 /// Reads the nodes of one inode's mappings and keeps them pinned.
-struct NodeReader<'f> {
+pub(super) struct NodeReader<'f> {
     objects: &'f Objects,
     kind: MetaKind,
     pinned: RefCell<Vec<MetaRef>>,
@@ -146,14 +146,14 @@ impl<'m> FileData<'m> {
         Ok(map)
     }
 
-    fn node_reader(&self, form: Form) -> NodeReader<'m> {
+    pub(super) fn node_reader(&self, form: Form) -> NodeReader<'m> {
         let FileData { objects, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
         NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
     /// Returns the form of the mappings, and their root in the inode.
-    fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
+    pub(super) fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
         let state = self.inode.state.lock();
         let form = match state.disk.block_field(self.objects.volume.geometry()) {
             BlockField::ExtentTree => Form::Extents,
@@ -299,7 +299,7 @@ impl<'m> FileData<'m> {
 
     /// Returns the best place for a file's first block: near its inode, or in the group to which
     /// its caller moved away from other callers.
-    fn goal(&self) -> Block {
+    pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = objects.volume.geometry();
         let own = || geometry.inode_place(inode.ino).map(|place| place.group);

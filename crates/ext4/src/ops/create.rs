@@ -38,10 +38,10 @@ const FAST_SYMLINK: usize = 59;
 
 /// The number of credits for a new inode: the inode, its group, and up to two blocks with their
 /// groups.
-const BIRTH_CREDITS: u32 = 16;
+pub(super) const BIRTH_CREDITS: u32 = 16;
 
 /// A new inode, claimed and prepared.
-struct Born<'a> {
+pub(super) struct Born<'a> {
     claim: InodeClaim<'a>,
     /// The inode object, with one hold and in no map yet.
     inode: Arc<Inode>,
@@ -66,7 +66,7 @@ type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
 /// Selects whether a new inode gets a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Naming {
+pub(super) enum Naming {
     Named,
     Unnamed,
 }
@@ -209,7 +209,7 @@ impl Fs {
 
     /// Does all steps of creating an inode that may sleep or fail. The caller holds the parent's
     /// operation lock.
-    fn prepare_inode(
+    pub(super) fn prepare_inode(
         &self,
         dir: &Arc<Inode>,
         new: &NewInode<'_>,
@@ -388,7 +388,7 @@ impl Fs {
     }
 
     /// Apply: allocates the claimed parts and inserts the inode into the map, with one hold.
-    fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
+    pub(super) fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
         let Born { claim, inode, block, xattrs, held: _held } = born;
         let (ino, generation) = (inode.ino, inode.generation);
         self.objects.groups.allocate_inode(handle, claim, inode.file_type);

@@ -1,4 +1,4 @@
-//! Implements fallocate(2): allocate, keep the size, punch, zero.
+//! Implements fallocate(2): allocate, keep the size, punch, zero. `shift.rs` collapses and inserts.
 
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
@@ -82,6 +82,8 @@ impl Fs {
                 self.zero_range(inode, offset, end, by)?;
                 self.grow_to(inode, 0)?;
             }
+            Fallocate::CollapseRange => self.collapse_range(inode, offset, end)?,
+            Fallocate::InsertRange => self.insert_range(inode, offset, end)?,
         }
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Data)

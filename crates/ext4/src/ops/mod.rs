@@ -3,7 +3,9 @@
 mod allocate;
 pub(crate) mod attributes;
 pub(crate) mod create;
+mod defragment;
 pub(crate) mod delete;
+mod extents;
 pub(crate) mod fallocate;
 pub(crate) mod grow;
 pub(crate) mod link;
@@ -12,6 +14,7 @@ mod older;
 pub(crate) mod quota;
 pub(crate) mod read;
 pub(crate) mod rename;
+mod shift;
 pub(crate) mod symlink;
 pub(crate) mod sync;
 pub(crate) mod trim;

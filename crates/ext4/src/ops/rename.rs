@@ -1,5 +1,5 @@
-//! Implements rename(2): within one directory or across two, replacing an existing name or
-//! exchanging two names.
+//! Implements rename(2): within one directory or across two, replacing an existing name, exchanging
+//! two names, or leaving a whiteout at the old name.
 
 use crate::attr::Rename;
 use crate::clock::now;
@@ -17,6 +17,7 @@ use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, MAX_LINKS};
+use crate::ops::create::{BIRTH_CREDITS, Naming};
 use crate::ops::link::Acted;
 use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};
@@ -104,10 +105,10 @@ impl Fs {
         let Ends { from, to, source, target, .. } = ends;
         match (target, how) {
             (None, Rename::Exchange) => return Err(Error::NotFound),
-            (Some(_), Rename::NoReplace) => return Err(Error::Exists),
+            (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (Some(target), _) if target.ino == source.ino => return Ok(true),
-            (Some(target), Rename::Replace) => check_kinds(source, target)?,
-            _ => {}
+            (Some(_), Rename::Exchange) | (None, _) => {}
+            (Some(target), _) => check_kinds(source, target)?,
         }
         // An entry that refers to its own directory is damage: two edits of one directory would be
         // planned.
@@ -134,7 +135,8 @@ impl Fs {
         {
             return Err(Error::InvalidArgument { what: "a directory moved into itself" });
         }
-        if let (Some(target), Rename::Replace) = (target, how)
+        if let Some(target) = target
+            && how != Rename::Exchange
             && other_parent
             && target.file_type == FileType::Directory
             && target.ino == from.ino
@@ -170,6 +172,8 @@ impl Fs {
         locking: DirLocking,
     ) -> Result<Option<bool>, Error> {
         let Ends { from, name, to, new_name, source, target } = ends;
+        // Declared before the locks, so that a whiteout that gets no name is deleted after them.
+        let whiteout;
         let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
         let Some(_locks) = lock_for_names(&[from, to], &inodes, locking) else { return Ok(None) };
         self.check_renamable(ends)?;
@@ -191,7 +195,7 @@ impl Fs {
             DirLocking::Shared => None,
             DirLocking::Exclusive => Some(false),
         };
-        if edits(ends, how, leaving.seen(), arriving.seen()).is_none() {
+        if edits(ends, how, None, leaving.seen(), arriving.seen()).is_none() {
             return Ok(elsewhere);
         }
         let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
@@ -210,12 +214,21 @@ impl Fs {
         let moved = Some(source).filter(moves).map(|dir| self.parent_entry(dir, to.ino));
         let moved_back = exchanged.filter(moves).map(|dir| self.parent_entry(dir, from.ino));
         let parents = [moved.transpose()?, moved_back.transpose()?];
-        let mut handle = self.objects.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS)?;
+        let born = how.whiteout().map(|new| self.prepare_inode(from, &new, Naming::Named));
+        let born = born.transpose()?;
+        let more = born.as_ref().map_or(0, |_| BIRTH_CREDITS + DROP_LINK_CREDITS);
+        let mut handle = self.objects.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS + more)?;
+        whiteout = born.map(|born| self.apply_birth(&mut handle, born));
         let names = lock_both(&leaving, &arriving);
-        let Some([leaves, arrives]) =
-            edits(ends, how, leaving.look_again()?, arriving.look_again()?)
-        else {
-            return Ok(elsewhere);
+        let edits = leaving
+            .look_again()
+            .and_then(|at| Ok(edits(ends, how, whiteout.as_ref(), at, arriving.look_again()?)));
+        let Ok(Some([leaves, arrives])) = edits else {
+            drop(names);
+            if let Some(unused) = &whiteout {
+                drop_link(&self.objects, &mut handle, unused);
+            }
+            return edits.map(|_| elsewhere);
         };
         EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
@@ -293,9 +306,15 @@ impl Fs {
     }
 }
 
-/// Returns the edits of the source entry and of the target entry; `None` if the entries have
-/// changed since they were looked up.
-fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2]> {
+/// Returns the edits of the source entry and of the target entry; the source entry then refers to
+/// `whiteout`, if there is one. `None` if the entries have changed since they were looked up.
+fn edits(
+    ends: &Ends<'_>,
+    how: Rename,
+    whiteout: Option<&InodeRef>,
+    at: Look,
+    there: Look,
+) -> Option<[Edit; 2]> {
     let Ends { source, target, .. } = ends;
     let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
     let Look::There(at) = at else { return None };
@@ -306,8 +325,9 @@ fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2
         (Look::Room(room), None) => Edit::Add(room, named(source)),
         _ => return None,
     };
-    let leaves = match (how, target) {
-        (Rename::Exchange, Some(target)) => Edit::Replace(at, named(target)),
+    let leaves = match (how, target, whiteout) {
+        (Rename::Exchange, Some(target), _) => Edit::Replace(at, named(target)),
+        (_, _, Some(whiteout)) => Edit::Replace(at, named(whiteout)),
         _ => Edit::Remove(at),
     };
     (at.ino == source.ino).then_some([leaves, arrives])

@@ -54,9 +54,7 @@ impl Fs {
         inode.change(&mut handle, Concerns::Data, |state| shrink(state, size, now, tail));
         drop(handle);
         self.data(inode).free_from(keep)?;
-        let mut handle = self.objects.join(6)?;
-        self.objects.orphans.remove(&mut handle, inode);
-        Ok(())
+        self.data(inode).leave_orphans()
     }
 
     /// Returns the written block in which a file of `size` bytes ends, and the offset in it; `None`

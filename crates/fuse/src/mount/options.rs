@@ -59,6 +59,8 @@ pub struct Options {
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
     pub ids: IdOptions,
+    /// Options that permit less safety than Lanefs has anyway, each with the behaviour that stays.
+    pub kept_safer: Vec<&'static str>,
 }
 
 /// Whether file data goes past the host's page cache.
@@ -130,6 +132,7 @@ impl Default for Options {
             policies: Policies::default(),
             shown_source: None,
             ids: IdOptions::default(),
+            kept_safer: Vec::new(),
         }
     }
 }

@@ -128,7 +128,7 @@ pub fn record(
     let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };
     let mount = Mount::open(wrap(device.clone()), mounted).map_err(|e| e.to_string())?;
     let mappings = Mappings::of(options);
-    let model = Model::new(mappings);
+    let model = Model::of(options);
     let history = History {
         image: options.into(),
         forgetful: conditions.pace.is_some(),

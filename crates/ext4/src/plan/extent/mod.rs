@@ -14,6 +14,7 @@ mod load;
 mod map;
 mod place;
 mod plan;
+mod rebuild;
 mod splice;
 #[cfg(test)]
 mod tests;
@@ -25,4 +26,5 @@ pub(super) use map::Builder;
 pub use map::{Iter, Map, Mapping, overlapping};
 pub use place::{Placed, Plan};
 pub use plan::plan_replace;
+pub use rebuild::{Layout, node_blocks};
 pub(super) use splice::assert_within;

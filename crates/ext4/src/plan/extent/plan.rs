@@ -83,7 +83,7 @@ enum Changed {
 /// A list of children that replaces one child in its parent.
 type Row = Vec<(FileBlock, Spot)>;
 
-struct Planner<'a> {
+pub(super) struct Planner<'a> {
     nodes: &'a dyn Nodes,
     limits: &'a Limits,
     updates: Vec<(Block, DraftNode)>,
@@ -92,6 +92,20 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
+    /// Plans a tree of new nodes for `entries`, all leaf entries of the file.
+    pub(super) fn whole_tree(
+        root: DraftNode,
+        nodes: &dyn Nodes,
+        limits: &Limits,
+        entries: Draft,
+    ) -> Result<Plan, Error> {
+        let (updates, new, freed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut planner = Planner { nodes, limits, updates, new, freed };
+        let root = planner.settle_root(DraftNode { depth: 0, ..root }, entries, Changed::AtEnd)?;
+        let Planner { updates, new, freed, .. } = planner;
+        Ok(Plan { block_size: limits.block_size, root, updates, new, freed, covered: 0..END })
+    }
+
     /// Applies the change from the leaf up; returns the root and the covered part of `range`.
     fn replace(
         &mut self,

@@ -55,6 +55,19 @@ fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_permits_less_safety_is_told_to_change_nothing() {
+    let options = parsed("data=ordered,data=writeback,lazytime").unwrap();
+    let told: Vec<_> = options.kept_safer.iter().filter_map(|why| why.split_once(':')).collect();
+    assert_eq!(
+        told.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["data=writeback", "lazytime"]
+    );
+    for word in ["data", "data=fast"] {
+        assert!(matches!(parsed(word), Err(OptionError::Value { .. })), "{word}");
+    }
+}
+
+#[test]
 fn the_last_word_wins() {
     assert!(!parsed("ro,rw").unwrap().read_only);
     assert!(!parsed("nosuid,suid").unwrap().no_set_user_id);

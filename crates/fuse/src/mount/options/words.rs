@@ -41,7 +41,6 @@ pub(super) const IGNORED: &[&str] = &[
     "barrier",
     "delalloc",
     "nodelalloc",
-    "data",
     "journal_checksum",
     "journal_async_commit",
     "auto_da_alloc",
@@ -60,7 +59,6 @@ pub(super) const IGNORED: &[&str] = &[
     "data_err",
     // Hints, and options that can be ignored without danger to data.
     "nobarrier",
-    "lazytime",
     "nolazytime",
     "inode_readahead_blks",
     "max_batch_time",
@@ -92,7 +90,7 @@ pub(super) const IGNORED: &[&str] = &[
 
 /// Options of ext4 in the kernel that change behaviour, and the reason why each is refused here.
 pub(super) const REFUSED: &[(&str, &str)] = &[
-    ("remount", "unmount and mount again"),
+    ("remount", "the server cannot change its options; unmount and mount again"),
     ("bind", "mount the image first, then bind its directory"),
     ("rbind", "mount the image first, then bind its directory"),
     ("move", "unmount and mount again"),
@@ -102,7 +100,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("nouser_xattr", "attributes of user.* can always be used"),
     ("resuid", "the reserved blocks are root's"),
     ("resgid", "the reserved blocks are root's"),
-    ("sb", "e2fsck -b repairs from a backup superblock"),
+    ("sb", "'lanefs repair' restores the superblock from a backup"),
     ("minixdf", "statfs counts as ext4 does by default"),
     ("nouid32", "owners have 32 bits"),
     ("abort", "it is for tests of the kernel"),
@@ -233,9 +231,18 @@ impl Options {
                 self.policies =
                     word.number("before, after, or some policies with + between them")?;
             }
-            "data" if word.value == Some("journal") => {
-                return Err(word.refused("file data is not journaled (data=ordered is always on)"));
-            }
+            "data" => match word.value {
+                Some("ordered") => {}
+                Some("writeback") => {
+                    self.kept_safer.push("data=writeback: data is written before its metadata");
+                }
+                Some("journal") => {
+                    let why = "file data is not journaled (data=ordered is always on)";
+                    return Err(word.refused(why));
+                }
+                _ => return Err(word.wrong("ordered or writeback")),
+            },
+            "lazytime" => self.kept_safer.push("lazytime: times are stored by the next commit"),
             _ => return Ok(false),
         }
         Ok(true)

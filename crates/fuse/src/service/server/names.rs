@@ -161,10 +161,19 @@ impl Server {
         } else {
             (request.take::<abi::RenameIn>()?.newdir, 0)
         };
+        const WHITEOUT_NOREPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
         let how = match flags {
             0 => Rename::Replace,
             libc::RENAME_NOREPLACE => Rename::NoReplace,
             libc::RENAME_EXCHANGE => Rename::Exchange,
+            libc::RENAME_WHITEOUT => {
+                let (uid, gid) = self.creator(&request.header)?;
+                Rename::Whiteout { uid, gid }
+            }
+            WHITEOUT_NOREPLACE => {
+                let (uid, gid) = self.creator(&request.header)?;
+                Rename::WhiteoutNoReplace { uid, gid }
+            }
             _ => return Err(Errno::INVAL),
         };
         let (from, to) = (self.inode(request.header.nodeid)?, self.inode(to)?);

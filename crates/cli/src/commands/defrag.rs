@@ -1,0 +1,65 @@
+//! `lanefs defrag`
+
+use super::filefrag::described;
+use crate::cli::{Failure, ImageArguments, ImagePath, Intent, Screen, with_each};
+use lanefs::{FileExtent, FileOptions, FileSystem};
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Moves files of an image to fewer runs of blocks
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file is left as it is if the free space has no better place for it. A crash loses no data.
+
+Examples:
+  lanefs defrag disk.img:/var/db
+  lanefs defrag --json disk.img:/var/db | jq '.after.extents | length'")]
+pub struct Arguments {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<ImagePath>,
+    /// Print one JSON object for each file, with its extents before and after
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Runs `lanefs defrag`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let mut out = Screen::new();
+    with_each("defrag", arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
+        let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+        let lists = defragment(fs, &place.path).map_err(within)?;
+        report.printed(print(&mut out, place, &lists, arguments.json).and_then(|()| out.flush()));
+        Ok(())
+    })
+}
+
+/// The extents before and after.
+type Lists = [Vec<FileExtent>; 2];
+
+fn defragment(fs: &FileSystem, path: &Path) -> lanefs::Result<Lists> {
+    let file = fs.open_file_with(path, &FileOptions::new().write())?;
+    let before = file.extents()?;
+    file.defragment()?;
+    Ok([before, file.extents()?])
+}
+
+fn print(
+    out: &mut dyn Write,
+    place: &ImagePath,
+    [before, after]: &Lists,
+    as_json: bool,
+) -> io::Result<()> {
+    match as_json {
+        true => {
+            let [before, after] = [before, after].map(|list| described(list));
+            let path = place.to_string();
+            writeln!(out, "{}", json!({ "path": path, "before": before, "after": after }))
+        }
+        false => writeln!(out, "{place}: {} extents, now {}", before.len(), after.len()),
+    }
+}

@@ -1,0 +1,162 @@
+//! Moves all mappings of a file at once: the blocks of the file stay, their file blocks change.
+//!
+//! A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
+//! The new tree is written to free blocks, like data, before the handle that points the inode to
+//! it. In the same handle the inode is recorded as an orphan, and the blocks that the file loses
+//! (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
+//! handles free them in steps. After a crash, a mount or e2fsck truncates the orphan to its size,
+//! which frees them too. So a crash leaves the file as it was before, or as it is after.
+
+use crate::alloc::{Claim, Privilege, Request};
+use crate::data::file_data::FileData;
+use crate::data::mapping::REVOKES_A_CREDIT;
+use crate::error::Error;
+use crate::object::state::{Concerns, InodeState};
+use crate::plan::extent::{self, Extent, Layout, State};
+use crate::plan::mapping::Form;
+use crate::volume::kind::MetaKind;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, FileBlock};
+
+/// Credits for the inode and its orphan record.
+const CREDITS: u32 = 8;
+/// Credits for the blocks of one claim: bitmap, descriptor, and the block of the descriptor.
+const CREDITS_A_CLAIM: u32 = 3;
+/// The largest number of blocks that are claimed at once.
+const MOST_AT_ONCE: u32 = 2048;
+
+impl FileData<'_> {
+    /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode by
+    /// `also`, all in one handle. Then frees the blocks of `removed`, which the layout does not
+    /// have. `size` is the size after the change, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`] if the removed blocks find no room behind the end of the file.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively.
+    pub(crate) fn rearrange(
+        &self,
+        layout: Layout,
+        removed: &[Extent],
+        size: u64,
+        also: impl FnOnce(&mut InodeState),
+    ) -> Result<(), Error> {
+        let FileData { objects, inode } = *self;
+        let (form, root) = self.root()?;
+        let reader = self.node_reader(form);
+        let limits = objects.volume.limits_of(inode.ino);
+        let old_nodes = extent::node_blocks(&root, &reader, &limits)?;
+        let mut layout = layout;
+        let parked = self.park(&mut layout, removed, &old_nodes, size)?;
+
+        let plan = layout.plan(&root, &reader, &limits)?;
+        let claims = self.claim_nodes(plan.nodes_needed())?;
+        let places: Vec<Block> = claims.iter().flat_map(blocks_of).collect();
+        let placed = plan.place(&places);
+        self.write_nodes(form, placed.writes)?;
+
+        let map = layout.map();
+        let credits = CREDITS
+            + CREDITS_A_CLAIM * claims.len() as u32
+            + (old_nodes.len() as u32).div_ceil(REVOKES_A_CREDIT);
+        let mut handle = objects.join(credits)?;
+        for claim in claims {
+            objects.groups.allocate(&mut handle, claim);
+        }
+        for block in &old_nodes {
+            objects.meta.free(&mut handle, *block);
+        }
+        if parked.is_some() {
+            objects.orphans.add(&mut handle, inode);
+        }
+        let sectors = objects.volume.sectors(places.len() as u64);
+        inode.change(&mut handle, Concerns::Data, |state| {
+            state.disk.block = placed.root;
+            state.disk.sectors += sectors;
+            also(state);
+            inode.map.store(map, &objects.mount.totals);
+        });
+        drop(handle);
+        let Some(parked) = parked else { return Ok(()) };
+        self.free_from(parked)?;
+        self.leave_orphans()
+    }
+
+    /// Maps the blocks that the file loses behind its end, which is `size` bytes. Returns the first
+    /// file block of them, or `None` if there are none.
+    fn park(
+        &self,
+        layout: &mut Layout,
+        removed: &[Extent],
+        old_nodes: &[Block],
+        size: u64,
+    ) -> Result<Option<u32>, Error> {
+        let end = u32::try_from(size.div_ceil(self.block_size()));
+        let parked = layout.end().max(end.map_err(|_| Error::FileTooLarge)?);
+        let (start, len, state) = (FileBlock(0), 1, State::Unwritten);
+        let nodes = old_nodes.iter().map(|block| Extent { start, len, block: *block, state });
+        let mut at = parked;
+        for extent in removed.iter().copied().chain(nodes) {
+            // Unwritten blocks read as zeros, should the file grow over them.
+            layout.add(at, Extent { state: State::Unwritten, ..extent })?;
+            at = layout.end();
+        }
+        Ok((at > parked).then_some(parked))
+    }
+
+    /// Writes new nodes to claimed blocks. Nothing refers to them yet, and the commit of the handle
+    /// that will refer to them flushes them first.
+    fn write_nodes(&self, form: Form, nodes: Vec<(Block, Arc<[u8]>)>) -> Result<(), Error> {
+        let FileData { objects, inode } = *self;
+        let kind = MetaKind::node(form, inode.ino, inode.generation);
+        for (block, bytes) in nodes {
+            let sealed = kind.seal(&objects.volume, block, bytes);
+            objects.volume.device.write_at(block.0 * self.block_size(), &sealed)?;
+            objects.note_data(inode);
+        }
+        Ok(())
+    }
+
+    /// Removes the orphan record of a truncation that is finished. A file without a name keeps it.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively, so that the file gets and loses no name.
+    pub(crate) fn leave_orphans(&self) -> Result<(), Error> {
+        if self.inode.links() == 0 {
+            return Ok(());
+        }
+        let mut handle = self.objects.join(6)?;
+        self.objects.orphans.remove(&mut handle, self.inode);
+        Ok(())
+    }
+
+    /// Claims `count` blocks for nodes, in few runs, with root's privilege: the space of a file that
+    /// has been written must not be lost for lack of nodes.
+    fn claim_nodes(&self, count: usize) -> Result<Vec<Claim>, Error> {
+        let mut left = u32::try_from(count).map_err(|_| Error::FileTooLarge)?;
+        let mut claims = Vec::new();
+        let last = self.with_map(extent::Map::last)?;
+        let goal = last.map_or(self.goal(), |last| Block(last.block.0 + u64::from(last.len)));
+        while left > 0 {
+            let request = Request {
+                goal,
+                want: left.min(MOST_AT_ONCE),
+                ahead: 0,
+                at_least: 1,
+                privilege: Privilege::Root,
+                stream: None,
+                owner: None,
+            };
+            let claim = self.objects.claim_blocks(&request)?.into_claim();
+            left -= claim.len().min(left);
+            claims.push(claim);
+        }
+        Ok(claims)
+    }
+}
+
+fn blocks_of(claim: &Claim) -> impl Iterator<Item = Block> + use<> {
+    let start = claim.start().0;
+    (0..u64::from(claim.len())).map(move |n| Block(start + n))
+}

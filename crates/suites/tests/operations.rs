@@ -1,0 +1,421 @@
+//! Collapsed and inserted ranges, whiteouts, lists of extents: the outcomes are the kernel's, and a
+//! crash leaves the state before or after.
+
+use lanefs_device::OverlayDevice;
+use lanefs_ext4::{
+    Error, ExtentFlags, Fallocate, FileExtent, Fs, InodeRef, Mount, MountOptions, Privilege,
+    Rename, SetAttr,
+};
+use lanefs_ondisk::FileType;
+use lanefs_suites::both::{by_kernel, by_library, open};
+use lanefs_suites::crash::states::every_state;
+use lanefs_suites::image::{Image, Mappings, block_size_of};
+use lanefs_suites::kernel::Kernel;
+use lanefs_suites::library::Library;
+use lanefs_suites::listing;
+use lanefs_suites::model::Model;
+use lanefs_suites::op::{File, Kind, Op, Seen, Tree};
+use lanefs_suites::random::seeds;
+use lanefs_suites::together::Bases;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn file() -> File {
+    File::At(b"f".to_vec())
+}
+
+fn create(path: &[u8]) -> Op {
+    let (path, kind) = (path.to_vec(), Kind::Regular);
+    Op::Create { path, kind, permissions: 0o644, uid: 0, gid: 0 }
+}
+
+fn fallocate(how: Fallocate, offset: u64, len: u64) -> Op {
+    Op::Fallocate { file: file(), how, offset, len }
+}
+
+/// Returns random operations on one file; a third of them move its data.
+fn operations(seed: u64, block: u64) -> Vec<Op> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut ops = vec![create(b"f")];
+    for _ in 0..150 {
+        let offset = rng.u64(..60) * block;
+        let len = rng.u64(1..12) * block;
+        let odd = if rng.u32(..10) == 0 { rng.u64(1..block) } else { 0 };
+        ops.push(match rng.u32(..12) {
+            0..4 => {
+                let (offset, len) = (offset + rng.u64(..block), rng.usize(1..9000));
+                Op::Write { file: file(), offset, len, seed: rng.u64(..) }
+            }
+            4 => fallocate(Fallocate::AllocateKeepSize, offset, len + odd),
+            5 => fallocate(Fallocate::PunchHole, offset + odd, len),
+            6 => fallocate(Fallocate::ZeroRange, offset, len + odd),
+            7 => Op::Truncate { file: file(), size: offset + odd },
+            8 | 9 => fallocate(Fallocate::CollapseRange, offset + odd, len),
+            _ => fallocate(Fallocate::InsertRange, offset, len + odd),
+        });
+    }
+    ops
+}
+
+#[test]
+fn random_ranges_are_collapsed_and_inserted_as_by_the_kernel() {
+    for options in ["-b 1024", "-b 4096", "-b 1024 -O ^metadata_csum,^64bit", "-t ext3 -b 1024"] {
+        for seed in seeds(2) {
+            let (Some(kernels), Some(ours)) =
+                (Image::make(options, "24M"), Image::make(options, "24M"))
+            else {
+                return;
+            };
+            let ops = operations(seed, block_size_of(options));
+            let Some(mount) = kernels.kernel_mount("noatime") else { return };
+            let lanefs = open(&ours);
+            let mut kernel = Kernel::new(mount.path());
+            let (mut library, mut model) = (Library::new(lanefs.fs()), Model::of(options));
+            for (n, op) in ops.iter().enumerate() {
+                let told = kernel.apply(op);
+                let context = format!("{options}, seed {seed}, operation {n}: {op:?}");
+                assert_eq!(library.apply(op).err(), told.clone().err(), "{context}");
+                assert_eq!(model.apply(op).err(), told.err(), "{context}: the model");
+                let read = Op::Read { file: file(), offset: 0, len: 1 << 20 };
+                assert!(library.apply(&read) == kernel.apply(&read), "{context}: other bytes");
+                assert!(library.apply(&read) == model.apply(&read), "{context}: the model's bytes");
+            }
+            kernel.apply(&Op::Sync).expect("synchronised");
+            let same = listing::of_kernel(mount.path()).expect("the kernel reads everything");
+            mount.unmount();
+            let found = listing::of_library(lanefs.fs()).map_err(|(_, error)| error);
+            found.expect("Lanefs reads everything").content().assert_same(&same.content(), options);
+            drop(library);
+            lanefs.close().expect("closed");
+            ours.assert_clean(&format!("{options}, seed {seed}"));
+            assert!(by_kernel(&ours, &[]).is_some(), "the kernel mounts it");
+        }
+    }
+}
+
+/// Makes the file f of `extents` extents of one block each, with one block between any two, so that
+/// its tree has many nodes. Returns its bytes.
+fn prepared(image: Arc<OverlayDevice>, extents: u64, block: usize) -> Vec<u8> {
+    let mount = Mount::open(image, MountOptions::default()).expect("mounted");
+    let mut library = Library::new(mount.fs());
+    library.apply(&create(b"f")).expect("created");
+    for n in 0..extents {
+        let (offset, seed) = (2 * n * block as u64, n);
+        library.apply(&Op::Write { file: file(), offset, len: block, seed }).expect("written");
+    }
+    let len = 2 * extents as usize * block;
+    let Ok(Seen::Bytes(bytes)) = library.apply(&Op::Read { file: file(), offset: 0, len }) else {
+        panic!("the file is not read")
+    };
+    drop(library);
+    mount.close().expect("closed");
+    bytes
+}
+
+#[test]
+fn a_crash_leaves_a_file_before_or_after_its_data_moved() {
+    const BLOCK: usize = 1024;
+    let options = "-b 1024 -J size=1 -N 64";
+    const EXTENTS: u64 = 400;
+    for (how, offset, len) in [
+        (Fallocate::CollapseRange, 3, 700),
+        (Fallocate::InsertRange, 5, 90),
+        (Fallocate::CollapseRange, 0, 1),
+    ] {
+        let Some(image) = Bases::default().fresh(options, "14M") else { return };
+        let image = Arc::new(image);
+        let before = prepared(image.clone(), EXTENTS, BLOCK);
+        let (offset, len) = (offset * BLOCK as u64, len * BLOCK as u64);
+        let mut after = before.clone();
+        match how {
+            Fallocate::InsertRange => {
+                let hole = vec![0; len as usize];
+                after.splice(offset as usize..offset as usize, hole);
+            }
+            _ => drop(after.drain(offset as usize..(offset + len) as usize)),
+        }
+        let sectors = |device: Arc<OverlayDevice>, works: &dyn Fn(&Arc<Fs>)| {
+            let mount = Mount::open(device, MountOptions::default()).expect("mounted");
+            works(mount.fs());
+            let sectors = Library::new(mount.fs()).resolve(b"f").expect("found").attr().sectors;
+            mount.close().expect("closed");
+            sectors
+        };
+        let work = |fs: &Arc<Fs>| {
+            let inode = Library::new(fs).resolve(b"f")?;
+            let (ended, commits) = (AtomicBool::new(false), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                // Commits between the handles of the operation.
+                scope.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        let _ = fs.sync();
+                        commits.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                while commits.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                let done = fs.fallocate(&inode, how, offset, len, Privilege::Root);
+                ended.store(true, Ordering::Relaxed);
+                done
+            })
+        };
+        let allowed = [
+            sectors(Arc::new(image.fork()), &|_| ()),
+            sectors(Arc::new(image.fork()), &|fs| work(fs).expect("done")),
+        ];
+        let sound = |fs: &Arc<Fs>| {
+            let inode = Library::new(fs).resolve(b"f").map_err(|e| e.to_string())?;
+            if !allowed.contains(&inode.attr().sectors) {
+                return Err(format!("{} sectors, not {allowed:?}", inode.attr().sectors));
+            }
+            let mut bytes = vec![0; inode.attr().size as usize];
+            fs.read_at(&inode, 0, &mut bytes).map_err(|e| e.to_string())?;
+            match bytes == before || bytes == after {
+                true => Ok(()),
+                false => Err(format!("{} bytes, neither before nor after", bytes.len())),
+            }
+        };
+        let states = every_state(image.fork(), &work, &sound);
+        let states = states.unwrap_or_else(|why| panic!("{how:?} {offset}+{len}: {why}"));
+        println!("{how:?} {offset}+{len}: {states} crash states");
+        assert!(states > 20, "{states}");
+    }
+}
+
+#[test]
+fn a_file_without_a_name_stays_an_orphan_when_its_size_changes_in_steps() {
+    let Some(image) = Bases::default().fresh("-b 1024 -J size=1 -N 64", "14M") else { return };
+    let image = Arc::new(image);
+    prepared(image.clone(), 400, 1024);
+    type Change = fn(&Fs, &InodeRef) -> Result<(), Error>;
+    let changes: [Change; 2] = [
+        |fs, inode| {
+            let set = SetAttr { size: Some(1000), ..SetAttr::default() };
+            fs.set_attr(inode, &set).map(drop)
+        },
+        |fs, inode| fs.fallocate(inode, Fallocate::CollapseRange, 1024, 700 << 10, Privilege::Root),
+    ];
+    for (n, change) in changes.iter().enumerate() {
+        let work = |fs: &Arc<Fs>| {
+            let inode = Library::new(fs).resolve(b"f")?;
+            fs.unlink(&fs.root()?, b"f")?;
+            change(fs, &inode)?;
+            // The file is still open at the crashes that follow.
+            fs.sync()
+        };
+        let sound = |_: &Arc<Fs>| Ok(());
+        let states = every_state(image.fork(), &work, &sound);
+        states.unwrap_or_else(|why| panic!("change {n}: {why}"));
+    }
+}
+
+fn rename(path: &str, new: &str, how: Rename) -> Op {
+    Op::Rename { path: path.into(), new: new.into(), how }
+}
+
+/// Names in two directories, to be renamed with a whiteout.
+fn names() -> Vec<Op> {
+    let directory = |path: &str| {
+        let (path, kind) = (path.into(), Kind::Directory);
+        Op::Create { path, kind, permissions: 0o755, uid: 0, gid: 0 }
+    };
+    let mut ops: Vec<Op> = ["d", "e", "d/sub", "e/sub"].map(directory).into();
+    ops.extend(["d/a", "d/b", "d/c", "e/a"].map(|path| create(path.as_bytes())));
+    ops.push(Op::Sync);
+    ops
+}
+
+const WHITEOUT: Rename = Rename::Whiteout { uid: 0, gid: 0 };
+
+#[test]
+fn a_whiteout_takes_the_old_name_as_by_the_kernel() {
+    let options = "-b 1024 -J size=1 -N 64";
+    let (Some(theirs), Some(ours)) = (Image::make(options, "14M"), Image::make(options, "14M"))
+    else {
+        return;
+    };
+    let mut ops = names();
+    ops.extend([
+        rename("d/a", "d/new", WHITEOUT),
+        rename("d/b", "e/a", WHITEOUT),
+        rename("d/c", "e/c", Rename::WhiteoutNoReplace { uid: 0, gid: 0 }),
+        rename("d/sub", "e/sub", WHITEOUT),
+    ]);
+    let Some(kernel) = by_kernel(&theirs, &ops) else { return };
+    let lanefs = by_library(&ours, &ops);
+    lanefs.content().assert_same(&kernel.content(), "whiteouts");
+    ours.assert_clean("whiteouts");
+    let mount = open(&ours);
+    let refused = rename("e/a", "e/c", Rename::WhiteoutNoReplace { uid: 0, gid: 0 });
+    assert!(matches!(Library::new(mount.fs()).act(&refused), Err(Error::Exists)));
+    mount.close().expect("closed");
+}
+
+#[test]
+fn a_crash_leaves_the_old_name_or_a_whiteout_beside_the_new_name() {
+    let Some(image) = Bases::default().fresh("-b 1024 -J size=1 -N 64", "14M") else { return };
+    let image = Arc::new(image);
+    let mount = Mount::open(image.clone(), MountOptions::default()).expect("mounted");
+    let mut library = Library::new(mount.fs());
+    names().iter().for_each(|op| drop(library.apply(op).expect("done")));
+    let moved = library.resolve(b"d/b").expect("found").ino();
+    drop(library);
+    mount.close().expect("closed");
+    let work = |fs: &Arc<Fs>| Library::new(fs).act(&rename("d/b", "e/a", WHITEOUT)).map(drop);
+    let sound = |fs: &Arc<Fs>| {
+        let library = Library::new(fs);
+        let find = |path: &[u8]| library.resolve(path).map_err(|error| error.to_string());
+        let (old, new) = (find(b"d/b")?, find(b"e/a")?);
+        let (before, after) = (old.ino() == moved, new.ino() == moved);
+        match before != after && after == (old.file_type() == FileType::CharDevice) {
+            true => Ok(()),
+            false => Err(format!("d/b is {}, e/a is {}", old.ino(), new.ino())),
+        }
+    };
+    every_state(image.fork(), &work, &sound).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Returns the extents of a file on a mount of the kernel, as filefrag(8) shows them.
+fn kernel_extents(path: &std::path::Path, block: u64) -> Option<Vec<(u64, u64, u64, String)>> {
+    let output = Command::new("filefrag").args(["-v", &format!("-b{block}")]).arg(path).output();
+    let text = String::from_utf8(output.ok()?.stdout).expect("text");
+    let lines = text.lines().filter(|line| line.contains(".."));
+    let mut found: Vec<(u64, u64, u64, String)> = Vec::new();
+    for next in lines.map(|line| parsed(line, block)) {
+        match found.last_mut() {
+            // The kernel splits the extents of ext3 at the blocks of pointers.
+            Some(last) if last.0 + last.2 == next.0 && last.1 + last.2 == next.1 => {
+                let flags = next.3.trim_start_matches("last,");
+                if last.3 != flags {
+                    found.push(next);
+                } else {
+                    (last.2, last.3) = (last.2 + next.2, next.3);
+                }
+            }
+            _ => found.push(next),
+        }
+    }
+    Some(found)
+}
+
+/// Parses a line of filefrag: number, file blocks, device blocks, length, expected place, flags.
+fn parsed(line: &str, block: u64) -> (u64, u64, u64, String) {
+    let fields: Vec<&str> = line.split(':').map(str::trim).collect();
+    let block = if line.contains("not_aligned") { 1 } else { block };
+    let first = |field: &str| {
+        let (first, _) = field.split_once("..").expect("a range");
+        first.trim().parse::<u64>().expect("a number") * block
+    };
+    let len = fields[3].parse::<u64>().expect("a number") * block;
+    let flags = fields.last().expect("flags").split(',').filter(|flag| *flag != "eof");
+    (first(fields[1]), first(fields[2]), len, flags.collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn extents_are_listed_as_by_the_kernel() {
+    for options in ["-b 1024 -O inline_data", "-b 4096", "-t ext3 -b 1024"] {
+        let Some(image) = Image::make(options, "24M") else { return };
+        let block = block_size_of(options);
+        let small = File::At(b"small".to_vec());
+        let small = Op::Write { file: small, offset: 0, len: 50, seed: 1 };
+        // The kernel puts such a file into its inode.
+        let Some(_) = by_kernel(&image, &[create(b"small"), small]) else { return };
+        let mut ops = vec![create(b"f"), create(b"empty")];
+        for (n, len) in [(0, 3), (5, 1), (7, 20), (100, 2)] {
+            let len = len * block as usize;
+            ops.push(Op::Write { file: file(), offset: n * block, len, seed: n });
+        }
+        if Mappings::of(options) == Mappings::Extents {
+            ops.push(fallocate(Fallocate::AllocateKeepSize, 200 * block, 9 * block));
+            ops.push(fallocate(Fallocate::ZeroRange, 10 * block, 3 * block));
+        }
+        let _ = by_library(&image, &ops);
+        let mount = open(&image);
+        let shown = |path: &str| {
+            let inode = Library::new(mount.fs()).resolve(path.as_bytes()).expect("found");
+            let extents = mount.fs().extents(&inode).expect("listed").into_iter();
+            extents.map(|e| (e.offset, e.place, e.len, e.flags)).collect::<Vec<_>>()
+        };
+        let ours = ["f", "small", "empty", "lost+found"].map(|path| (path, shown(path)));
+        mount.close().expect("closed");
+        let Some(kernel) = image.kernel_mount("ro") else { return };
+        for (path, ours) in ours {
+            let Some(theirs) = kernel_extents(&kernel.path().join(path), block) else { return };
+            assert_eq!(ours.len(), theirs.len(), "{options} {path}: {ours:?} {theirs:?}");
+            for ((offset, place, len, flags), theirs) in ours.into_iter().zip(theirs) {
+                let of = |flag, name| flags.contains(flag).then_some(name);
+                let names = [
+                    of(ExtentFlags::LAST, "last"),
+                    of(ExtentFlags::NOT_ALIGNED, "not_aligned"),
+                    of(ExtentFlags::DATA_INLINE, "inline"),
+                    of(ExtentFlags::UNWRITTEN, "unwritten"),
+                    of(ExtentFlags::MERGED, "merged"),
+                ];
+                let names = names.into_iter().flatten().collect::<Vec<_>>().join(",");
+                assert_eq!((offset, place, len, names), theirs, "{options} {path}");
+            }
+        }
+        kernel.unmount();
+    }
+}
+
+/// Returns the number of runs of device blocks.
+fn runs(extents: &[FileExtent]) -> usize {
+    let breaks = extents.windows(2).filter(|two| two[0].place + two[0].len != two[1].place);
+    breaks.count() + 1
+}
+
+#[test]
+fn a_defragmented_file_is_one_run_of_blocks_and_has_the_same_bytes_after_any_crash() {
+    let Some(image) = Bases::default().fresh("-b 1024 -J size=1 -N 64", "14M") else { return };
+    let image = Arc::new(image);
+    let bytes = scattered(image.clone());
+    let work = |fs: &Arc<Fs>| {
+        let inode = Library::new(fs).resolve(b"f")?;
+        let before = runs(&fs.extents(&inode)?);
+        fs.defragment(&inode, Privilege::Root)?;
+        let after = runs(&fs.extents(&inode)?);
+        assert!(before > 40 && after == 1, "{before} runs, then {after}");
+        Ok(())
+    };
+    let sound = |fs: &Arc<Fs>| {
+        let mut library = Library::new(fs);
+        let read = Op::Read { file: file(), offset: 0, len: 2 * bytes.len() };
+        match library.act(&read) {
+            Ok(Seen::Bytes(found)) if found == bytes => Ok(()),
+            other => Err(format!("other bytes: {:?}", other.map_err(|error| error.to_string()))),
+        }
+    };
+    let states = every_state(image.fork(), &work, &sound).unwrap_or_else(|why| panic!("{why}"));
+    println!("{states} crash states");
+    assert!(states > 10, "{states}");
+}
+
+/// Makes the file f of many extents, some of them unwritten, by turns with another file. Returns
+/// its bytes.
+fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
+    let mount = Mount::open(image, MountOptions::default()).expect("mounted");
+    let mut library = Library::new(mount.fs());
+    let other = || File::At(b"g".to_vec());
+    let (how, block) = (Fallocate::AllocateKeepSize, 1024);
+    let mut ops = vec![create(b"f"), create(b"g")];
+    for n in 0..48 {
+        // From the end to the start.
+        let (offset, seed) = ((47 - n) * block, n);
+        ops.push(match n % 10 {
+            9 => fallocate(how, offset, block),
+            _ => Op::Write { file: file(), offset, len: 1024, seed },
+        });
+        ops.push(Op::Fallocate { file: other(), how, offset, len: block });
+    }
+    ops.iter().for_each(|op| drop(library.apply(op).expect("done")));
+    let Ok(Seen::Bytes(bytes)) = library.apply(&Op::Read { file: file(), offset: 0, len: 1 << 20 })
+    else {
+        panic!("the file is not read")
+    };
+    drop(library);
+    mount.close().expect("closed");
+    bytes
+}
