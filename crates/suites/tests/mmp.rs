@@ -1,7 +1,7 @@
 //! Multiple mount protection (`mmp`): only one computer writes a file system.
 
 use lanefs_device::{Device, DeviceError, Operation, RamDevice};
-use lanefs_ext4::{Access, Mount, MountOptions};
+use lanefs_ext4::{Access, Mount, MountOptions, SetAttr, SetTime};
 use lanefs_offline::{Draft, Image as Offline};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::mmp::{Mmp, Use};
@@ -120,12 +120,14 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
     let ram = Arc::new(RamDevice::from_file(image.path()).expect("the image is read"));
     let mount = open(&ram).expect("it mounts");
     let thief = Mmp { state: Use::Mounted(5), node: b"thief".to_vec(), ..read(&*ram) };
-    // The mount may store its next number between this write and its next check.
+    let root = mount.fs().root().expect("the root");
+    let touched = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     wait_until(|| {
+        // The mount may store its next number between this write and its next check.
         put(&*ram, &thief);
-        std::thread::sleep(Duration::from_secs(3));
-        read(&*ram) == thief
+        mount.fs().set_attr(&root, &touched).and_then(|_| mount.fs().sync()).is_err()
     });
+    drop(root);
     let before = all(&ram);
     let failed = mount.close().expect_err("it lost the right to write");
     assert!(failed.to_string().contains("in use by thief"), "{failed}");
