@@ -171,7 +171,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         }
     }
     std::fs::remove_file(&image).unwrap();
-    for arguments in ["-t ext5", "-T nonsense", "-J device=/dev/sda", "-r 0"] {
+    for arguments in ["-t ext5", "-T nonsense", "-J location=7", "-J device=", "-r 0"] {
         let arguments = arguments.split_whitespace();
         let mut command = Command::new(LANEFS);
         let (status, said) = try_run(command.arg("mkfs").args(arguments).arg(&image).arg("64M"));
