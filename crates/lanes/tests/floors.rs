@@ -141,6 +141,7 @@ const HOUSES: &[House] = &[
             &["mounted"],
             &["directory", "file", "remove"],
             &["filesystem"],
+            &["extents"],
             &["lib"],
         ],
     },
@@ -220,6 +221,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["conditions", "policies", "random"],
             &["image", "kernel", "op", "library", "listing", "planted"],
+            &["data"],
             &[
                 "array",
                 "both",

@@ -6,6 +6,7 @@ use lanefs_ext4::{
     Error, ExtentFlags, Fallocate, FileExtent, Fs, InodeRef, Mount, MountOptions, Privilege,
     Rename, SetAttr,
 };
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_ondisk::FileType;
 use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
@@ -19,7 +20,6 @@ use lanefs_suites::random::seeds;
 use lanefs_suites::together::Bases;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn file() -> File {
     File::At(b"f".to_vec())
