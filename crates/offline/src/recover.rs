@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// The limit of the memory for a replay in memory: no log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
+/// The caches of a recovery, which reads a few inodes. Larger ones take longer to allocate than the
+/// recovery of a small log.
+const CACHE_BYTES: u64 = 8 << 20;
+
 /// The condition of a file system after a crash or an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,7 +139,11 @@ pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> 
 }
 
 fn replay(device: &Arc<dyn Device>) -> Result<(), Error> {
-    let options = MountOptions { purpose: Purpose::Recovery, ..MountOptions::default() };
+    let options = MountOptions {
+        purpose: Purpose::Recovery,
+        cache_bytes: CACHE_BYTES,
+        ..MountOptions::default()
+    };
     Ok(Mount::open(device.clone(), options)?.close()?)
 }
 
