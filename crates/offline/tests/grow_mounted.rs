@@ -41,7 +41,8 @@ fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
         let listing = seen(image.device());
         let copy = Disk::empty();
         std::fs::copy(image.path(), copy.path()).expect("a copy");
-        let resized = Command::new("resize2fs").arg(copy.path()).arg(format!("{after}M")).output();
+        let resized =
+            Command::new("resize2fs").arg("-f").arg(copy.path()).arg(format!("{after}M")).output();
         let resized = resized.expect("resize2fs");
         assert!(resized.status.success(), "{}", String::from_utf8_lossy(&resized.stderr));
         let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
