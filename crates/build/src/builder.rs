@@ -3,8 +3,10 @@
 use crate::apply::Whiteouts;
 use crate::convert::{Times, convert};
 use crate::error::{Cause, Error, Result};
+use crate::host;
 use crate::owners::Owners;
 use crate::pipeline::{Digest, Pipeline};
+use crate::progress::{Meter, Progress, Tell};
 use crate::source::Source;
 use crate::table::Table;
 use crate::tree::Tree;
@@ -40,9 +42,6 @@ pub struct Builder<'p> {
     bytes: Bytes,
     progress: Option<Box<Tell<'p>>>,
 }
-
-/// Called with the number of bytes moved since the last call.
-type Tell<'p> = dyn Fn(u64) + Sync + 'p;
 
 /// Whether the same sources give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -152,9 +151,8 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Calls `tell` with the number of bytes after each batch of data that was moved, from any
-    /// thread.
-    pub fn progress(mut self, tell: impl Fn(u64) + Sync + 'p) -> Self {
+    /// Calls `tell` each time that data was read, from any thread.
+    pub fn progress(mut self, tell: impl Fn(Progress) + Sync + 'p) -> Self {
         self.progress = Some(Box::new(tell));
         self
     }
@@ -163,7 +161,16 @@ impl<'p> Builder<'p> {
     ///
     /// # Errors
     /// [`Error`] names the entry. The device then has no file system.
-    pub fn build(self, device: &dyn Device) -> Result<Built> {
+    pub fn build(mut self, device: &dyn Device) -> Result<Built> {
+        let meter = Meter::new(self.progress.take(), self.sources.len());
+        for source in &self.sources {
+            source.size().into_iter().for_each(|bytes| meter.expect(bytes));
+        }
+        let directories = self.sources.iter().filter_map(Source::as_directory).collect();
+        meter.beside(directories, host::measure, || self.build_beside(device, &meter))
+    }
+
+    fn build_beside(self, device: &dyn Device, meter: &Meter<'_>) -> Result<Built> {
         let begin = |error: MkfsError| Error::new("", error);
         let now = self.options.identity().time;
         let default_time = match (self.bytes, self.options.time) {
@@ -175,7 +182,7 @@ impl<'p> Builder<'p> {
             Bytes::Same => (Digest::Yes, Times::Clamped(self.options.time)),
         };
         let filling = Filling::begin(device, &self.options, self.room).map_err(begin)?;
-        let pipeline = Pipeline::new(filling, digest, self.progress.as_deref());
+        let pipeline = Pipeline::new(filling, digest, meter);
         let mut tree = Tree::new(Time { secs: default_time as i64, nanos: 0 }, self.owners);
         let (uid, gid) = self.options.root_owner;
         if let Some(root) = tree.node_mut(Tree::ROOT) {

@@ -25,6 +25,8 @@ pub(crate) struct Layer {
     pub(crate) packed: Option<String>,
     /// The digest of the unpacked layer, according to the configuration.
     pub(crate) unpacked: Option<String>,
+    /// The length of the stored layer.
+    pub(crate) bytes: u64,
     pub(crate) input: Box<dyn Read + Send>,
 }
 
@@ -138,7 +140,8 @@ impl Files {
         }
     }
 
-    fn open(&self, name: &str) -> Result<Box<dyn Read + Send>> {
+    /// Returns a file and its length.
+    fn open(&self, name: &str) -> Result<(Box<dyn Read + Send>, u64)> {
         let missing = || Error::new("", Cause::Missing { what: name.into() });
         match self {
             Files::Directory(path) => {
@@ -153,7 +156,8 @@ impl Files {
                     io::ErrorKind::NotFound => missing(),
                     _ => Error::new(name, error),
                 })?;
-                Ok(Box::new(file))
+                let bytes = file.metadata().map_err(|error| Error::new(name, error))?.len();
+                Ok((Box::new(file), bytes))
             }
             Files::Archive { file, places } => {
                 let mut name = name.to_owned();
@@ -161,7 +165,8 @@ impl Files {
                     match places.get(&name).ok_or_else(missing)? {
                         Place::Data { offset, size } => {
                             let end = offset.saturating_add(*size);
-                            return Ok(Box::new(Part { file: file.clone(), at: *offset, end }));
+                            let part = Part { file: file.clone(), at: *offset, end };
+                            return Ok((Box::new(part), *size));
                         }
                         Place::Symlink(target) => name = joined(&name, target),
                     }
@@ -173,7 +178,7 @@ impl Files {
 
     fn json(&self, name: &str, digest: Option<&str>) -> Result<Value> {
         let mut bytes = Vec::new();
-        let mut input = self.open(name)?.take(MOST_JSON);
+        let mut input = self.open(name)?.0.take(MOST_JSON);
         input.read_to_end(&mut bytes).map_err(|error| Error::new(name, error))?;
         if let Some(expected) = digest {
             let mut digest = sha2::Sha256::default();
@@ -206,8 +211,8 @@ impl Files {
             .map(|layer| {
                 let digest = digest_of(layer)?;
                 let name = format!("blobs/sha256/{digest}");
-                let input = self.open(&name)?;
-                Ok(Layer { name, packed: Some(digest), unpacked: None, input })
+                let (input, bytes) = self.open(&name)?;
+                Ok(Layer { name, packed: Some(digest), unpacked: None, bytes, input })
             })
             .collect()
     }
@@ -241,11 +246,13 @@ impl Files {
             .map(|name| {
                 let name = name.as_str().ok_or_else(|| missing("the name of a layer"))?;
                 let unpacked = diff_ids.next().and_then(|id| id.strip_prefix("sha256:"));
+                let (input, bytes) = self.open(name)?;
                 Ok(Layer {
                     name: name.into(),
                     packed: None,
                     unpacked: unpacked.map(Into::into),
-                    input: self.open(name)?,
+                    bytes,
+                    input,
                 })
             })
             .collect()

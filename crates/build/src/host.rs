@@ -8,7 +8,7 @@ use crate::tree::{NodeId, Over, Tree};
 use lanefs_ondisk::{FileType, Time};
 use rustix::fs::{AtFlags, CWD, SeekFrom, Stat};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,33 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     let mut walk = Walk { tree, feeder, linked: HashMap::new() };
     walk.directory(path, Tree::ROOT)?;
     feeder.send()
+}
+
+/// Returns the bytes of data that [`directory`] reads; `None` if `goes_on` ends it.
+pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
+    let (mut sum, mut linked) = (0u64, HashSet::new());
+    let mut waiting = vec![path.to_path_buf()];
+    while let Some(path) = waiting.pop() {
+        // What cannot be read is an error of the build.
+        for name in names(&path).unwrap_or_default() {
+            if !goes_on() {
+                return None;
+            }
+            let path = path.join(std::ffi::OsStr::from_bytes(&name));
+            let Ok(stat) = lstat(&path) else { continue };
+            match FileType::from_mode((stat.st_mode & 0xffff) as u16) {
+                Some(FileType::Directory) => waiting.push(path),
+                Some(FileType::Regular)
+                    if stat.st_nlink < 2 || linked.insert((stat.st_dev, stat.st_ino)) =>
+                {
+                    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+                    sum += allocated.min(u64::try_from(stat.st_size).unwrap_or(0));
+                }
+                _ => {}
+            }
+        }
+    }
+    Some(sum)
 }
 
 struct Walk<'w, 'p, 'd> {

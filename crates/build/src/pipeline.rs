@@ -6,6 +6,7 @@
 
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
+use crate::progress::Meter;
 use crate::tree::NodeId;
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::{Filling, MkfsError};
@@ -82,7 +83,7 @@ pub(crate) struct Pipeline<'d> {
     device: &'d dyn Device,
     block: usize,
     digest: Digest,
-    progress: Option<&'d (dyn Fn(u64) + Sync + 'd)>,
+    meter: &'d Meter<'d>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,15 +91,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'d> Pipeline<'d> {
-    pub(crate) fn new(
-        filling: Filling<'d>,
-        digest: Digest,
-        progress: Option<&'d (dyn Fn(u64) + Sync + 'd)>,
-    ) -> Pipeline<'d> {
+    pub(crate) fn new(filling: Filling<'d>, digest: Digest, meter: &'d Meter<'d>) -> Pipeline<'d> {
         let (device, block) = (filling.device(), filling.block_size().bytes());
         let shared = Shared { filling, files: Vec::new(), turn: 0, failed: None, stopped: false };
         let (shared, turned) = (Mutex::new(shared), Condvar::new());
-        Pipeline { shared, turned, device, block, digest, progress }
+        Pipeline { shared, turned, device, block, digest, meter }
+    }
+
+    /// Returns the counter of the bytes that were read.
+    pub(crate) fn meter(&self) -> &'d Meter<'d> {
+        self.meter
     }
 
     /// Runs `feed` while `threads` other threads write the batches that it produces.
@@ -218,8 +220,10 @@ impl<'d> Pipeline<'d> {
         drop(shared);
         self.turned.notify_all();
         self.write(batch, &writes).map_err(|error| Error::new("", MkfsError::from(error)))?;
-        if let Some(tell) = self.progress {
-            tell(batch.bytes.len() as u64);
+        let pieces = batch.pieces.iter().filter_map(|piece| piece.from.as_ref());
+        match pieces.map(|from| from.len as u64).sum() {
+            0 => {}
+            bytes => self.meter.read(bytes),
         }
         Ok(())
     }

@@ -5,10 +5,11 @@ use crate::container;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::pipeline::Pipeline;
+use crate::progress::Counted;
 use crate::tree::Tree;
 use crate::unpack::{Wanted, with_unpacked};
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -87,6 +88,21 @@ impl Source {
         })
     }
 
+    /// Returns the path of a directory.
+    pub(crate) fn as_directory(&self) -> Option<PathBuf> {
+        match &self.0 {
+            Kind::Directory(path) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the length of a tar that is a file.
+    pub(crate) fn size(&self) -> Option<u64> {
+        let Kind::Tar(path) = &self.0 else { return None };
+        let name = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+        name.metadata().ok().filter(Metadata::is_file).map(|file| file.len())
+    }
+
     /// Adds all entries of the source to the tree.
     pub(crate) fn add_to(
         self,
@@ -114,6 +130,8 @@ impl Source {
             }
             Kind::Container(path, reference) => {
                 let layers = container::layers(&path, reference.as_deref()).map_err(within)?;
+                let bytes = layers.iter().map(|layer| layer.bytes);
+                pipeline.meter().expect(bytes.fold(0, u64::saturating_add));
                 for layer in layers {
                     add_layer(layer, tree, pipeline, threads).map_err(within)?;
                 }
@@ -145,6 +163,7 @@ fn stream(
     threads: usize,
     whiteouts: Whiteouts,
 ) -> Result<()> {
+    let input = Counted { inner: input, meter: pipeline.meter() };
     with_unpacked(input, Wanted::default(), |input| {
         pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
     })
@@ -159,7 +178,8 @@ fn add_layer(
 ) -> Result<()> {
     let wanted = Wanted { packed: layer.packed.is_some(), unpacked: layer.unpacked.is_some() };
     let name = layer.name;
-    let ((), digests) = with_unpacked(layer.input, wanted, |input| {
+    let input = Counted { inner: layer.input, meter: pipeline.meter() };
+    let ((), digests) = with_unpacked(input, wanted, |input| {
         pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, Whiteouts::Removals))
     })
     .map_err(|error| error.within(&name))?;

@@ -79,6 +79,23 @@ fn a_fitted_image_holds_its_files_and_little_else() {
     }
 }
 
+#[test]
+fn a_small_tree_in_an_image_with_much_free_space_has_the_journal_of_that_size() {
+    let dir = scratch();
+    shell(dir.path(), "mkdir t; echo x >t/x");
+    let built = |spare| {
+        let device = RamDevice::create(2 << 30).unwrap();
+        let source = Source::directory(dir.path().join("t"));
+        Builder::new().room(Room::Fitted(spare)).source(source).build(&device).unwrap().report
+    };
+    let large = built(Spare { bytes: 1 << 30, percent: 0 });
+    // Of mke2fs, for 1 to 2 GiB.
+    assert_eq!(large.journal_blocks, 8 << 10);
+    assert!(large.features.iter().any(|name| name == "orphan_file"));
+    assert!(large.free_blocks >= (1 << 30) / 4096);
+    assert_eq!(built(Spare { bytes: 1 << 20, percent: 0 }).journal_blocks, 0);
+}
+
 /// Tries sizes near the start of each group, with blocks of each size, with and without journal.
 #[test]
 fn fitted_images_of_all_sizes_are_clean() {

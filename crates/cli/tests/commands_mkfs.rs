@@ -183,6 +183,46 @@ fn an_image_is_made_from_sources_of_each_kind() {
     }
 }
 
+#[test]
+fn a_shrunk_image_is_the_smallest_and_its_size_the_limit() {
+    let dir = scratch();
+    shell(dir.path(), "mkdir t; seq 300000 >t/numbers");
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let make = |image: &str, arguments: &[&str]| {
+        let mut command = Command::new(LANEFS);
+        command.args(["mkfs", "-q", &at(image), "--reproducible", "-d", &at("t")]);
+        try_run(command.args(arguments))
+    };
+    for (image, arguments) in [
+        ("auto.img", &["--size", "auto"][..]),
+        ("limited.img", &["--size", "1G", "--shrink"]),
+        ("alone.img", &["--shrink"]),
+    ] {
+        let (status, said) = make(image, arguments);
+        assert!(status.success(), "{said}");
+    }
+    assert_clean(&dir.path().join("limited.img"));
+    let bytes = |image: &str| std::fs::read(at(image)).unwrap();
+    let auto = bytes("auto.img");
+    assert!(auto.len() < 3 << 20, "{}", auto.len());
+    assert!(bytes("limited.img") == auto && bytes("alone.img") == auto);
+    // An image that exists is cut.
+    lanefs(&["mkfs", "-q", &at("old.img"), "64M"]);
+    assert!(make("old.img", &["--shrink", "-F"]).0.success());
+    assert!(bytes("old.img") == auto);
+    for (arguments, expected) in [
+        (&["--size", "1M", "--shrink"][..], "do not fit into 1048576 bytes"),
+        (&["--size", "auto+1M", "--shrink"], "give one of them"),
+    ] {
+        let (status, said) = make("new.img", arguments);
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(expected), "{said}");
+        assert!(!dir.path().join("new.img").exists());
+    }
+    let (status, said) = try_run(Command::new(LANEFS).args(["mkfs", &at("x"), "9M", "--shrink"]));
+    assert!(status.code() == Some(1) && said.contains("give them by --from"), "{said}");
+}
+
 /// veritysetup accepts the image and its tree; a changed byte is found.
 #[test]
 fn an_image_is_sealed_by_the_hash_tree_of_dm_verity() {

@@ -66,6 +66,19 @@ impl Single {
         LogWriter::new(device, block_size, log)?.size(images, 0).map(|_| ())
     }
 
+    /// Writes all images except that of block `last` in place, durably. [`Single::checkpoint`] then
+    /// writes that image.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; the log then still has the transaction.
+    pub fn checkpoint_except(&mut self, last: Block) -> Result<(), Error> {
+        let (late, now): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.images).into_iter().partition(|(block, _)| *block == last);
+        self.images = late;
+        in_place::write(&*self.device, self.block_size, &now)?;
+        Ok(self.flusher.flush()?)
+    }
+
     /// Writes the images in place, and marks the log empty, durably.
     ///
     /// # Errors

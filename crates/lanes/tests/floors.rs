@@ -184,7 +184,7 @@ const HOUSES: &[House] = &[
     House {
         name: "build",
         floors: &[
-            &["base64", "error", "entry", "owners", "verity"],
+            &["base64", "error", "entry", "owners", "progress", "verity"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],
@@ -227,6 +227,7 @@ const HOUSES: &[House] = &[
                 "both",
                 "changes",
                 "crash",
+                "cuts",
                 "faults",
                 "fill",
                 "fsx",

@@ -5,6 +5,8 @@
 //!   does not read the log, and would take half-written blocks for whole ones.
 //! - *transaction durable, then writes in place*: after a crash during the writes in place, a
 //!   replay completes them.
+//! - *all other blocks in place, then a changed superblock*: e2fsck and the kernel check all
+//!   descriptors that the superblock counts before they replay the log.
 //! - *writes in place, log marked empty, then `needs_recovery` cleared*: if the superblock is
 //!   clean, the log has nothing left to replay.
 
@@ -193,10 +195,13 @@ impl Image {
             set_recovery(&mut before, Recovery::Needed);
             self.write_primary(&before)?;
         }
-        let committed = Single::commit(self.device.clone(), block_size, log, images)?;
+        let mut committed = Single::commit(self.device.clone(), block_size, log, images)?;
         match announced {
             Announced::After => self.write_primary(&in_log)?,
-            Announced::Before if !in_log.agrees_with(&self.found) => self.write_half(&in_log)?,
+            Announced::Before if !in_log.agrees_with(&self.found) => {
+                committed.checkpoint_except(primary)?;
+                self.write_half(&in_log)?;
+            }
             Announced::Before => {}
         }
         committed.checkpoint()?;

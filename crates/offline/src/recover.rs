@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// The limit of the memory for a replay in memory: no log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
+/// The caches of a recovery, which reads a few inodes. Larger ones take longer to allocate than the
+/// recovery of a small log.
+const CACHE_BYTES: u64 = 8 << 20;
+
 /// The condition of a file system after a crash or an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -155,8 +159,12 @@ pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> 
 }
 
 fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
-    let journal = journal.cloned();
-    let options = MountOptions { purpose: Purpose::Recovery, journal, ..MountOptions::default() };
+    let options = MountOptions {
+        purpose: Purpose::Recovery,
+        journal: journal.cloned(),
+        cache_bytes: CACHE_BYTES,
+        ..MountOptions::default()
+    };
     Ok(Mount::open(device.clone(), options)?.close()?)
 }
 

@@ -1,15 +1,13 @@
 //! Changes that become durable together: after a crash at any write, either all changes are present
 //! or none.
 
-mod states;
-
 use lanefs_device::Device;
 use lanefs_ext4::{Atime, Mount, MountOptions};
 use lanefs_offline::{Draft, Error, Published};
+use lanefs_suites::cuts::{between, filled, in_memory, seen};
 use lanefs_suites::fill::{Scale, change};
 use lanefs_suites::library::Library;
 use lanefs_suites::op::Tree;
-use states::{between, filled, in_memory, seen};
 use std::sync::Arc;
 
 const OPTIONS: &str = "-b 1024 -J size=2 -N 2000 -g 2048";

@@ -1,13 +1,12 @@
 //! Tests of a file system that becomes larger while it is in use: compared with resize2fs, beside
 //! writers, filled to the last block, and crashed at writes; and of free blocks that are discarded.
 
-mod states;
-
-use lanefs_device::{Device, Kept, RamDevice, RecordingDevice};
+use lanefs_device::{Device, Event, Kept, RamDevice, RecordingDevice};
 use lanefs_ext4::{Error, Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
 use lanefs_offline::recover;
+use lanefs_suites::cuts::{dumpe2fs, filled, same, seen};
 use lanefs_suites::image::{Image as Disk, Scratch};
-use states::{dumpe2fs, filled, same, seen};
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -42,7 +41,8 @@ fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
         let listing = seen(image.device());
         let copy = Disk::empty();
         std::fs::copy(image.path(), copy.path()).expect("a copy");
-        let resized = Command::new("resize2fs").arg(copy.path()).arg(format!("{after}M")).output();
+        let resized =
+            Command::new("resize2fs").arg("-f").arg(copy.path()).arg(format!("{after}M")).output();
         let resized = resized.expect("resize2fs");
         assert!(resized.status.success(), "{}", String::from_utf8_lossy(&resized.stderr));
         let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
@@ -188,7 +188,7 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     let recording = device.recording();
     let scratch = Scratch::new(recording.base()).expect("a scratch file");
     let mut replay = recording.replay();
-    let (mut sizes, mut states) = (std::collections::BTreeSet::new(), 0);
+    let (mut sizes, mut states) = (BTreeSet::new(), 0);
     let events = recording.events().len();
     for cut in (0..=events).step_by(step) {
         let seed = cut as u64;
@@ -205,6 +205,63 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     }
     println!("{options}: {events} writes, {states} states, sizes {sizes:?}");
     assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
+}
+
+/// What was durable before the growth stays. The new size is durable when the growth returns, and so
+/// are files in the new groups after their commit: the log then has blocks beyond the old end.
+#[test]
+fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {
+    let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
+    let Some(image) = filled(options, "14M", 1) else { return };
+    let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
+    file.set_len(20 << 20).expect("a longer file");
+    let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
+    let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
+    let mount = Mount::open(device.clone(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let before = new_file(fs, "before");
+    fs.write_at(&before, 0, &[5; 30_000], Privilege::Root).expect("data");
+    fs.fsync(&before, SyncMode::Full).expect("durable");
+    new_file(fs, "in the transaction of the growth");
+    let begun = device.mark();
+    fs.grow(20 << 10).expect("a larger file system");
+    let grown = device.mark();
+    for n in 0..20 {
+        new_directory(fs, &format!("dir-{n}"));
+    }
+    let after = new_file(fs, "after");
+    fs.write_at(&after, 0, &[6; 2 << 20], Privilege::Root).expect("data");
+    fs.fsync(&after, SyncMode::Full).expect("durable");
+    let used = device.mark();
+    let recording = device.recording();
+    drop((before, after));
+    drop(mount);
+    // Nothing refers to the new groups before the first flush.
+    let flush = |cut: &usize| matches!(recording.events()[*cut], Event::Flush { .. });
+    let first = (begun..grown).find(flush).expect("a flush");
+    let scratch = Scratch::new(recording.base()).expect("a scratch file");
+    let mut replay = recording.replay();
+    let mut sizes = BTreeSet::new();
+    for cut in (first..=grown).chain([used]) {
+        let seed = cut as u64;
+        let torn = (0..3).map(|n| Kept::Torn { seed: seed + 1000 * n });
+        for kept in [Kept::All, Kept::None, Kept::Some { seed }].into_iter().chain(torn) {
+            let state = Arc::new(replay.state(cut, kept));
+            let context = format!("cut {cut} of {first} to {grown}, {kept:?}");
+            recover(&(state.clone() as Arc<dyn Device>))
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            let disk = scratch.put(&state).expect("a scratch file");
+            disk.assert_clean(&context);
+            let blocks = dumpe2fs(disk)["Block count"].clone();
+            let files = seen(state);
+            let len = |name: &[u8]| files.entries.get(name).and_then(|file| file.size);
+            assert_eq!(len(b"before"), Some(30_000), "{context}");
+            assert!(cut < grown || blocks == "20480", "{context}: {blocks} blocks");
+            assert!(cut < used || len(b"after") == Some(2 << 20), "{context}");
+            sizes.insert(blocks);
+        }
+    }
+    assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
 }
 
 #[test]

@@ -1,15 +1,13 @@
 //! Recovers crash states of a workload, and crash states of the recovery itself.
 
-mod states;
-
 use lanefs_device::{Device, Kept, RamDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Mount, MountOptions};
 use lanefs_offline::{look, recover};
+use lanefs_suites::cuts::{at_every_cut, dumpe2fs, in_memory};
 use lanefs_suites::fill::{Scale, change, fill};
 use lanefs_suites::image::{Image, Scratch};
 use lanefs_suites::library::Library;
 use lanefs_suites::op::Tree;
-use states::{at_every_cut, dumpe2fs, in_memory};
 use std::sync::Arc;
 
 const OPTIONS: &str = "-b 1024 -J size=1 -N 600";

@@ -1,11 +1,9 @@
 //! Tests of sizes: compared with resize2fs, used by the kernel, and crashed at every write.
 
-mod states;
-
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_offline::{Error, Image};
+use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
 use lanefs_suites::image::Image as Disk;
-use states::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
 use std::process::Command;
 use std::sync::Arc;
 

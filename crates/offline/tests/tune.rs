@@ -1,14 +1,12 @@
 //! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
 
-mod states;
-
 use lanefs_device::Device;
 use lanefs_offline::{
     Error, FeatureChange, Image, JournalChange, OptionChange, Reserved, Settings,
 };
 use lanefs_ondisk::features::Features;
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError};
-use states::{at_every_cut, dumpe2fs, filled, in_memory};
+use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory};
 use std::sync::Arc;
 
 const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";

@@ -7,7 +7,7 @@
 
 mod check;
 pub mod checker;
-mod digest;
+pub(crate) mod digest;
 pub mod states;
 mod tally;
 mod volume;

@@ -10,6 +10,7 @@ pub mod both;
 pub mod changes;
 pub mod conditions;
 pub mod crash;
+pub mod cuts;
 pub mod data;
 pub mod faults;
 pub mod fill;

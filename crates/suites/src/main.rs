@@ -6,7 +6,7 @@ use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Runner, scenario};
-use lanefs_suites::{faults, fsx, hostile};
+use lanefs_suites::{cuts, faults, fsx, hostile};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -33,6 +33,10 @@ struct Arguments {
     /// Repair images with changes of metadata, this many, on all processors.
     #[arg(long)]
     repairs: Option<u64>,
+    /// Cut the power of recover, tune, resize, trim and edit, in this many distinct states, on all
+    /// processors.
+    #[arg(long, value_name = "STATES")]
+    power_cuts: Option<u64>,
     /// Report failed random operations of threads as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
@@ -121,6 +125,9 @@ fn main() -> ExitCode {
         let ended = |corpus: &Corpus| changes::repair(corpus, first, changes);
         return many_changes("repairs", first, ended);
     }
+    if let Some(states) = arguments.power_cuts {
+        return power_cuts(first, states);
+    }
     for n in 0..arguments.rounds {
         for suite in &suites {
             if done >= suites.len() as u64 && Instant::now() >= end {
@@ -157,6 +164,24 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
         }
         Err(why) => {
             println!("FAIL: crash states, first seed {seed}, {seconds} s, {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Cuts the power of commands that change a whole image.
+fn power_cuts(seed: u64, states: u64) -> ExitCode {
+    let begun = Instant::now();
+    let told = |tally: &cuts::Tally| progress(&format!("{} power cuts", tally.states()));
+    let ended = cuts::many(seed, states, &told);
+    let seconds = begun.elapsed().as_secs();
+    match ended {
+        Ok(tally) => {
+            println!("PASS: {tally}\nfirst seed {seed}, {seconds} s");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAIL: power cuts, first seed {seed}, {seconds} s, {why}");
             ExitCode::FAILURE
         }
     }

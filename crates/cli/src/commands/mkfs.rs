@@ -38,10 +38,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.check(from::run(arguments, &report));
         return report.exit();
     }
-    let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
-    let why = match (is_fitted, &arguments.fill.verity) {
-        (true, _) => Some("--size auto follows from the files: give them by --from"),
-        (_, Some(_)) => Some("--verity seals files: give them by --from"),
+    let why = match (arguments.wanted(), &arguments.fill) {
+        (Some(Wanted::Auto(_)), _) => {
+            Some("--size auto follows from the files: give them by --from")
+        }
+        (_, fill) if fill.shrink => Some("--shrink follows from the files: give them by --from"),
+        (_, fill) if fill.verity.is_some() => Some("--verity seals files: give them by --from"),
         _ => None,
     };
     if let Some(why) = why {

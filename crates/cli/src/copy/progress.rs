@@ -8,6 +8,17 @@ use std::time::{Duration, Instant};
 /// Shorter copies print no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+const COPIED: &str = "{spinner} {bytes} copied, {binary_bytes_per_sec} {msg}";
+const WITHOUT_TOTAL: &str = "{spinner} {bytes} read, {binary_bytes_per_sec}";
+const WITH_TOTAL: &str =
+    "[{bar:30}] {percent}% of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+
+fn set_template(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
 /// The number of files and bytes copied; shown only on a terminal, and only during long copies.
 pub struct Progress {
     started: Instant,
@@ -20,13 +31,27 @@ impl Progress {
     /// Creates the progress of a copy that has not started.
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        if let Ok(style) =
-            ProgressStyle::with_template("{spinner} {bytes} copied, {binary_bytes_per_sec} {msg}")
-        {
-            bar.set_style(style);
-        }
+        set_template(&bar, COPIED);
         let terminal = std::io::stderr().is_terminal();
         Progress { started: Instant::now(), bar, shown: AtomicBool::new(false), terminal }
+    }
+
+    /// Returns whether standard error is a terminal.
+    pub fn is_on_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Shows that `done` bytes of `total` were read, with the time left if the total is known.
+    pub fn reach(&self, done: u64, total: Option<u64>) {
+        if self.bar.position() == 0 || self.bar.length() != total {
+            match total {
+                Some(total) => self.bar.set_length(total),
+                None => self.bar.unset_length(),
+            }
+            set_template(&self.bar, if total.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL });
+        }
+        self.bar.set_position(total.map_or(done, |total| done.min(total)));
+        self.show();
     }
 
     /// Adds copied bytes.

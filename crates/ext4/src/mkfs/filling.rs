@@ -132,8 +132,8 @@ impl<'d> Filling<'d> {
         self.options.uuid = Some(identity.uuid);
         self.options.hash_seed = Some(identity.hash_seed);
         self.options.time = Some(identity.time);
-        if let Plan::Fitted(fitting, _) = &mut self.plan {
-            fitting.choose_journal(&mut self.options, self.end)?;
+        if let Plan::Fitted(fitting, spare) = &mut self.plan {
+            fitting.choose_journal(&mut self.options, self.end, *spare)?;
         }
         let mut out = BlockWriter::new(self.device, self.block_size(), self.options.contents);
         let format = match &self.plan {

@@ -85,18 +85,20 @@ impl Fitting {
         &self.numbers
     }
 
-    /// Decides from the end of the data whether there is a journal: the inode numbers of the files
-    /// depend on this decision.
+    /// Decides from the end of the data and the wanted free space whether there is a journal: the
+    /// inode numbers of the files depend on this decision.
     pub(super) fn choose_journal(
         &mut self,
         options: &mut MkfsOptions,
         data_end: u64,
+        spare: Spare,
     ) -> Result<(), MkfsError> {
+        let end = data_end + spare.blocks(data_end, self.block_size());
         match options.journal {
             JournalSize::Blocks(blocks) if blocks < LEAST_JOURNAL => {
                 return Err(MkfsError::JournalSize { blocks });
             }
-            JournalSize::BySize if journal::default_blocks(data_end) == 0 => {
+            JournalSize::BySize if journal::default_blocks(end) == 0 => {
                 options.journal = JournalSize::None;
             }
             _ => {}
@@ -123,9 +125,7 @@ impl Fitting {
         for _ in 0..64 {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;
-            let bits = self.block_size().bits();
-            let percent = u128::from(wanted) * u128::from(spare.percent) / 100;
-            let end = wanted + (spare.bytes >> bits) + percent as u64;
+            let end = wanted + spare.blocks(wanted, self.block_size());
             // Blocks of backups within the free space are not free.
             let backups = self.used.used_in(wanted..end).map(|run| run.end - run.start);
             let end = self.round_up(end + backups.sum::<u64>());
@@ -236,6 +236,14 @@ impl Layout {
             self.orphans = Some(file(self, orphan_file_blocks(numbers.blocks))?);
         }
         Some(last)
+    }
+}
+
+impl Spare {
+    /// Returns the blocks that stay free beside `used` blocks.
+    fn blocks(self, used: u64, block_size: BlockSize) -> u64 {
+        let percent = u128::from(used) * u128::from(self.percent) / 100;
+        (self.bytes >> block_size.bits()) + percent as u64
     }
 }
 

@@ -380,7 +380,7 @@ fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     same_but_root(&patched, seen)
 }
 
-pub(super) fn has_torn_superblock(device: &OverlayDevice) -> bool {
+pub(crate) fn has_torn_superblock(device: &OverlayDevice) -> bool {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).is_err() || Superblock::decode(&bytes).is_err()
 }

@@ -4,6 +4,7 @@ use super::fill::From;
 use super::words::{self, JournalWord, Operand, Wanted, parse_journal, parse_kind, parse_usage};
 use crate::cli::{Size, parse_ids};
 use crate::commands::tune::{parse_on_error, parse_uuid};
+use lanefs_build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
@@ -21,6 +22,7 @@ Examples:
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
   docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
   lanefs mkfs root.img --size auto --from base.tar.gz overlay/ extra.tar --reproducible
+  lanefs mkfs root.img --size 2G --shrink -d rootfs          as small as possible, at most 2 GiB
   lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, aligned to its rows
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
@@ -153,6 +155,14 @@ struct Mke2fs {
 }
 
 impl Arguments {
+    /// Returns the free space in a file system whose size follows from the files.
+    pub(super) fn spare(&self) -> Option<Spare> {
+        match self.wanted() {
+            Some(Wanted::Auto(spare)) => Some(spare),
+            _ => self.fill.shrink.then(Spare::default),
+        }
+    }
+
     pub(super) fn wanted(&self) -> Option<Wanted> {
         self.size.or_else(|| self.size_operand.map(|operand| operand.wanted(self.block_size)))
     }
@@ -228,7 +238,7 @@ pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     if words.cluster_size.is_some() {
         return Err("-C needs bigalloc: Lanefs does not make file systems with this feature".into());
     }
-    let is_fitted = matches!(arguments.wanted(), Some(Wanted::Auto(_)));
+    let is_fitted = arguments.spare().is_some();
     let default_reserve = if is_fitted { 0.0 } else { 5.0 };
     let mut options = MkfsOptions {
         size: arguments.size(),

@@ -19,6 +19,9 @@ pub struct From {
     /// Fill with the contents of this directory; as --from dir:DIR
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
+    /// Make the image as small as the files allow, like --size auto; --size is then its largest size
+    #[arg(long)]
+    pub(super) shrink: bool,
     /// Owner and group of all files
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids, conflicts_with_all = ["root_owner", "map_users", "map_groups"])]
     pub(super) owner: Option<(u32, u32)>,

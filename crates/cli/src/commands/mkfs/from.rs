@@ -10,7 +10,7 @@ use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
 use lanefs_build::{
-    Builder, Built, Bytes, Owners, Room, Source, Table, Whiteouts, most_bytes_fitted,
+    Builder, Built, Bytes, Owners, Room, Source, Spare, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, preview};
@@ -130,8 +130,11 @@ fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let options = options(arguments).map_err(|cause| named(&cause))?;
     if let Some(size) = arguments.size() {
         preview(size, &options).map_err(|error| named(&error))?;
-    } else if matches!(arguments.wanted(), Some(Wanted::Auto(_))) {
+    } else if arguments.spare().is_some() {
         preview(most_bytes_fitted(&options), &options).map_err(|error| named(&error))?;
+    }
+    if arguments.fill.shrink && arguments.spare() != Some(Spare::default()) {
+        return Err(named(&"--shrink leaves no free space, and auto+... does: give one of them"));
     }
     if let Some(verity::Place::File(tree)) = &arguments.fill.verity
         && tree.exists()
@@ -154,22 +157,26 @@ fn make(
     if let Some(source) = &place.array {
         fit_to_rows(&mut options, source);
     }
-    let room = match arguments.wanted() {
-        Some(Wanted::Auto(spare)) => Room::Fitted(spare),
-        _ => Room::Given,
-    };
+    let room = arguments.spare().map_or(Room::Given, Room::Fitted);
     let device = place.device(arguments)?;
     let progress = Progress::new();
-    let built = builder
-        .options(options)
-        .room(room)
-        .progress(|bytes| progress.copied_bytes(bytes))
-        .build(&*device);
+    let mut builder = builder.options(options).room(room);
+    if progress.is_on_terminal() && !arguments.quiet {
+        builder = builder.progress(|now| progress.reach(now.done, now.total));
+    }
+    let built = builder.build(&*device);
     progress.done();
     built.map_err(|error| match error.place.as_str() {
         "" => Failure::new(image.display(), error.cause),
         _ => failed(error),
     })
+}
+
+/// Returns the largest size of a file system whose size follows from the files.
+fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
+    let block_size = arguments.block_size();
+    let block_size = block_size.map_err(|why| Failure::new(arguments.image.display(), why))?;
+    Ok(most_bytes_fitted(&MkfsOptions { block_size, ..MkfsOptions::default() }))
 }
 
 /// The image file or device.
@@ -197,7 +204,7 @@ impl<'a> Place<'a> {
             array: None,
             is_new: false,
             is_ours: false,
-            is_fitted: matches!(arguments.wanted(), Some(Wanted::Auto(_))),
+            is_fitted: arguments.spare().is_some(),
             offset,
             contents: Contents::Unknown,
         };
@@ -224,7 +231,7 @@ impl<'a> Place<'a> {
             return Ok(place);
         }
         place.is_new = !path.exists();
-        if place.is_new && arguments.wanted().is_none() {
+        if place.is_new && arguments.wanted().is_none() && !place.is_fitted {
             return Err(Failure::new(
                 path.display(),
                 "does not exist: give a --size, or --size auto",
@@ -244,12 +251,8 @@ impl<'a> Place<'a> {
         place.is_ours = place.is_new || offset == 0;
         let wanted = match arguments.wanted() {
             Some(Wanted::Bytes(size)) => Some(size),
-            Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes_fitted(&MkfsOptions {
-                block_size: arguments
-                    .block_size()
-                    .map_err(|why| Failure::new(path.display(), why))?,
-                ..MkfsOptions::default()
-            })),
+            Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes(arguments)?),
+            None if place.is_new => Some(most_bytes(arguments)?),
             _ => len,
         };
         let file = File::options().write(true).create(true).truncate(false).open(path);

@@ -56,16 +56,19 @@ pub(super) fn grow(path: &Path, len: u64) -> Result<(), Failure> {
 pub(super) fn print_summary(image: &Path, made: &Made, verbose: bool) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout();
+    let journal = match made.journal_blocks {
+        0 => "no journal".into(),
+        blocks => format!("journal of {blocks} blocks"),
+    };
     writeln!(
         out,
-        "{}: {} in {} blocks of {} bytes, {}, {} inodes, journal of {} blocks, UUID {}",
+        "{}: {} in {} blocks of {} bytes, {}, {} inodes, {journal}, UUID {}",
         image.display(),
         human(made.blocks * u64::from(made.block_size)),
         made.blocks,
         made.block_size,
         counted(made.groups.into(), "group"),
         made.inodes,
-        made.journal_blocks,
         uuid::Uuid::from_bytes(made.uuid),
     )?;
     match verbose {

@@ -1,0 +1,132 @@
+//! Power cuts of commands that change a whole image: recover, tune, resize, trim, edit.
+//!
+//! The writes of a command are recorded. A state is a cut after a write, and of the writes that no
+//! flush covers each is kept, lost or torn. From each state a recovery gives the files of before or
+//! of after the command, and another run of the command gives the files of after; e2fsck finds
+//! nothing both times. For one state in four e2fsck also recovers a copy.
+
+mod bases;
+mod commands;
+mod trial;
+
+use crate::image::Image;
+use crate::listing::Listing;
+use crate::random::in_parallel;
+use commands::COMMANDS;
+use lanefs_device::Device;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use trial::{Effort, Trial};
+
+pub use bases::{dumpe2fs, filled, in_memory, same, seen};
+pub use trial::{Change, Checked};
+
+/// The most rounds over all commands; each has other trees and other kept writes.
+const MOST_ROUNDS: u64 = 1000;
+
+/// The checked states, by command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// For each command: recordings, their writes, distinct states.
+    pub commands: BTreeMap<&'static str, Checked>,
+}
+
+impl Tally {
+    /// Distinct states.
+    pub fn states(&self) -> u64 {
+        self.commands.values().map(|checked| checked.states).sum()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} distinct states of power cuts", self.states())?;
+        self.commands.iter().try_for_each(|(name, checked)| write!(f, "\n  {name}: {checked}"))
+    }
+}
+
+/// Cuts the power of all commands, on all processors, until `states` distinct states are checked.
+/// Calls `tell` after each recording.
+///
+/// # Errors
+/// Returns the first state in which a check fails, with its command and seed.
+pub fn many(seed: u64, states: u64, tell: &(dyn Fn(&Tally) + Sync)) -> Result<Tally, String> {
+    let found = Mutex::new((Tally::default(), None));
+    let count = AtomicU64::new(0);
+    let jobs = COMMANDS.len() as u64 * MOST_ROUNDS;
+    in_parallel((0..jobs).collect(), |job| {
+        let command = &COMMANDS[(job % COMMANDS.len() as u64) as usize];
+        let seed = seed + job / COMMANDS.len() as u64;
+        let more = || count.load(Ordering::Relaxed) < states;
+        let goes_on = || {
+            let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.1.is_none() && more()
+        };
+        if !goes_on() {
+            return;
+        }
+        let on_state = || {
+            count.fetch_add(1, Ordering::Relaxed);
+            goes_on()
+        };
+        let result = command.check(seed, &|device| device, &on_state);
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(checked) => found.0.commands.entry(command.name).or_default().add(checked),
+            Err(why) => {
+                found.1.get_or_insert(format!("{}, seed {seed}: {why}", command.name));
+            }
+        }
+        tell(&found.0);
+    });
+    match found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        (tally, None) => Ok(tally),
+        (tally, Some(why)) => Err(format!("after {tally}\n{why}")),
+    }
+}
+
+/// Cuts the power of one command, whose device `wrap` may change.
+///
+/// # Errors
+/// Returns the first state in which a check fails.
+///
+/// # Panics
+/// If there is no command of this name.
+pub fn check(
+    name: &str,
+    seed: u64,
+    wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
+) -> Result<Checked, String> {
+    let command = COMMANDS.iter().find(|command| command.name == name);
+    command.unwrap_or_else(|| panic!("no command {name}")).check(seed, wrap, &|| true)
+}
+
+/// The effort of a test of one change.
+const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
+
+/// Cuts the power of a change that leaves the contents as they are. `check` checks the image after
+/// the change.
+///
+/// # Panics
+/// At the first state in which a check fails.
+pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&Image)) -> Checked {
+    let before = seen(base.clone());
+    between(base, change, [&before, &before], check)
+}
+
+/// Works as [`at_every_cut`], for a change between two contents.
+///
+/// # Panics
+/// At the first state in which a check fails.
+pub fn between(
+    base: Arc<dyn Device>,
+    change: Change<'_>,
+    ends: [&Listing; 2],
+    check: &dyn Fn(&Image),
+) -> Checked {
+    let trial = Trial { change, ends, check };
+    trial.run(&base, THOROUGH, &|| true).unwrap_or_else(|why| panic!("{why}"))
+}

@@ -1,0 +1,275 @@
+//! The crash states of one recorded change, and their checks.
+
+use super::bases::{contents, try_seen};
+use crate::crash::checker::has_torn_superblock;
+use crate::crash::digest::Digests;
+use crate::image::{Image, Scratch};
+use crate::listing::Listing;
+use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
+use lanefs_ext4::{Primary, log};
+use lanefs_offline::{Error, recover};
+use lanefs_ondisk::superblock::JournalPlace;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Torn states that a recording has at least, up to a most number at each cut.
+const MANY: usize = 300;
+const MOST_TORN: usize = 12;
+
+/// A change under test.
+pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
+
+/// Changes the device that a change uses.
+pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
+
+/// The number of states per cut, and their checks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// The first seed of the choice of kept writes.
+    pub(super) seed: u64,
+    /// States with torn writes, for each cut.
+    pub(super) torn: u64,
+    /// Whether e2fsck recovers a copy of one state in four.
+    pub(super) by_e2fsck: bool,
+}
+
+/// The number of checked states.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Recordings.
+    pub recordings: u64,
+    /// Writes and flushes of the recordings.
+    pub events: u64,
+    /// Distinct states.
+    pub states: u64,
+    /// States of which e2fsck recovered a copy.
+    pub by_e2fsck: u64,
+}
+
+impl Checked {
+    pub(super) fn add(&mut self, other: Checked) {
+        self.recordings += other.recordings;
+        self.events += other.events;
+        self.states += other.states;
+        self.by_e2fsck += other.by_e2fsck;
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Checked { recordings, events, states, by_e2fsck } = self;
+        write!(f, "{recordings} recordings, {events} writes and flushes, {states} states, ")?;
+        write!(f, "{by_e2fsck} of them recovered by e2fsck too")
+    }
+}
+
+/// A change, and the contents that its interruption may leave.
+pub(super) struct Trial<'a> {
+    /// The change.
+    pub(super) change: Change<'a>,
+    /// The contents before and after.
+    pub(super) ends: [&'a Listing; 2],
+    /// Checks the image after the change.
+    pub(super) check: &'a dyn Fn(&Image),
+}
+
+impl Trial<'_> {
+    /// Records the change on a copy of `base`, and checks the states of a power cut at every event.
+    /// `goes_on` is called after each state.
+    ///
+    /// # Errors
+    /// Returns the first state in which a check fails.
+    pub(super) fn run(
+        &self,
+        base: &Arc<dyn Device>,
+        effort: Effort,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Checked, String> {
+        self.run_on(base, &|device| device, effort, goes_on)
+    }
+
+    /// Works as [`Trial::run`]; while the change is recorded, its device is that of `wrap`.
+    pub(super) fn run_on(
+        &self,
+        base: &Arc<dyn Device>,
+        wrap: Wrap<'_>,
+        effort: Effort,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Checked, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(base).map_err(failed)?);
+        let device = Arc::new(RecordingDevice::new(inner).map_err(failed)?);
+        (self.change)(wrap(device.clone())).map_err(|error| format!("undisturbed: {error}"))?;
+        let recording = device.recording();
+        let mut states = States {
+            trial: self,
+            effort,
+            scratch: Scratch::new(recording.base()).map_err(failed)?,
+            digests: Digests::new(recording.base(), ""),
+            known: HashSet::new(),
+            sound: HashMap::new(),
+            by_e2fsck: 0,
+        };
+        let events = recording.events().len();
+        states.all(&recording, goes_on)?;
+        Ok(Checked {
+            recordings: 1,
+            events: events as u64,
+            states: states.known.len() as u64,
+            by_e2fsck: states.by_e2fsck,
+        })
+    }
+}
+
+/// The states of a recording.
+struct States<'t, 'r> {
+    trial: &'t Trial<'t>,
+    effort: Effort,
+    scratch: Scratch,
+    digests: Digests<'r>,
+    /// Digests of the states that were met.
+    known: HashSet<u64>,
+    /// For digests of images in which e2fsck found nothing, whether their contents are those of
+    /// before, and those of after.
+    sound: HashMap<u64, [bool; 2]>,
+    by_e2fsck: u64,
+}
+
+impl States<'_, '_> {
+    fn all(&mut self, recording: &Recording, goes_on: &dyn Fn() -> bool) -> Result<(), String> {
+        let mut replay = recording.replay();
+        let events = recording.events().len();
+        for cut in 0..=events {
+            for kept in self.ways(recording, cut) {
+                let state = replay.state(cut, kept);
+                let digest = self.digests.of(&state);
+                if !self.known.insert(digest) {
+                    continue;
+                }
+                self.one(state, digest).map_err(|why| {
+                    let last = &recording.events()[cut.saturating_sub(8)..cut];
+                    let last: Vec<String> = last.iter().map(shown).collect();
+                    format!("cut {cut} of {events}, {kept:?}, after {}: {why}", last.join(", "))
+                })?;
+                if !goes_on() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ways(&self, recording: &Recording, cut: usize) -> Vec<Kept> {
+        let Effort { seed, torn, .. } = self.effort;
+        // A recording of few writes has more states at each.
+        let torn = torn.max((MANY / recording.events().len().max(1)).min(MOST_TORN) as u64);
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(cut as u64);
+        let mut ways = vec![Kept::All, Kept::None];
+        for n in 0..torn {
+            let seed = seed.wrapping_add(n << 32);
+            ways.push(Kept::Torn { seed });
+            if n % 2 == 0 {
+                ways.push(Kept::Some { seed });
+            }
+        }
+        if cut > 0 && matches!(recording.events()[cut - 1], Event::DurableWrite { .. }) {
+            ways.push(Kept::Unended { seed });
+        }
+        ways
+    }
+
+    fn one(&mut self, state: OverlayDevice, digest: u64) -> Result<(), String> {
+        let recovered = Arc::new(state.fork());
+        recover(&(recovered.clone() as Arc<dyn Device>))
+            .map_err(|error| format!("recover: {error}"))?;
+        self.look(&recovered, [true, true]).map_err(|why| format!("recovered: {why}"))?;
+        if self.effort.by_e2fsck && digest.is_multiple_of(4) && !has_torn_superblock(&state) {
+            self.by_e2fsck += 1;
+            self.recover_by_e2fsck(&state).map_err(|why| format!("e2fsck -fy: {why}"))?;
+        }
+        let again = Arc::new(state);
+        (self.trial.change)(again.clone()).map_err(|error| format!("again: {error}"))?;
+        if self.look(&again, [false, true]).map_err(|why| format!("run again: {why}"))? {
+            (self.trial.check)(self.scratch.put(&again).map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    }
+
+    /// Checks an image with e2fsck, and its contents. Returns whether it is unlike all before it.
+    fn look(&mut self, image: &Arc<OverlayDevice>, allowed: [bool; 2]) -> Result<bool, String> {
+        let digest = self.digests.of(&without_log(image)?);
+        let is_new = !self.sound.contains_key(&digest);
+        if is_new {
+            let file = self.scratch.put(image).map_err(|error| error.to_string())?;
+            let verdict = file.check();
+            if verdict.status != 0 {
+                return Err(format!("e2fsck -fn: {}", verdict.text));
+            }
+            let found = contents(try_seen(Arc::new(image.fork()))?);
+            self.sound.insert(digest, self.compare(&found)?);
+        }
+        let is = self.sound.get(&digest).copied().unwrap_or_default();
+        match is[0] && allowed[0] || is[1] && allowed[1] {
+            true => Ok(is_new),
+            false => Err("the contents are those of before".into()),
+        }
+    }
+
+    /// Returns whether the contents are those of before, and those of after.
+    fn compare(&self, found: &Listing) -> Result<[bool; 2], String> {
+        let differences = self.trial.ends.map(|end| contents(end.clone()).differences(found));
+        let is = [differences[0].is_empty(), differences[1].is_empty()];
+        match is {
+            [false, false] => {
+                let [before, after] = differences.map(|lines| lines.join("\n  "));
+                Err(format!("neither before:\n  {before}\nnor after:\n  {after}"))
+            }
+            is => Ok(is),
+        }
+    }
+
+    fn recover_by_e2fsck(&self, state: &OverlayDevice) -> Result<(), String> {
+        let file = self.scratch.put(state).map_err(|error| error.to_string())?;
+        let verdict = file.repair();
+        if !verdict.only_replayed() {
+            return Err(format!("more than a replay: {}", verdict.text));
+        }
+        let verdict = file.check();
+        if verdict.status != 0 {
+            return Err(format!("not clean: {}", verdict.text));
+        }
+        let device = RamDevice::from_file(file.path()).map_err(|error| error.to_string())?;
+        self.compare(&contents(try_seen(Arc::new(device))?)).map(drop)
+    }
+}
+
+/// Returns the image without the contents of its log and the times in its superblock, which e2fsck
+/// does not judge.
+fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
+    let masked = image.fork();
+    let failed = |error: &dyn fmt::Display| error.to_string();
+    let superblock = Primary::read(&masked).map_err(|error| failed(&error))?.superblock;
+    if let Some(JournalPlace::Inode(ino)) = superblock.journal() {
+        let log = log::find(&masked, &superblock, ino).map_err(|error| failed(&error))?;
+        let size = superblock.geometry().block_size().bytes() as u64;
+        let blocks = log.map.runs().flat_map(|(start, len)| start.0..start.0 + u64::from(len));
+        let zeros = vec![0; size as usize];
+        // The first block is the superblock of the log.
+        for block in blocks.skip(1) {
+            masked.write_at(block * size, &zeros).map_err(|error| failed(&error))?;
+        }
+    }
+    for (at, len) in [(0x2c, 8), (0x3fc, 4)] {
+        masked.write_at(1024 + at, &[0; 8][..len]).map_err(|error| failed(&error))?;
+    }
+    Ok(masked)
+}
+
+fn shown(event: &Event) -> String {
+    match event {
+        Event::Write { offset, data } => format!("{offset}+{}", data.len()),
+        Event::DurableWrite { offset, data } => format!("{offset}+{} durable", data.len()),
+        Event::Flush { .. } => "flush".into(),
+    }
+}

@@ -1,0 +1,34 @@
+//! Power cuts of commands that change a whole image. The tests of `crates/offline` cut each change
+//! at every write.
+
+use lanefs_device::Device;
+use lanefs_suites::cuts::{check, many};
+use lanefs_suites::image::Image;
+use lanefs_suites::planted::{Bug, Planted};
+use lanefs_suites::random::seeds;
+use std::sync::Arc;
+
+#[test]
+#[ignore = "long: 1,000 states"]
+fn commands_whose_power_was_cut_are_finished_by_another_run() {
+    let seed = seeds(1)[0];
+    let tally = many(seed, 1_000, &|_| ()).unwrap_or_else(|why| panic!("{why}"));
+    println!("seed {seed}: {tally}");
+}
+
+/// e2fsck checks the descriptors of all groups in the superblock before it replays the log.
+#[test]
+fn a_growth_that_was_cut_is_completed_by_e2fsck_too() {
+    let checked = check("resize, larger, meta_bg", 1, &|device| device);
+    println!("{}", checked.unwrap_or_else(|why| panic!("{why}")));
+}
+
+#[test]
+fn a_flush_that_never_was_is_found_in_an_edit() {
+    if Image::make("-b 1024", "4M").is_none() {
+        return;
+    }
+    let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
+    let found = (1..4).any(|seed| check("edit", seed, &lost).is_err());
+    assert!(found, "a suite that does not see a lost flush is blind");
+}
