@@ -28,11 +28,12 @@ pub struct File {
     pub metadata: Vec<Range<u64>>,
 }
 
-/// Reads all regular files and symbolic links that have a name.
+/// Reads all regular files and symbolic links that have a name. The file of orphans has none.
 pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).ok()?;
-    let geometry = Superblock::decode(&bytes).ok()?.geometry();
+    let superblock = Superblock::decode(&bytes).ok()?;
+    let (geometry, orphans) = (superblock.geometry(), superblock.orphan_file());
     let reader = Reader { device, geometry };
     let mut files = BTreeMap::new();
     for group in (0..geometry.group_count()).map(Group) {
@@ -47,6 +48,7 @@ pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
         for index in 0..geometry.inodes_per_group() {
             let ino = geometry.ino_at(group, index)?;
             if ino >= geometry.first_ino()
+                && Some(ino) != orphans
                 && let Some(file) = reader.file(&desc, ino)
             {
                 files.insert(ino, file);
