@@ -1,8 +1,7 @@
 //! Suites that test whole file systems through the library interface of ext4.
 //!
 //! Each suite is a module here that can run for any time; `tests/` runs a fixed sample of each, and
-//! the program `lanefs-suites` runs the long forms. `docs/testing.md` says what each suite checks,
-//! and which planted faults it must find.
+//! the program `lanefs-suites` runs the long forms. `docs/testing.md` says what each suite checks.
 #![forbid(unsafe_code)]
 
 pub mod array;

@@ -17,7 +17,7 @@
 //! | `load` | reads the bitmaps of groups |
 //! | `choose` | the order in which groups are tried, without I/O |
 //! | `visit` | the attempt of a search in one group |
-//! | `policy`, `older` | the decisions that older kernels make in another way, and the older ways |
+//! | `decisions`, `older` | the decisions that older kernels make differently, and the older ways |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
 //! | `trim` | free blocks that are claimed to be discarded |
