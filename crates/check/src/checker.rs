@@ -1,4 +1,19 @@
-//! The passes of a check, in order.
+//! The passes of a check, in order:
+//!
+//! 1. *The log.* A log that has to be replayed is replayed in memory, and the result is checked.
+//! 2. *Superblock and descriptors.* If the superblock is damaged, the first sound copy serves
+//!    instead.
+//! 3. *Inodes*, all tables in parallel: fields, flags, checksums, links, attributes, extent trees
+//!    and block pointers. Each block is claimed in a map of bits, so a second claim is seen. Sizes
+//!    and `i_blocks` follow from the claims.
+//! 4. *Directories* in parallel: records, names, targets, types, `.` and `..`, indexes with the
+//!    hashes of all names, checksums, inline directories.
+//! 5. *Paths and links*, then orphans, quota files, reserved descriptors, mmp.
+//! 6. *Bitmaps and counts* against the claims.
+//!
+//! Memory: two bits for each cluster, a word for each inode that was touched, two for each
+//! directory. `Options::memory` limits the bits; a larger file system is read in several passes
+//! over the inode tables.
 
 use crate::bitmaps::{self, Sums};
 use crate::claims::Claims;

@@ -4,6 +4,29 @@
 //! caller's [`Credentials`], walks paths, follows symbolic links, and caches names. Operations come
 //! in two forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] convert from one form to the other),
 //! and on an inode and a name, as a FUSE server receives them. All take `&self`.
+//!
+//! # How do the name cache and the walk stay correct?
+//!
+//! `names` says why a cached name is never older than its directory. An inode may be freed, and its
+//! number used again, between reading a name and referencing the inode. So the walk references the
+//! inode first and then reads the name again: a referenced inode keeps its number.
+//!
+//! # When are permissions checked?
+//!
+//! [`rules`] has the rules; those of immutable and append-only files are in `lanefs_ext4::flags`,
+//! since they need the locks of the operation. A check and its operation see the same state:
+//!
+//! - Removing or moving a name checks the inode to which the name refers. If the name refers to
+//!   another inode once the inodes are locked, ext4 does nothing and reports that
+//!   (`Acted::NameChanged`), and look-up and check begin again. Otherwise a user could have another
+//!   user's file removed from a sticky directory.
+//! - Attributes, extended attributes and ACLs are checked under the operation lock
+//!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise an owner's chmod during root's chown would
+//!   leave a set-user-ID program of root's.
+//! - Two checks come before the lock: whether a mode or ACL lets a caller write to a directory, and
+//!   whether it lets a caller set a `user.` attribute.
+//!
+//! If a flag forbids a change of the mode, an operation that would clear set-ID bits is refused.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -6,7 +6,7 @@ use lanefs_fuse::MountEntry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The attribute with the server's counters: `docs/fuse.md`.
+/// The attribute with the server's counters (`lanefs_fuse::Control`).
 const ATTRIBUTE: &str = "system.lanefs_statistics";
 /// The largest size of an attribute's value.
 const ROOM: usize = 64 << 10;

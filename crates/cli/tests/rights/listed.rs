@@ -1,5 +1,5 @@
-//! The known differences, each with its reason. They are documented in docs/vfs.md and
-//! docs/mount.md.
+//! The known differences, each with its reason. They are documented in
+//! docs/library.md and docs/mount.md.
 
 use super::*;
 

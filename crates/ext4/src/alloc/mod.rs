@@ -26,10 +26,38 @@
 //!
 //! # Claimed is not allocated
 //!
-//! A group's `allocated` bits are those that a commit writes. Its `taken` bits are the allocated
-//! ones, the claims, and the blocks freed in transactions that are not durable yet. A bit can be
-//! claimed if it is not taken. A claim changes memory only; [`Groups::allocate`] inside a handle
-//! sets the allocated bits.
+//! Blocks and inode numbers are claimed in memory first. They become allocated in a handle, after
+//! the data was written. So a group has two bitmaps each for blocks and inodes. Its `allocated`
+//! bits are those that a commit writes. Its `taken` bits are the allocated ones, the claims, and
+//! the blocks freed in transactions that are not durable yet: until then a crash brings the old
+//! owner back. A bit can be claimed if it is not taken. Blocks that the running transaction itself
+//! allocated (`born`) can be claimed as soon as they are freed. A wrong bitmap makes its group
+//! unusable.
+//!
+//! # Where are new files placed?
+//!
+//! - A directory in the root, or in a directory with the flag `T` of chattr(1), is placed far from
+//!   its siblings, in a group that had no directory since the mount if one is near. New directories
+//!   are numbered by their parent's link count; in a contended parent, whose link count is out of
+//!   date, each lane has numbers of its own.
+//! - Other directories are placed in the groups after their parent's, each in the next one:
+//!   siblings are near each other and in different groups. The kernel's ext4 puts an unpacked tree
+//!   into one group.
+//! - A file's inode is placed in its directory's group, its first block in the group of its inode.
+//!   Preallocation windows are as large as the file, up to 8 MiB.
+//! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
+//!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
+//!   If the group of a search's goal is busy, the search continues in the caller's region, since
+//!   the next group is the choice of all other threads that skipped the same group.
+//! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
+//!   the run does not continue a file. So the array writes whole rows.
+//!
+//! # When is there no space?
+//!
+//! A claim first draws the number of blocks from `space::Space`. These blocks exist for certain, so
+//! the search continues until it finds them. A claim that can draw none waits until it runs alone,
+//! and preallocation windows are taken back. If freed blocks are not yet durable, it waits for the
+//! commit and tries again, up to three times.
 //!
 //! # Locking
 //!

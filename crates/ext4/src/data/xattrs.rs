@@ -3,6 +3,12 @@
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
 //! write. Its reference count is decremented under the block's own guard, and the inode that
 //! decrements the count to zero frees the block.
+//!
+//! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
+//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: a new name in
+//! such a directory fails with "no space left". Entry hashes are written with unsigned bytes, as
+//! Linux does since 6.2, and accepted with either sign. An ACL that says no more than the mode is
+//! not stored.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;

@@ -9,6 +9,23 @@
 //! again with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a
 //! handle of its own, and changes the name in the same way.
 //!
+//! The operation lock is held exclusively for:
+//!
+//! - an entry that has no room in its block: a compaction, a split, an appended block, the
+//!   conversion to an index (`plan/dir/room.rs`);
+//! - a name that may be in several blocks: in a linear directory of several blocks, or where leaves
+//!   share its hash;
+//! - the first change of a directory that has an index although the file system has no `dir_index`;
+//! - a new subdirectory in a directory that has half of the links it can have, since concurrent
+//!   threads do not see each other's counts.
+//!
+//! So the entries of a block never move under the shared lock, and a reader misses no entry that
+//! stays.
+//!
+//! A rename writes the new name first. Between the two writes both names refer to the file, as
+//! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
+//! changes.
+//!
 //! *Locking*: [`lanefs_lanes::Rank::Names`] is taken in a handle, for two blocks in ascending
 //! number; guards are taken under it. A name is published under the guard of the block that
 //! changes, so a reader that sees the changed block finds the name published.

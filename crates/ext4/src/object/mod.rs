@@ -1,5 +1,63 @@
-//! Keeps objects in memory (inodes, metadata blocks, inode-table blocks, the orphan list): how they
-//! are loaded, held, evicted and captured for a commit.
+//! Keeps objects in memory: inodes, metadata blocks, inode-table blocks, the orphan list. Here they
+//! are loaded, held, evicted, and captured for a commit.
+//!
+//! # Which objects does a transaction hold?
+//!
+//! - `Inode`: its state guard protects it. At commit its record is patched into the block of the
+//!   inode table.
+//! - A group of `alloc::Groups`, under its own guard. Its image is both bitmaps as blocks, and the
+//!   descriptor, patched into its block.
+//! - `MetaBlock`, a metadata block of one owner, under its state guard. Its image is the whole
+//!   block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a captured
+//!   image is a clone of the `Arc`.
+//! - The orphan list, under its own guard: chained through the deletion times of the inodes.
+//!
+//! The superblock's counts are the sum over the captured groups, so every transaction that changes
+//! a group carries the superblock.
+//!
+//! # One object per number
+//!
+//! Two objects for one inode would lose each other's changes. So each inode, metadata block and
+//! table block is found in a map and has a hold word (`lanefs_lanes::Hold`). A look-up takes no
+//! lock: it adds a reference, or finds the object dead and starts over. Eviction makes an
+//! unreferenced object dead, under its guard. One thread loads a number, under a loader lock
+//! (`crate::cache`).
+//!
+//! - The link count of a nameless inode is zero before the object is dead; otherwise a look-up
+//!   would load it again. The last reference to a nameless inode deletes it (`ops/delete.rs`).
+//! - A number is given to a new inode only if no live object in memory, and no record with links,
+//!   has it. Otherwise the bitmap is wrong: the create fails with a corruption, and the number
+//!   stays taken while the file system is mounted.
+//!
+//! # Which objects stay in memory?
+//!
+//! `pressure` has the part of the memory cap that each cache gets, and the moments of eviction. An
+//! object stays as long as its eviction would lose information:
+//!
+//! - An inode stays until the last transaction that changed it is settled, and while it is an
+//!   orphan. A reload would lose which commit fsync waits for, that the tail block is yet to be
+//!   zeroed, and the inode's entry among the orphans.
+//! - A metadata block stays until the last transaction that changed it is settled. Before that, the
+//!   object is its only image. It also knows the transaction that allocated the block: if the same
+//!   transaction frees the block, it needs no revoke.
+//! - An inode-table block stays until the transaction to which it is charged is settled, and while
+//!   an inode of the block is in memory.
+//!
+//! # What is zeroed, and when?
+//!
+//! - *Inode tables.* With descriptor checksums, the part of a table beyond `itable_unused` may hold
+//!   garbage, and counts as zeros. When a descriptor says that more is in use, the committer writes
+//!   all of that part, not only the blocks whose inodes changed.
+//! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once its
+//!   transaction is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
+//!   there. Growing the file waits for this, and zeroes the bytes between the old end and the new
+//!   data, since another system may have left other bytes there.
+//!
+//! # Damage found by Apply
+//!
+//! Apply cannot fail. If it finds something wrong, such as a bit that is clear already, the image
+//! was damaged before. `note_error` records the damage in the superblock and makes the mount
+//! read-only, unless the option `errors=continue` is given.
 
 pub(crate) mod commit;
 pub(crate) mod contended;

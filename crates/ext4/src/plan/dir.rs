@@ -8,6 +8,21 @@
 //!
 //! A directory of one block that becomes full is indexed if the file system has `dir_index`; a
 //! directory that already has several linear blocks stays linear, as in the kernel.
+//!
+//! # What is in a directory block?
+//!
+//! A chain of records that covers the block. With `metadata_csum` a tail of 12 bytes has the form
+//! of one more record. `dirent::entries` checks everything, once for each block that is read from
+//! disk. A removed name is overwritten with zeros. Without checksums an empty leaf looks like an
+//! index node; the path through the index shows which of the two a block is.
+//!
+//! # How does an index grow?
+//!
+//! A full leaf is first compacted, then split where both halves have about the same bytes. If names
+//! of one hash are separated, the low bit of the second leaf's index entry is set, and every
+//! look-up of the hash reads both leaves. A full node is split in halves. A full root gets a level
+//! below it, up to one level of nodes, or two with `large_dir`; after that the directory is full. A
+//! scan fails once it has met more leaves than the directory has blocks.
 
 mod blocks;
 mod convert;

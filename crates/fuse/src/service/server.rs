@@ -4,6 +4,20 @@
 //! kernel caches names and attributes for any time: every change passes through the kernel, so no
 //! cached entry can be stale. It owns the size and times of a file while its writeback cache has
 //! dirty pages of that file.
+//!
+//! # Permissions
+//!
+//! The server adds, by [`lanefs_vfs::rules`], the checks that the kernel lacks: immutable and
+//! append-only files, the umask (which a default ACL replaces), `trusted.` names (listed to user 0
+//! only, outside of user namespaces), and the loss of set-user-ID, set-group-ID and file
+//! capabilities.
+//!
+//! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that clear these, sends them at once, and
+//! keeps the mode that it knows. So the server invalidates the attributes *before* it answers;
+//! otherwise the writer could execute the new contents with the owner's rights. The requests of
+//! fallocate(2) and copy_file_range(2) have no such mark; they clear the bits unless the caller is
+//! root. Without `HANDLE_KILLPRIV_V2` the kernel would ask for `security.capability` before each
+//! write(2).
 
 mod attrs;
 mod checks;

@@ -2,8 +2,11 @@
 //!
 //! ext4 publishes every name that is read or changed, while it holds the directory's operation lock
 //! ([`Names`]). So an entry is never older than its directory, and a look-up that finds one needs
-//! no other check. There are two implementations, for the comparison in `docs/seeds.md`:
-//! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which also contains the inodes.
+//! no other check. An entry carries the directory's generation, so the entries of a deleted
+//! directory are never found.
+//!
+//! There are two implementations, for the comparison in `docs/seeds.md`: [`LaneNames`] (the
+//! default) and ext4's [`OneLockCache`], which also contains the inodes.
 
 mod cache;
 mod entry;

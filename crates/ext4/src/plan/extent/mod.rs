@@ -7,6 +7,12 @@
 //! nodes through [`Nodes`], claims [`Plan::nodes_needed`] blocks, and passes the result of
 //! [`Plan::place`] to its journal handle.
 //!
+//! `Map` is persistent: a change makes a new map, so readers keep the map that they found under
+//! their reader pin. One plan changes one leaf, so [`worst_case`] tells beforehand how many blocks
+//! it needs. A key in a parent is always the first block of its child, as the kernel and e2fsck
+//! require. So no filled node can be reached by two paths, and the work for a hostile tree is
+//! bounded by its number of nodes.
+//!
 //! Logical blocks in ranges are plain `u32`, below [`END`], which no file reaches.
 
 mod cost;
