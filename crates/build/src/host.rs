@@ -31,7 +31,7 @@ pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
     let (mut sum, mut linked) = (0u64, HashSet::new());
     let mut waiting = vec![path.to_path_buf()];
     while let Some(path) = waiting.pop() {
-        // What cannot be read is an error of the build.
+        // The build reports directories that cannot be read.
         for name in names(&path).unwrap_or_default() {
             if !goes_on() {
                 return None;

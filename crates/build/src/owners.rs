@@ -18,7 +18,8 @@ pub struct IdMap {
 pub struct Owners {
     /// The owner and group of all files.
     pub all: Option<(u32, u32)>,
-    /// Maps of users; an id in none of them is an error. If there are no maps, ids are not changed.
+    /// Maps of users; an id outside of all ranges is an error. If there are no maps, ids are not
+    /// changed.
     pub users: Vec<IdMap>,
     /// Maps of groups.
     pub groups: Vec<IdMap>,

@@ -57,8 +57,8 @@ fn the_total_of_a_container_image_is_that_of_its_layers() {
     assert!(seen.iter().all(|now| now.total == Some(layer)), "{layer}: {seen:?}");
 }
 
-/// The builder adds up a directory's files only in a build that takes long: so each call waits until
-/// the sum is known.
+/// The builder computes the total size of a directory's files only if a build takes long. So each
+/// call of the progress function waits until the total is known.
 #[test]
 fn the_total_of_a_directory_is_the_data_of_its_files() {
     let dir = scratch();

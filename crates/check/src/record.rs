@@ -91,7 +91,8 @@ impl Record {
         (block != 0).then_some(Block(block))
     }
 
-    /// Returns whether the inode has links or data. This says it of an inode that has no other use.
+    /// Returns whether the inode has links or data, so that it is in use even if nothing refers to
+    /// it.
     pub fn is_in_use(&self) -> bool {
         self.links != 0 || self.blocks_lo != 0 || self.pointer(0) != 0
     }

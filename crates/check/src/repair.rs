@@ -1,4 +1,4 @@
-//! Repairs an image in memory: what e2fsck -y does, as a plan of blocks to write.
+//! Repairs an image in memory, as e2fsck -y does. The result is a plan of blocks to write.
 //!
 //! A round checks the image and mends the faults of one stage; the next round checks again. So
 //! the checker decides when a repair is complete, and a fault that only follows from another one is

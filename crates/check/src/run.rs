@@ -47,7 +47,8 @@ pub struct Run<'a> {
     pub own: Claims,
     pub states: &'a States,
     pub shared: Mutex<HashMap<Block, SharedBlock>>,
-    /// The entries that refer to each inode with the value of an attribute.
+    /// For each inode that contains the value of an attribute: the number of entries that refer to
+    /// the inode.
     pub values: Mutex<HashMap<Ino, u32>>,
     /// Counted only if there are quota files.
     pub usages: Mutex<Usages>,

@@ -1,4 +1,4 @@
-//! Policies that select between scalable ways of locking and allocation and those of older kernels.
+//! Policies of locking and allocation: the scalable ones, and those of older kernels.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;

@@ -79,7 +79,7 @@ fn the_last_byte_that_a_map_reaches_is_written_and_no_byte_after_it() {
     let fs = mount.fs();
     let root = fs.root().unwrap();
     let found = fs.create(&root, b"file", &file(0o644)).unwrap();
-    // As observed of Linux 6.18.
+    // The expected values were observed on Linux 6.18.
     let end = 17_247_252_480;
     let by = Privilege::Root;
     assert_eq!(fs.write_at(&found, end - 1, &[7], by).unwrap(), 1);

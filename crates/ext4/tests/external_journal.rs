@@ -106,7 +106,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         assert!(code <= 1, "e2fsck replays the log");
         assert_eq!(check_file(&dir.path().join("fs"), "a"), b"committed");
 
-        // Our replay is the same, also in memory only.
+        // A replay by Lanefs gives the same result, also a replay in memory.
         let read_only = MountOptions { access: Access::ReadOnly, ..options(log.clone()) };
         let mount = Mount::open(fs.clone(), read_only).unwrap();
         assert_eq!(read(&mount, "a").unwrap(), b"committed");

@@ -91,7 +91,8 @@ fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
     workers_share_no_group("640M", 1);
 }
 
-/// Has as many workers as lanes make `each` directories in the root of an image, and work in them.
+/// Starts one worker for each lane. Each worker makes `each` directories in the root of an image
+/// and works in them.
 fn workers_share_no_group(size: &str, each: usize) {
     let image = Image::made(&["-b", "1024", "-N", "32768"], size);
     let mount = image.mount(Access::ReadWrite);

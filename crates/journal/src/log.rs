@@ -143,7 +143,7 @@ impl LogWriter {
     }
 
     /// Flushes the log's own device, if it has one. Only the committer writes and flushes this
-    /// device, so no other thread can be told about a write that this flush lost.
+    /// device, so the error of a lost write reaches the committer and no other thread.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         Ok(self.apart.as_ref().map_or(Ok(()), |log| log.flush())?)
     }

@@ -109,8 +109,8 @@ fn a_log_that_went_round_replays_from_where_it_starts() {
     assert!(recovered.transactions >= 1);
 }
 
-/// What an fsync stored as a fast commit must not be lost: the log is refused. The kernel writes
-/// the first one into the second block after the log.
+/// Data that an fsync stored as a fast commit must not be lost, so the log is refused. The kernel
+/// writes the first fast commit into the second block after the log.
 #[test]
 fn fast_commits_of_the_kernel_are_refused_until_they_are_torn() {
     if !has_e2fsprogs() {

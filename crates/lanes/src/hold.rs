@@ -131,8 +131,8 @@ impl Holds {
         .is_ok()
     }
 
-    /// Removes `n` holds that are counted in the word; returns `true` if that ended a nameless
-    /// value, which the caller then has to delete.
+    /// Removes `n` holds that are counted in the word; returns `true` if these were the last holds
+    /// of a nameless value, which the caller then has to delete.
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
@@ -246,8 +246,8 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     holds.evict()
 }
 
-/// Moves all counts into the word again and sets `bits` at the same time; returns `true` if that
-/// ended the value.
+/// Moves all counts into the word again and sets `bits` at the same time; returns `true` if the
+/// value has no holds any more.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
     let before = holds.update(|w| {
@@ -348,8 +348,8 @@ impl<T: Holdable> Hold<T> {
         Hold { way: Way::Word(value) }
     }
 
-    /// Releases the hold; returns `true` if that ended a nameless value, which the caller then has
-    /// to delete. Called only once.
+    /// Releases the hold; returns `true` if it was the last hold of a nameless value, which the
+    /// caller then has to delete. Called only once.
     #[must_use]
     pub fn release(&self) -> bool {
         match &self.way {

@@ -4,10 +4,12 @@
 //! once, and no part of the result is read back. If there are more sources than one pass takes, the
 //! passes work on one block that stays in the first-level cache.
 
-/// The number of sources in one pass: with the result, as many streams as prefetchers follow.
+/// The number of sources in one pass. The sources and the result are as many streams as hardware
+/// prefetchers can follow.
 const AT_ONCE: usize = 5;
 
-/// Bytes that are processed before the next sources.
+/// The number of bytes of the result that are computed from one group of sources before the next
+/// group is read.
 const BLOCK: usize = 4096;
 
 /// Bytes of a step: one register of AVX-512, two of AVX2.

@@ -207,8 +207,9 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
 }
 
-/// What was durable before the growth stays. The new size is durable when the growth returns, and so
-/// are files in the new groups after their commit: the log then has blocks beyond the old end.
+/// Files that were durable before the growth are unchanged. The new size is durable when the growth
+/// returns, and so are files in the new groups after their commit: the log then has blocks beyond
+/// the old end.
 #[test]
 fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {
     let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";

@@ -65,7 +65,7 @@ bitflags! {
         const EA_INODE = 0x0400;
         /// Directory entries may contain data.
         const DIRDATA = 0x1000;
-        /// The seed of all checksums is in the superblock, so that the uuid may change.
+        /// The seed of all checksums is in the superblock, so the uuid can change.
         const CSUM_SEED = 0x2000;
         /// Directories over 2 GiB and indexes of three levels.
         const LARGE_DIR = 0x4000;

@@ -27,11 +27,11 @@ pub const LAST_SEQUENCE: u32 = 0xe24d_4d4f;
 /// The use of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// It is not mounted.
+    /// The file system is not mounted.
     Clean,
-    /// e2fsck works on it, or was interrupted.
+    /// e2fsck is checking the file system, or was interrupted.
     Checked,
-    /// It is mounted, or was not unmounted; with a number that a living mount counts up.
+    /// The file system is mounted, or was not unmounted. A living mount counts this number up.
     Mounted(u32),
 }
 

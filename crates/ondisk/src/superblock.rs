@@ -193,8 +193,8 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// Returns the operations that Lanefs supports on this file system, considering the whole
-    /// superblock, if the device of an external journal is not given.
+    /// Returns the operations that Lanefs supports on this file system if the caller does not give
+    /// the device of an external journal. The whole superblock is considered.
     pub fn support(&self) -> Support {
         match self.journal() {
             Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),

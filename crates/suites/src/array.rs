@@ -1,5 +1,5 @@
 //! A RAID-5 array of RAM members as the device of a file system: all members present, one missing,
-//! or always rebuilding. The suites that otherwise use one device run on it.
+//! or always rebuilding. The suites that usually use one device run on the array.
 
 use crate::fsx::Fsx;
 use crate::image::Image;

@@ -24,7 +24,7 @@ pub use cut::{Cuts, cut};
 pub use judge::Verdicts;
 pub use repair::{Repairs, repair};
 
-/// What the judges said.
+/// The verdicts of the two judges, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Changes that were judged.

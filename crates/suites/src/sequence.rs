@@ -67,11 +67,11 @@ pub struct Generator {
     /// The end of the offsets that are used.
     far: u64,
     names: u32,
-    /// Whether it returns to files that may have left memory.
+    /// Whether the sequence returns to files that are possibly no longer in memory.
     comes_back: bool,
     /// Whether the sequence opens files.
     opens: bool,
-    /// Whether it sets attributes that do not fit into a block.
+    /// Whether the sequence sets attributes that do not fit into a block.
     large_values: bool,
     /// The next operations.
     planned: VecDeque<Op>,

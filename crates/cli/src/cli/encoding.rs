@@ -32,7 +32,8 @@ pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Reads what [`quoted`] wrote. A backslash before another character stands for that character.
+/// Decodes the output of [`quoted`]. A backslash before another character stands for that
+/// character.
 pub fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

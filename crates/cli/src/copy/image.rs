@@ -31,7 +31,8 @@ pub struct ImageNode {
 impl<'fs> ImageTree<'fs> {
     /// Returns the tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {
-        // This number is larger than any device number of the host, so the two never are equal.
+        // This number is larger than any device number of the host, so it is never equal to one of
+        // them.
         let device = (1 << 63) | std::ptr::from_ref(fs).addr() as u64;
         ImageTree { fs, image: image.into(), device }
     }

@@ -8,7 +8,7 @@ use lanefs::{FileSystem, Follow};
 /// Whether an operand means everything below it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The file alone.
+    /// Only the file.
     Itself,
     /// The file, and everything below it.
     Tree,

@@ -221,8 +221,8 @@ impl GroupState {
         }
     }
 
-    /// Frees blocks. Those in [`Freed::later`] stay taken, and the caller opens them once `tid` is
-    /// durable.
+    /// Frees blocks. The blocks in [`Freed::later`] stay taken until `tid` is durable; then the
+    /// caller makes them claimable.
     pub(crate) fn free(&mut self, tid: Tid, range: Range<u32>) -> (Dirtied, Freed) {
         let (desc, ready) = self.parts();
         let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });

@@ -57,8 +57,7 @@ pub(crate) struct Request {
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
-    /// The group to which the owner should move, if its caller met other callers in the goal's
-    /// group.
+    /// The group to which the owner should move, if other callers work in the goal's group too.
     pub elsewhere: Option<Group>,
 }
 
@@ -199,8 +198,8 @@ impl Groups {
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
-    /// Returns the group of the caller's region to which the owner moves, if the caller met
-    /// others.
+    /// Returns the group of the caller's region to which the owner moves, if other callers work in
+    /// its group too.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
         let region = self.region_of(Some(by.caller));
         if !by.met.get() || region.contains(&by.group) && region.len() == 1 {

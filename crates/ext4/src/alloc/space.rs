@@ -102,8 +102,8 @@ impl Space {
     }
 
     /// Draws blocks for a claim; `None` if no blocks are left, or if other claims under way have
-    /// drawn them all. Waits for a claim that runs alone, unless `alone` shows that it is the
-    /// caller's own.
+    /// drawn them all. While another claim runs alone, the caller waits; `alone` is given if the
+    /// caller's own claim runs alone.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -246,7 +246,7 @@ impl Space {
 
 impl Pool {
     /// Returns whether returned blocks must go to the pool: to refill the reserve, to cover lost
-    /// blocks, or for a claim that is alone.
+    /// blocks, or for a claim that runs alone.
     fn is_short(&self, reserved: u64) -> bool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }

@@ -98,7 +98,7 @@ impl FileData<'_> {
         let nodes = old_nodes.iter().map(|block| Extent { start, len, block: *block, state });
         let mut at = parked;
         for extent in removed.iter().copied().chain(nodes) {
-            // Unwritten blocks read as zeros, should the file grow over them.
+            // Unwritten blocks read as zeros if the file grows over them later.
             layout.add(at, Extent { state: State::Unwritten, ..extent })?;
             at = layout.end();
         }

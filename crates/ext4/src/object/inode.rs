@@ -324,7 +324,7 @@ impl Inode {
     }
 }
 
-/// Returns what an inode counts for its owners: nothing once its number is free.
+/// Returns the usage that an inode adds to that of its owners: none once its number is free.
 fn counted(state: &InodeState) -> Counted {
     let counted = Counted::of(&state.disk);
     if state.freed { counted.nothing() } else { counted }

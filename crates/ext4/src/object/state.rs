@@ -101,7 +101,7 @@ impl InodeState {
             && self.orphan.is_none()
     }
 
-    /// Makes the record that of a free number.
+    /// Changes the record into that of a free inode.
     pub(crate) fn end(&mut self, now: Time) {
         self.disk.file_acl = None;
         self.disk.links = 0;

@@ -98,7 +98,7 @@ impl Fs {
         Ok(inode.attr())
     }
 
-    /// Holds what the inode counts for a new group or project. Only the superuser may give an inode
+    /// Reserves the inode's usage for a new group or project. Only the superuser may give an inode
     /// to another user, and limits do not concern the superuser.
     fn hold_for_owners(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Vec<Held>, Error> {
         if self.objects.mount.quotas().is_none() || set.uid.is_some() {

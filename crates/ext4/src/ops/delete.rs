@@ -1,4 +1,4 @@
-//! Counts references of a FUSE kernel, and deletes inodes without names.
+//! Counts the references that the kernel holds on a mount, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;

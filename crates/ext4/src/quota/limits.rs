@@ -28,8 +28,8 @@ struct Live {
     held: Usage,
 }
 
-/// The space and inodes that an operation in progress has reserved. A drop gives them back: the
-/// usage of the inodes then contains what the operation has used.
+/// The space and inodes that an operation in progress has reserved. A drop gives both back: the
+/// usage of the inodes then contains the space and inodes that the operation has used.
 pub(crate) struct Held {
     owner: Arc<Limited>,
     amount: Usage,

@@ -39,7 +39,7 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Has all files shown with group `text`.
+    /// Shows all files with group `text`.
     ///
     /// # Errors
     /// If it is not an id.

@@ -138,7 +138,8 @@ impl<S: Service> Shared<'_, S> {
             }
         });
         let mut threads = Vec::new();
-        // Before any thread serves a request, which may be for this.
+        // The server learns the transport before any thread serves a request, since a request may
+        // ask for it.
         self.server.carried(&carried);
         if !rings.is_empty() {
             match self.start_rings(scope, rings) {

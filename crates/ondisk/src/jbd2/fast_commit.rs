@@ -22,7 +22,7 @@ struct Scan {
     has_head: bool,
 }
 
-/// What a block shows.
+/// The result of reading a block.
 enum Shows {
     /// The records so far may be those of a fast commit.
     Part,

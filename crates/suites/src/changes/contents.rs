@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     mode: u16,
@@ -22,7 +22,7 @@ pub struct Content {
 /// A file: its contents, and the bytes of the image that map these contents.
 #[derive(Debug, Clone)]
 pub struct File {
-    /// What it holds.
+    /// The file's contents.
     pub content: Content,
     /// The file's inode, and the blocks of its mapping.
     pub metadata: Vec<Range<u64>>,

@@ -15,7 +15,7 @@ use lanefs_ondisk::orphan::{self, OrphanSeed};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino, extent, xattr};
 
-/// The kind of a part, with what its checksum depends on.
+/// The kind of a part, with the numbers on which its checksum depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the owner's numbers
 pub enum Kind {

@@ -36,7 +36,7 @@ pub struct Ways {
     /// The sets of writes that a crash keeps, one after another. [`Kept::Unended`] first is
     /// cheapest.
     pub kept: Vec<Kept>,
-    /// The number of times that the recovery from the first of these states is crashed too.
+    /// The number of crashes during the recovery of the first of these states.
     pub again: usize,
 }
 

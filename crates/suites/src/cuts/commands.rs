@@ -22,7 +22,7 @@ const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Clean,
-    /// As a power cut left it: it has to be recovered first.
+    /// An image as a power cut left it, which has to be recovered first.
     Torn,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Command {
     found: Found,
     by_e2fsck: ByE2fsck,
     run: fn(Arc<dyn Device>) -> Result<(), Error>,
-    /// A field of dumpe2fs, and whether its value is that of after.
+    /// A field of dumpe2fs, and a test whether the command has changed its value.
     field: (&'static str, fn(&str) -> bool),
 }
 

@@ -89,7 +89,7 @@ impl Trial<'_> {
         self.run_on(base, &|device| device, effort, goes_on)
     }
 
-    /// Works as [`Trial::run`]; while the change is recorded, its device is that of `wrap`.
+    /// Works as [`Trial::run`], but the change is recorded on the device that `wrap` returns.
     pub(super) fn run_on(
         &self,
         base: &Arc<dyn Device>,
@@ -128,10 +128,10 @@ struct States<'t, 'r> {
     effort: Effort,
     scratch: Scratch,
     digests: Digests<'r>,
-    /// Digests of the states that were met.
+    /// Digests of the states that were seen.
     known: HashSet<u64>,
-    /// For digests of images in which e2fsck found nothing, whether their contents are those of
-    /// before, and those of after.
+    /// For digests of images in which e2fsck found nothing: whether the contents are as before the
+    /// change, and whether they are as after it.
     sound: HashMap<u64, [bool; 2]>,
     by_e2fsck: u64,
 }
@@ -216,7 +216,7 @@ impl States<'_, '_> {
         }
     }
 
-    /// Returns whether the contents are those of before, and those of after.
+    /// Returns whether the contents are as before the change, and whether they are as after it.
     fn compare(&self, found: &Listing) -> Result<[bool; 2], String> {
         let differences = self.trial.ends.map(|end| contents(end.clone()).differences(found));
         let is = [differences[0].is_empty(), differences[1].is_empty()];

@@ -1,4 +1,4 @@
-//! What differs between two files.
+//! The differences between two files.
 
 use super::aspect::{Aspect, Aspects, Change};
 use crate::cli::{Failure, Shown, show_time};

@@ -82,8 +82,8 @@ fn facts(look: &Look) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        // If the array is in use, only its user knows this number; if the array is refused, the
-        // number is unknown.
+        // Only the process that uses the array knows this number. For an array that cannot be
+        // assembled the number is unknown.
         "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,

@@ -38,7 +38,7 @@ impl Meeting {
             state.met = true;
             self.changed.notify_all();
         }
-        // Writes that are not made at once end the test, not the wait.
+        // If the writes are not made at the same time, the test fails instead of waiting for ever.
         let patience = Duration::from_secs(20);
         let (mut state, _) =
             self.changed.wait_timeout_while(state, patience, |state| !state.met).unwrap();

@@ -99,8 +99,8 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Applies the change to the file blocks that `slot` maps: those from `start`, with `depth`
-    /// levels of nodes below. Breaks with the first file block that this plan does not cover.
+    /// Applies the change to the file blocks from `start` that `slot` maps. Below `slot` are
+    /// `depth` levels of nodes. Breaks with the first file block that this plan does not cover.
     fn replace(
         &mut self,
         slot: &mut Option<Spot>,

@@ -46,7 +46,7 @@ pub struct DirContext {
     /// The file system's hash: its default version, sign and seed. An indexed directory has its own
     /// version in the index.
     pub hasher: NameHasher,
-    /// Whether it has an index.
+    /// Whether the directory has an index.
     pub indexing: Indexing,
 }
 

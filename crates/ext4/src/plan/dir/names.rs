@@ -9,8 +9,8 @@ use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 /// built from.
 pub struct NameIndex {
     /// The length is a power of two, and at most half of the slots are used. An unused slot is
-    /// zero. A used slot contains the offset of the record, counted over all blocks in units of
-    /// four bytes, plus one, and in the upper bits a part of the name's hash.
+    /// zero. The lower bits of a used slot contain the offset of the record plus one, counted over
+    /// all blocks in units of four bytes; the upper bits contain a part of the name's hash.
     slots: Box<[u32]>,
 }
 
