@@ -2,39 +2,21 @@
 
 use super::load::{node_pointers, root_pointers};
 use crate::error::Error;
-use crate::plan::extent::{Limits, Nodes, Placed, assert_within};
-use lanefs_lanes::sync::Arc;
+use crate::plan::extent::{self, Encode, Limits, Nodes, Spot, assert_within};
+use lanefs_ondisk::Block;
 use lanefs_ondisk::block_map::{Pointers, fanout, mappable, reach, root_place};
 use lanefs_ondisk::extent::{Extent, ROOT_BYTES, State};
-use lanefs_ondisk::{Block, BlockSize};
 use std::ops::{ControlFlow, Range};
 
 /// The largest number of nodes that one plan reads or adds. It bounds the credits of a handle, and
 /// is more than the three nodes on the path to one block.
 pub(super) const MOST_NODES: u16 = 8;
 
-/// The block that a pointer of a planned node refers to: a block, or an index into the plan's new
-/// nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spot {
-    At(Block),
-    New(usize),
-}
-
 /// The pointers of a planned node.
-type Draft = Vec<Option<Spot>>;
+pub type Draft = Vec<Option<Spot>>;
 
-/// The effect of a change of mappings on the nodes of a block map. Applied as a whole it leaves a
-/// consistent map.
-#[derive(Debug)]
-pub struct Plan {
-    block_size: BlockSize,
-    root: Draft,
-    updates: Vec<(Block, Draft)>,
-    new: Vec<Draft>,
-    freed: Vec<Block>,
-    covered: Range<u32>,
-}
+/// The effect of a change of mappings on the nodes of a block map.
+pub type Plan = extent::Plan<Draft>;
 
 /// Plans the replacement of the mappings in `range` by `with`: ascending written extents in
 /// `range`, of any length. [`Plan::covered`] returns the part of `range` that the plan replaces,
@@ -178,54 +160,13 @@ impl Planner<'_> {
     }
 }
 
-impl Plan {
-    /// Returns the number of blocks that [`Plan::place`] needs.
-    pub fn nodes_needed(&self) -> usize {
-        self.new.len()
-    }
-
-    /// Returns the number of blocks written: changed nodes and new ones.
-    pub fn nodes_written(&self) -> usize {
-        self.updates.len() + self.new.len()
-    }
-
-    /// Returns the nodes that will no longer be part of the map.
-    pub fn freed(&self) -> &[Block] {
-        &self.freed
-    }
-
-    /// Returns the part of the requested range that the plan replaces, from its start. The rest
-    /// needs further plans, each for the map that the previous one produced.
-    pub fn covered(&self) -> Range<u32> {
-        self.covered.clone()
-    }
-
-    /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
-    ///
-    /// # Panics
-    /// If the number of blocks differs, or a block number has more than 32 bits.
-    pub fn place(self, blocks: &[Block]) -> Placed {
-        assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
-        let mut root = [0; ROOT_BYTES];
-        pointers_of(&self.root, blocks).encode_into(&mut root);
-        let new = blocks.iter().copied().zip(self.new);
-        let writes = self.updates.into_iter().chain(new).map(|(block, draft)| {
-            let mut bytes = vec![0; self.block_size.bytes()];
-            pointers_of(&draft, blocks).encode_into(&mut bytes);
-            (block, Arc::from(bytes))
-        });
-        Placed { root, writes: writes.collect(), freed: self.freed }
-    }
-}
-
 fn draft_of(pointers: Pointers) -> Draft {
     pointers.0.into_iter().map(|pointer| pointer.map(Spot::At)).collect()
 }
 
-fn pointers_of(draft: &Draft, new: &[Block]) -> Pointers {
-    let block = |spot: &Spot| match *spot {
-        Spot::At(block) => block,
-        Spot::New(index) => new[index],
-    };
-    Pointers(draft.iter().map(|spot| spot.as_ref().map(block)).collect())
+impl Encode for Draft {
+    fn encode_into(self, new: &[Block], bytes: &mut [u8]) {
+        let block = |spot: Option<Spot>| spot.map(|spot| spot.block(new));
+        Pointers(self.into_iter().map(block).collect()).encode_into(bytes);
+    }
 }

@@ -7,9 +7,19 @@ use std::ops::Range;
 
 /// The place of a node: a block, or an index into the plan's new nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spot {
+pub enum Spot {
     At(Block),
     New(usize),
+}
+
+impl Spot {
+    /// Returns the block, if the new nodes are in the blocks `new`.
+    pub(in crate::plan) fn block(self, new: &[Block]) -> Block {
+        match self {
+            Spot::At(block) => block,
+            Spot::New(index) => new[index],
+        }
+    }
 }
 
 /// The entries of a planned node.
@@ -19,39 +29,45 @@ pub(super) enum Draft {
     Index(Vec<(FileBlock, Spot)>),
 }
 
-/// A planned node.
+/// A planned node of an extent tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DraftNode {
-    pub depth: u16,
-    pub max: u16,
-    pub generation: u32,
-    pub entries: Draft,
+pub struct DraftNode {
+    pub(super) depth: u16,
+    pub(super) max: u16,
+    pub(super) generation: u32,
+    pub(super) entries: Draft,
 }
 
-/// The effect of a change of mappings on the nodes of a tree. Applied as a whole it leaves a
-/// consistent tree.
+/// A planned node of an extent tree or of a block map.
+pub trait Encode {
+    /// Writes the node into `bytes`; the plan's new nodes are in the blocks `new`.
+    fn encode_into(self, new: &[Block], bytes: &mut [u8]);
+}
+
+/// The effect of a change of mappings on the nodes `N` of a tree or of a block map. Applied as a
+/// whole it leaves a consistent tree or map.
 #[derive(Debug)]
-pub struct Plan {
-    pub(super) block_size: BlockSize,
-    pub(super) root: DraftNode,
-    pub(super) updates: Vec<(Block, DraftNode)>,
-    pub(super) new: Vec<DraftNode>,
-    pub(super) freed: Vec<Block>,
-    pub(super) covered: Range<u32>,
+pub struct Plan<N = DraftNode> {
+    pub(in crate::plan) block_size: BlockSize,
+    pub(in crate::plan) root: N,
+    pub(in crate::plan) updates: Vec<(Block, N)>,
+    pub(in crate::plan) new: Vec<N>,
+    pub(in crate::plan) freed: Vec<Block>,
+    pub(in crate::plan) covered: Range<u32>,
 }
 
-/// A plan as bytes. The nodes still need their checksums: `lanefs_ondisk::extent::seal`.
+/// A plan as bytes. The nodes of a tree still need their checksums: `lanefs_ondisk::extent::seal`.
 #[derive(Debug, Clone)]
 pub struct Placed {
     /// The new `i_block` of the inode.
     pub root: [u8; ROOT_BYTES],
     /// Whole blocks: changed nodes and new ones.
     pub writes: Vec<(Block, Arc<[u8]>)>,
-    /// Nodes that are no longer part of the tree.
+    /// Nodes that are no longer part of the tree or map.
     pub freed: Vec<Block>,
 }
 
-impl Plan {
+impl<N: Encode> Plan<N> {
     /// Returns the number of blocks that [`Plan::place`] needs.
     pub fn nodes_needed(&self) -> usize {
         self.new.len()
@@ -62,13 +78,13 @@ impl Plan {
         self.updates.len() + self.new.len()
     }
 
-    /// Returns the nodes that will no longer be part of the tree.
+    /// Returns the nodes that will no longer be part of the tree or map.
     pub fn freed(&self) -> &[Block] {
         &self.freed
     }
 
     /// Returns the part of the requested range that the plan replaces, from its start. The rest
-    /// needs further plans, each for the tree that the previous one produced.
+    /// needs further plans, each for the tree or map that the previous one produced.
     pub fn covered(&self) -> Range<u32> {
         self.covered.clone()
     }
@@ -76,22 +92,34 @@ impl Plan {
     /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
     ///
     /// # Panics
-    /// If the number of blocks is another one.
+    /// If the number of blocks is another one, or a block map gets a block number of more than 32
+    /// bits.
     pub fn place(self, blocks: &[Block]) -> Placed {
-        assert_eq!(
-            blocks.len(),
-            self.new.len(),
-            "a plan is placed into as many blocks as it needs"
-        );
+        assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
         let mut root = [0; ROOT_BYTES];
-        self.root.encode(blocks).encode_into(&mut root);
+        self.root.encode_into(blocks, &mut root);
         let new = blocks.iter().copied().zip(self.new);
         let writes = self.updates.into_iter().chain(new).map(|(block, node)| {
             let mut bytes = vec![0; self.block_size.bytes()];
-            node.encode(blocks).encode_into(&mut bytes);
+            node.encode_into(blocks, &mut bytes);
             (block, bytes.into())
         });
         Placed { root, writes: writes.collect(), freed: self.freed }
+    }
+}
+
+impl Encode for DraftNode {
+    fn encode_into(self, new: &[Block], bytes: &mut [u8]) {
+        let entries = match self.entries {
+            Draft::Leaf(extents) => Entries::Leaf(extents),
+            Draft::Index(children) => {
+                let index =
+                    |&(start, spot): &(FileBlock, Spot)| Index { start, child: spot.block(new) };
+                Entries::Index(children.iter().map(index).collect())
+            }
+        };
+        let DraftNode { depth, max, generation, .. } = self;
+        Node { depth, max, generation, entries }.encode_into(bytes);
     }
 }
 
@@ -104,20 +132,6 @@ impl DraftNode {
             }
         };
         DraftNode { depth: node.depth, max: node.max, generation: node.generation, entries }
-    }
-
-    fn encode(self, new: &[Block]) -> Node {
-        let entries = match self.entries {
-            Draft::Leaf(extents) => Entries::Leaf(extents),
-            Draft::Index(children) => {
-                let index = |&(start, spot): &(FileBlock, Spot)| match spot {
-                    Spot::At(child) => Index { start, child },
-                    Spot::New(i) => Index { start, child: new[i] },
-                };
-                Entries::Index(children.iter().map(index).collect())
-            }
-        };
-        Node { depth: self.depth, max: self.max, generation: self.generation, entries }
     }
 }
 
