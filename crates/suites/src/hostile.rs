@@ -7,6 +7,7 @@ pub mod guard;
 pub mod kernel;
 pub mod kinds;
 pub mod target;
+pub mod words;
 
 use crate::image::Image;
 use exercise::{Outcome, exercise};

@@ -113,6 +113,23 @@ impl Image {
         Verdict { status: output.status.code().unwrap_or(-1), text: text(&output) }
     }
 
+    /// Runs a request of debugfs that changes the image; returns its output.
+    pub fn debugfs(&self, request: &str) -> String {
+        let mut debugfs = Command::new("debugfs");
+        let output = debugfs.args(["-w", "-R", request]).arg(&self.path).output();
+        String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned()
+    }
+
+    /// Returns the byte offset of an inode, which is a path or `<number>`.
+    pub fn inode_at(&self, inode: &str, block_size: u64) -> u64 {
+        let said = self.debugfs(&format!("imap {inode}"));
+        // For example: "located at block 123, offset 0x0300".
+        let (_, after) = said.split_once("located at block ").expect("imap's words");
+        let (block, offset) = after.trim().split_once(", offset 0x").expect("imap's words");
+        let offset = u64::from_str_radix(offset, 16).expect("a number");
+        block.parse::<u64>().expect("a number") * block_size + offset
+    }
+
     /// Panics with the output of e2fsck unless it finds nothing.
     #[track_caller]
     pub fn assert_clean(&self, context: &str) {

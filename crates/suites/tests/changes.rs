@@ -5,7 +5,6 @@ use lanefs_device::Device;
 use lanefs_suites::changes::{Corpus, Extent, Verdicts, check, cut, repair};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::seeds;
-use std::process::Command;
 
 #[test]
 fn the_checker_and_e2fsck_agree_on_a_few_changes() {
@@ -59,12 +58,6 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
 /// The offset of the generation in an inode.
 const GENERATION: u64 = 0x64;
 
-fn debugfs(image: &Image, command: &str) -> String {
-    let mut debugfs = Command::new("debugfs");
-    let output = debugfs.args(["-w", "-R", command]).arg(image.path()).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn faults_outside_of_the_tree_are_found() {
     // Each with a word of e2fsck's message.
@@ -74,7 +67,7 @@ fn faults_outside_of_the_tree_are_found() {
         (vec!["sif <1> mode 0100600"], "bad block inode looks invalid"),
     ] {
         let Some(image) = Image::make("-t ext4 -O ^orphan_file", "16M") else { return };
-        commands.iter().for_each(|command| drop(debugfs(&image, command)));
+        commands.iter().for_each(|command| drop(image.debugfs(command)));
         let verdicts = Verdicts::of(image.path());
         assert!(verdicts.text.contains(word), "{commands:?}: {}", verdicts.text);
         assert!(!verdicts.is_clean_for_lanefs(), "{commands:?}");
@@ -85,15 +78,10 @@ fn faults_outside_of_the_tree_are_found() {
 fn the_checksum_of_a_deleted_inode_is_checked() {
     let Some(image) = Image::make("-t ext4 -b 1024", "16M") else { return };
     for command in ["write /etc/passwd a", "write /etc/passwd b"] {
-        debugfs(&image, command);
+        image.debugfs(command);
     }
-    // For example: "located at block 123, offset 0x0300".
-    let place = debugfs(&image, "imap a");
-    let (block, offset) =
-        place.split_once("at block ").unwrap().1.split_once(", offset 0x").unwrap();
-    let offset = u64::from_str_radix(offset.trim(), 16).unwrap();
-    let at = block.parse::<u64>().unwrap() * 1024 + offset + GENERATION;
-    debugfs(&image, "rm a");
+    let at = image.inode_at("a", 1024) + GENERATION;
+    image.debugfs("rm a");
     assert!(Verdicts::of(image.path()).is_clean_for_lanefs());
     image.device().write_at(at, &[1]).unwrap();
     let verdicts = Verdicts::of(image.path());

@@ -4,13 +4,12 @@ use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{Error, Fs, SetXattr};
 use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
-use lanefs_suites::hostile::check_image;
+use lanefs_suites::hostile::words::Words;
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
 use lanefs_suites::op::{File, Kind, Op, pattern, show};
 use lanefs_suites::random::seeds;
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -279,17 +278,6 @@ fn a_value_is_old_or_new_after_a_crash() {
     }
 }
 
-/// Returns the byte offset of an inode in the image.
-fn inode_at(image: &Image, inode: &str, block_size: u64) -> u64 {
-    let request = format!("imap {inode}");
-    let output = Command::new("debugfs").args(["-R", &request]).arg(image.path()).output();
-    let text = String::from_utf8_lossy(&output.expect("debugfs").stdout).into_owned();
-    let (_, after) = text.split_once("located at block ").expect("imap's words");
-    let (block, offset) = after.trim().split_once(", offset 0x").expect("imap's words");
-    let offset = u64::from_str_radix(offset, 16).expect("a number");
-    block.parse::<u64>().expect("a number") * block_size + offset
-}
-
 #[test]
 fn damage_to_values_is_named() {
     let options = "-b 1024 -J size=1 -O ea_inode,^metadata_csum,^metadata_csum_seed";
@@ -301,20 +289,14 @@ fn damage_to_values_is_named() {
         Op::Write { file: File::At(b"g".to_vec()), offset: 0, len: 6000, seed: 1 },
     ];
     by_library(&image, &ops);
-    let owner = inode_at(&image, "/f", 1024);
-    let file = std::fs::File::options().read(true).write(true).open(image.path());
-    let file = file.expect("the image");
-    let get = |at: u64| {
-        let mut word = [0; 4];
-        file.read_exact_at(&mut word, at).expect("inside the image");
-        u32::from_le_bytes(word)
-    };
+    let owner = image.inode_at("/f", 1024);
+    let words = Words::of(&image);
+    let get = |at| words.get(at);
     // The first entry in the inode: 128 bytes, 32 bytes of fields, the magic number.
     let entry = owner + 128 + 32 + 4;
     let value = get(entry + 4);
-    let value_at = inode_at(&image, &format!("<{value}>"), 1024);
-    let other = Command::new("debugfs").args(["-R", "stat /g"]).arg(image.path()).output();
-    let other = String::from_utf8_lossy(&other.expect("debugfs").stdout).into_owned();
+    let value_at = image.inode_at(&format!("<{value}>"), 1024);
+    let other = image.debugfs("stat /g");
     let other = other.split_whitespace().nth(1).and_then(|ino| ino.parse().ok());
     let other: u32 = other.expect("an inode number");
     for (what, says, at, put) in [
@@ -336,16 +318,13 @@ fn damage_to_values_is_named() {
         ("a value of many references", "", value_at + 0x24, u32::MAX),
         ("a value without links", "should hold a value", value_at + 0x18, 0),
     ] {
-        let before = get(at);
-        file.write_all_at(&put.to_le_bytes(), at).expect("inside the image");
-        let outcome = check_image(&image, what).unwrap_or_else(|why| panic!("{what}: {why}"));
+        let outcome = words.check(what, &[(at, put)]);
         let named = says.is_empty() || outcome.says(says);
         assert!(outcome.mounted && named, "{what}: {:?}", outcome.errors);
-        file.write_all_at(&before.to_le_bytes(), at).expect("inside the image");
     }
     let no_feature = 1024 + 0x60;
-    file.write_all_at(&(get(no_feature) & !0x400).to_le_bytes(), no_feature).expect("inside");
-    let outcome = check_image(&image, "a value without the feature").expect("it holds");
+    let without = [(no_feature, get(no_feature) & !0x400)];
+    let outcome = words.check("a value without the feature", &without);
     assert!(outcome.says("not supported: ea_inode"), "{:?}", outcome.errors);
 }
 

@@ -4,12 +4,10 @@ use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{Error, Fallocate, Fs, Rename, Seek, SetXattr};
 use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
-use lanefs_suites::hostile::check_image;
+use lanefs_suites::hostile::words::Words;
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
 use lanefs_suites::op::{File, Kind, Op, pattern};
-use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::sync::Arc;
 
 const SETS: [&str; 4] = [
@@ -292,17 +290,6 @@ fn data_leaves_the_inode_as_a_whole_after_a_crash() {
     }
 }
 
-/// Returns the byte offset of an inode in the image.
-fn inode_at(image: &Image, inode: &str, block_size: u64) -> u64 {
-    let request = format!("imap {inode}");
-    let output = Command::new("debugfs").args(["-R", &request]).arg(image.path()).output();
-    let text = String::from_utf8_lossy(&output.expect("debugfs").stdout).into_owned();
-    let (_, after) = text.split_once("located at block ").expect("imap's words");
-    let (block, offset) = after.trim().split_once(", offset 0x").expect("imap's words");
-    let offset = u64::from_str_radix(offset, 16).expect("a number");
-    block.parse::<u64>().expect("a number") * block_size + offset
-}
-
 #[test]
 fn damage_to_data_in_inodes_is_named() {
     let options = "-b 1024 -J size=1 -O inline_data,^metadata_csum,^metadata_csum_seed";
@@ -311,14 +298,9 @@ fn damage_to_data_in_inodes_is_named() {
         vec![create("f", Kind::Regular), write("f", 0, 100), create("d", Kind::Directory)];
     ops.extend((0..6).map(|n| create(&format!("d/name {n}"), Kind::Regular)));
     let Some(_) = by_kernel(&image, &ops) else { return };
-    let [f, d] = ["/f", "/d"].map(|path| inode_at(&image, path, 1024));
-    let file = std::fs::File::options().read(true).write(true).open(image.path());
-    let file = file.expect("the image");
-    let get = |at: u64| {
-        let mut word = [0; 4];
-        file.read_exact_at(&mut word, at).expect("inside the image");
-        u32::from_le_bytes(word)
-    };
+    let [f, d] = ["/f", "/d"].map(|path| image.inode_at(path, 1024));
+    let words = Words::of(&image);
+    let get = |at| words.get(at);
     const BLOCK: u64 = 0x28;
     // The first entry after 128 bytes, 32 bytes of fields and the magic number.
     const ENTRY: u64 = 128 + 32 + 4;
@@ -360,18 +342,11 @@ fn damage_to_data_in_inodes_is_named() {
         ("extents in an inode", "", f + 0x20, get(f + 0x20) | 0x8_0000),
         ("a device with data", "", f, 0x61a4),
     ] {
-        let before = get(at);
-        file.write_all_at(&put.to_le_bytes(), at).expect("inside the image");
-        if what == "a dot" {
-            file.write_all_at(b".", record + 8).expect("inside the image");
-        }
-        let outcome = check_image(&image, what).unwrap_or_else(|why| panic!("{what}: {why}"));
+        let dot = (record + 8, get(record + 8) & !0xff | u32::from(b'.'));
+        let both = [(at, put), dot];
+        let outcome = words.check(what, if what == "a dot" { &both } else { &both[..1] });
         let named = says.is_empty() || outcome.says(says);
         assert!(outcome.mounted && named, "{what}: {:?}", outcome.errors);
-        if what == "a dot" {
-            file.write_all_at(b"n", record + 8).expect("inside the image");
-        }
-        file.write_all_at(&before.to_le_bytes(), at).expect("inside the image");
     }
 }
 

@@ -3,13 +3,11 @@
 use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{Error, Fs, Mount, MountOptions};
 use lanefs_suites::crash::states::every_state;
-use lanefs_suites::hostile::check_image;
+use lanefs_suites::hostile::words::Words;
 use lanefs_suites::image::Image;
 use lanefs_suites::large_dir::{OPTIONS, full_of_two_levels, levels, link_by_kernel, name};
 use lanefs_suites::library::Library;
 use std::collections::BTreeSet;
-use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::sync::Arc;
 
 fn link(fs: &Arc<Fs>, n: usize) -> Result<(), Error> {
@@ -101,9 +99,8 @@ fn a_third_level_exists_after_a_crash_or_does_not() {
 
 /// Returns the offsets of the blocks of `/d` in the image.
 fn blocks(image: &Image) -> Vec<u64> {
-    let output = Command::new("debugfs").args(["-R", "blocks /d"]).arg(image.path()).output();
-    let text = String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned();
-    let numbers = text.split_whitespace().map(|number| number.parse::<u64>().expect("a block"));
+    let said = image.debugfs("blocks /d");
+    let numbers = said.split_whitespace().map(|number| number.parse::<u64>().expect("a block"));
     numbers.map(|block| block * 1024).collect()
 }
 
@@ -116,13 +113,8 @@ fn damage_to_each_level_is_named() {
     link(mounted.fs(), refused).expect("the third level has room");
     mounted.close().expect("it unmounts");
     let places = blocks(&image);
-    let file = std::fs::File::options().read(true).write(true).open(image.path());
-    let file = file.expect("the image");
-    let get = |at: u64| {
-        let mut word = [0; 4];
-        file.read_exact_at(&mut word, at).expect("inside the image");
-        u32::from_le_bytes(word)
-    };
+    let words = Words::of(&image);
+    let get = |at| words.get(at);
     // The first entry's block number is at offset 0x24 of the root and 0x0c of a node.
     let root = places[0];
     let upper = get(root + 0x24);
@@ -139,14 +131,10 @@ fn damage_to_each_level_is_named() {
         ("a lower node of too many entries", lower_at + 8, 0xffff_007f),
         ("a lower node with another limit", lower_at + 8, 0x0001_ffff),
     ] {
-        let before = get(at);
-        file.write_all_at(&value.to_le_bytes(), at).expect("inside the image");
-        let outcome = check_image(&image, what).unwrap_or_else(|why| panic!("{what}: {why}"));
+        let outcome = words.check(what, &[(at, value)]);
         assert!(outcome.says("directory inode"), "{what}: {:?}", outcome.errors);
-        file.write_all_at(&before.to_le_bytes(), at).expect("inside the image");
     }
     // Without checksums a node looks like an empty leaf, so a missing level is not named.
-    file.write_all_at(&(levels | 1 << 16).to_le_bytes(), root + 0x1c).expect("inside the image");
-    let outcome = check_image(&image, "an index with one level less");
-    assert!(outcome.expect("it holds").mounted);
+    let less = [(root + 0x1c, levels | 1 << 16)];
+    assert!(words.check("an index with one level less", &less).mounted);
 }

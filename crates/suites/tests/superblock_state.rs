@@ -81,25 +81,19 @@ impl Case {
     /// Creates the image, with a damaged directory if the case has one.
     fn image(&self) -> Option<Image> {
         let image = Image::make(self.options, "8M")?;
-        debugfs(&image, &format!("ssv state {}", self.state));
+        image.debugfs(&format!("ssv state {}", self.state));
         if self.orphans {
-            debugfs(&image, "feature orphan_present");
+            image.debugfs("feature orphan_present");
         }
         if self.meets != Meets::Nothing {
-            debugfs(&image, "mkdir damaged");
-            let block = debugfs(&image, "blocks damaged");
+            image.debugfs("mkdir damaged");
+            let block = image.debugfs("blocks damaged");
             let block: u64 = block.trim().parse().expect("one block");
             // The first record gets the length zero.
             image.device().write_at(block * 1024 + 4, &[0; 2]).expect("the damage");
         }
         Some(image)
     }
-}
-
-fn debugfs(image: &Image, command: &str) -> String {
-    let mut debugfs = std::process::Command::new("debugfs");
-    let run = debugfs.args(["-w", "-R", command]).arg(image.path()).output();
-    String::from_utf8_lossy(&run.expect("debugfs runs").stdout).into_owned()
 }
 
 /// Returns the superblock during the mount and after close, by the kernel.
