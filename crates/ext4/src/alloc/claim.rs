@@ -27,6 +27,12 @@ impl Claim {
         self.len
     }
 
+    /// Returns the blocks.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
+        let start = self.start.0;
+        (0..u64::from(self.len)).map(move |n| Block(start + n))
+    }
+
     /// Splits off a claim of the first `blocks` blocks, and keeps the rest.
     ///
     /// # Panics

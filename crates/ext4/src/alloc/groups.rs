@@ -51,6 +51,14 @@ pub(crate) struct Request {
     pub owner: Option<Ino>,
 }
 
+impl Request {
+    /// Requests up to `want` blocks for structures of the file system, with root's privilege.
+    pub fn for_metadata(goal: Block, want: u32) -> Request {
+        let privilege = Privilege::Root;
+        Request { goal, want, ahead: 0, at_least: 1, privilege, stream: None, owner: None }
+    }
+}
+
 /// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
 /// also counts as under way while some of its blocks are kept for later in a place from which other
 /// threads may free them.

@@ -1,7 +1,7 @@
 //! Keeps the mappings of an inode: published for readers, and changed together with the extent tree
 //! or block map by one handle at a time.
 
-use crate::alloc::{Claim, GroupHold, Privilege, Request};
+use crate::alloc::{Claim, GroupHold, Request};
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::object::dirty::Handle;
@@ -26,6 +26,9 @@ pub(crate) const EXTENTS_A_STEP: usize = 16;
 /// The smallest number of revokes that one credit pays for, for any block size and format of the
 /// log.
 pub(super) const REVOKES_A_CREDIT: u32 = 64;
+
+/// The largest number of nodes that are claimed at once.
+const MOST_AT_ONCE: u32 = 2048;
 
 /// A change of mappings that is ready for Apply: everything is read, claimed and pinned.
 pub(crate) struct MapChange<'f> {
@@ -195,25 +198,7 @@ impl<'m> FileData<'m> {
         let released = without(&before, &with);
         let added = total(&without(&with, &before));
 
-        let mut node_claims = Vec::new();
-        let goal = map.last().map_or(self.goal(), |e| Block(e.block.0 + u64::from(e.len)));
-        for _ in 0..plan.nodes_needed() {
-            // Tree nodes are claimed with root's privilege: if the tree could not grow, writes into
-            // space already allocated would fail.
-            let privilege = Privilege::Root;
-            let request = Request {
-                goal,
-                want: 1,
-                ahead: 0,
-                at_least: 1,
-                privilege,
-                stream: None,
-                owner: None,
-            };
-            let claim = objects.claim_blocks(&request)?.into_claim();
-            check_block_reach(form, claim.start())?;
-            node_claims.push(claim);
-        }
+        let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
         for extent in &released {
             objects.groups.bitmaps.load_run(objects, extent.block, extent.len, &mut holds)?;
@@ -233,7 +218,7 @@ impl<'m> FileData<'m> {
         };
         // One credit for the revokes of nodes, one for the inode.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
-        let places: Vec<Block> = node_claims.iter().map(Claim::start).collect();
+        let places: Vec<Block> = node_claims.iter().flat_map(Claim::blocks).collect();
         Ok(MapChange {
             form,
             placed: plan.place(&places),
@@ -248,6 +233,27 @@ impl<'m> FileData<'m> {
         })
     }
 
+    /// Claims `count` blocks for nodes, in few runs after the file's last extent, with root's
+    /// privilege: if the tree could not grow, writes into allocated space would fail.
+    pub(super) fn claim_nodes(
+        &self,
+        form: Form,
+        last: Option<Extent>,
+        count: usize,
+    ) -> Result<Vec<Claim>, Error> {
+        let mut left = u32::try_from(count).map_err(|_| Error::FileTooLarge)?;
+        let mut claims = Vec::new();
+        let goal = last.map_or(self.goal(), |last| Block(last.block.0 + u64::from(last.len)));
+        while left > 0 {
+            let request = Request::for_metadata(goal, left.min(MOST_AT_ONCE));
+            let claim = self.objects.claim_blocks(&request)?.into_claim();
+            claim.blocks().try_for_each(|block| check_block_reach(form, block))?;
+            left -= claim.len().min(left);
+            claims.push(claim);
+        }
+        Ok(claims)
+    }
+
     /// Apply: changes the tree, the inode and the published map, and frees the released extents.
     /// The caller allocates the data claims that it maps, in the same handle.
     pub(crate) fn apply_mapping(
@@ -260,7 +266,7 @@ impl<'m> FileData<'m> {
         let MapChange { form, placed, node_claims, pinned, map, released, added, holds, .. } =
             change;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
-        let new: Vec<Block> = node_claims.iter().map(Claim::start).collect();
+        let new: Vec<Block> = node_claims.iter().flat_map(Claim::blocks).collect();
         for claim in node_claims {
             objects.groups.allocate(handle, claim);
         }

@@ -7,7 +7,7 @@
 //! handles free them in steps. After a crash, a mount or e2fsck truncates the orphan to its size,
 //! which frees them too. So a crash leaves the file as it was before, or as it is after.
 
-use crate::alloc::{Claim, Privilege, Request};
+use crate::alloc::Claim;
 use crate::data::file_data::FileData;
 use crate::data::mapping::REVOKES_A_CREDIT;
 use crate::error::Error;
@@ -22,8 +22,6 @@ use lanefs_ondisk::{Block, FileBlock};
 const CREDITS: u32 = 8;
 /// Credits for the blocks of one claim: bitmap, descriptor, and the block of the descriptor.
 const CREDITS_A_CLAIM: u32 = 3;
-/// The largest number of blocks that are claimed at once.
-const MOST_AT_ONCE: u32 = 2048;
 
 impl FileData<'_> {
     /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode by
@@ -51,8 +49,9 @@ impl FileData<'_> {
         let parked = self.park(&mut layout, removed, &old_nodes, size)?;
 
         let plan = layout.plan(&root, &reader, &limits)?;
-        let claims = self.claim_nodes(plan.nodes_needed())?;
-        let places: Vec<Block> = claims.iter().flat_map(blocks_of).collect();
+        let last = self.with_map(extent::Map::last)?;
+        let claims = self.claim_nodes(form, last, plan.nodes_needed())?;
+        let places: Vec<Block> = claims.iter().flat_map(Claim::blocks).collect();
         let placed = plan.place(&places);
         self.write_nodes(form, placed.writes)?;
 
@@ -130,33 +129,4 @@ impl FileData<'_> {
         self.objects.orphans.remove(&mut handle, self.inode);
         Ok(())
     }
-
-    /// Claims `count` blocks for nodes, in few runs, with root's privilege: the space of a file that
-    /// has been written must not be lost for lack of nodes.
-    fn claim_nodes(&self, count: usize) -> Result<Vec<Claim>, Error> {
-        let mut left = u32::try_from(count).map_err(|_| Error::FileTooLarge)?;
-        let mut claims = Vec::new();
-        let last = self.with_map(extent::Map::last)?;
-        let goal = last.map_or(self.goal(), |last| Block(last.block.0 + u64::from(last.len)));
-        while left > 0 {
-            let request = Request {
-                goal,
-                want: left.min(MOST_AT_ONCE),
-                ahead: 0,
-                at_least: 1,
-                privilege: Privilege::Root,
-                stream: None,
-                owner: None,
-            };
-            let claim = self.objects.claim_blocks(&request)?.into_claim();
-            left -= claim.len().min(left);
-            claims.push(claim);
-        }
-        Ok(claims)
-    }
-}
-
-fn blocks_of(claim: &Claim) -> impl Iterator<Item = Block> + use<> {
-    let start = claim.start().0;
-    (0..u64::from(claim.len())).map(move |n| Block(start + n))
 }

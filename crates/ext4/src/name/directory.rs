@@ -1,6 +1,6 @@
 //! Implements directories: their blocks, look-ups in them, and changes of their shape.
 
-use crate::alloc::{Claim, Privilege, Request};
+use crate::alloc::{Claim, Request};
 use crate::attr::DirEntry;
 use crate::data::file_data::FileData;
 use crate::data::inline::{is_marked, stop_inline};
@@ -279,15 +279,7 @@ impl<'d> Directory<'d> {
         let mut at = count;
         let mut goal = data.goal_at(&map, at);
         while at < end {
-            let request = Request {
-                goal,
-                want: end - at,
-                ahead: 0,
-                at_least: 1,
-                privilege: Privilege::Root,
-                stream: None,
-                owner: None,
-            };
+            let request = Request::for_metadata(goal, end - at);
             let claim = self.objects.claim_blocks(&request)?.into_claim();
             let (block, len) = (claim.start(), claim.len());
             extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });

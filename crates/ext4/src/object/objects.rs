@@ -1,6 +1,6 @@
 //! Holds the objects of a mount, on which every operation works.
 
-use crate::alloc::{Claim, Found, Groups, Privilege, Request};
+use crate::alloc::{Claim, Found, Groups, Request};
 use crate::clock::now;
 use crate::error::{Error, Fault};
 use crate::object::dirty::{Deferred, Dirty, Handle};
@@ -156,10 +156,7 @@ impl Objects {
     pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
         let group = self.volume.inode_place(ino)?.group;
         let goal = self.volume.geometry().group_first_block(group).unwrap_or_default();
-        let privilege = Privilege::Root;
-        let request =
-            Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None, owner: None };
-        Ok(self.claim_blocks(&request)?.into_claim())
+        Ok(self.claim_blocks(&Request::for_metadata(goal, 1))?.into_claim())
     }
 
     /// Claims the block of an inode's attributes.
