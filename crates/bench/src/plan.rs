@@ -45,7 +45,8 @@ impl Plan {
         let each =
             |threads| self.workloads.iter().map(move |workload| self.room_of(*workload, threads));
         let most = threads.flat_map(each).max().unwrap_or(0);
-        // More for the journal, inode tables, and space that is not contiguous in any group.
+        // A quarter is added for the journal, for inode tables, and for free space in pieces too
+        // short for a file.
         (most + most / 4).next_multiple_of(1 << 20)
     }
 

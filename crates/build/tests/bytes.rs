@@ -89,7 +89,7 @@ fn a_small_tree_in_an_image_with_much_free_space_has_the_journal_of_that_size() 
         Builder::new().room(Room::Fitted(spare)).source(source).build(&device).unwrap().report
     };
     let large = built(Spare { bytes: 1 << 30, percent: 0 });
-    // Of mke2fs, for 1 to 2 GiB.
+    // The size of the journal that mke2fs makes for 1 to 2 GiB.
     assert_eq!(large.journal_blocks, 8 << 10);
     assert!(large.features.iter().any(|name| name == "orphan_file"));
     assert!(large.free_blocks >= (1 << 30) / 4096);

@@ -277,7 +277,7 @@ fn atime_moves_with_reads_that_reach_the_server_as_the_options_say() {
     }
     let image = Image::new("64M");
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
-    // The file was read before it was changed, which is the case of relatime.
+    // The access time is older than the modification time, so with relatime a read sets it.
     shell(
         &kernel.path,
         "mkdir dir; touch dir/x; echo text >file; ln -s to link

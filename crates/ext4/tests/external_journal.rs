@@ -45,7 +45,8 @@ fn log_of(block_size: usize, uuid: [u8; 16]) -> Arc<RamDevice> {
     Arc::new(log)
 }
 
-/// Has e2fsck look at copies; returns their directory and e2fsck's exit code.
+/// Runs e2fsck on copies of both devices; returns the directory of the copies and e2fsck's exit
+/// code.
 fn check(fs: &dyn Device, log: &dyn Device, how: &[&str]) -> (tempfile::TempDir, i32) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (image, journal) = (dir.path().join("fs"), dir.path().join("log"));

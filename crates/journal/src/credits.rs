@@ -20,7 +20,8 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// On its own lines, apart from the fields that each join reads. [rank Journal]
+    /// The pool has cache lines of its own, apart from the fields that each join reads. [rank
+    /// Journal]
     pool: Padded<Mutex<Pool>>,
     /// The length of the queue. Written under the pool's lock before the first look into the
     /// stashes, and read under a stash's lock. So a thread that gives credits back sees a waiter

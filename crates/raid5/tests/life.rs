@@ -252,7 +252,8 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // Does the same without a write before the return: the device is still known.
+        // After the next write and a failed stop, a second stop must succeed, although no write
+        // comes in between.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");

@@ -175,8 +175,8 @@ fn the_table_of_kinds_is_printed() {
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // Not on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and keeps
-        // them, before it checks the first one.
+        // The kernel is not asked about these images: before it checks the first descriptor, it
+        // reads all descriptors, gigabytes of zeros, and keeps them in memory.
         let Some(image) = (extreme.make)() else { return };
         let ours = said(extreme.says, check_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);

@@ -100,7 +100,7 @@ fn write_new_block(array: &Array, row: u64) {
     array.write_at(row * 3 * LOGGED_CHUNK + block * 4096, &data).expect("written");
 }
 
-/// A chunk with enough blocks that each write has its own.
+/// The size of a chunk: it has enough blocks for each write to have a block of its own.
 const LOGGED_CHUNK: u64 = 64 << 10;
 
 const PARTIAL_PARITY: Consistency = Consistency::PartialParity { signature: 7 };

@@ -119,7 +119,8 @@ impl Plot {
             self.across_to(&mut svg, &frame);
         }
         for (n, series) in self.series.iter().enumerate() {
-            // Moved around the middle, so that points with equal values stay visible.
+            // The points of the series are moved apart, so that points with equal values stay
+            // visible.
             let moved = (n as f64 - (self.series.len() as f64 - 1.0) / 2.0) * APART;
             line_to(&mut svg, series, Ink::of(n), &frame, moved.clamp(-12.0, 12.0));
             legend_to(&mut svg, n, series);

@@ -33,7 +33,8 @@ const WRITE: usize = 512 << 10;
 pub struct FsMarkPlan {
     /// The numbers of members; one array is measured for each.
     pub members: Vec<usize>,
-    /// The latencies of a member's operation, without copying; one array is measured for each.
+    /// The latencies of one operation of a member, without the time for copying data; one array is
+    /// measured for each latency.
     pub latencies: Vec<Duration>,
     /// The numbers of workers, each measured separately.
     pub threads: Vec<u32>,

@@ -17,8 +17,8 @@ use std::str::FromStr;
 The image needs the feature quota, and project for projects (mke2fs -O quota,project). Space is
 shown in units of 1 KiB unless -h is given. A limit of 0 is none.
 
-Limits are kept in the image. A mount obeys them with the options usrquota, grpquota and prjquota,
-Lanefs' as well as the kernel's.
+Limits are kept in the image. A mount by Lanefs or the kernel obeys them only with the options
+usrquota, grpquota and prjquota.
 
 Examples:
   lanefs quota disk.img

@@ -39,8 +39,8 @@ impl TableBlock {
     /// Apply: returns whether `tid` must be charged for the block, true at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
-        // The number is read first: inodes of the block share it, and it is written only once per
-        // transaction.
+        // The number is read before the swap, so that the line is written only once per
+        // transaction: all inodes of the block share it.
         self.charged.load(Ordering::Relaxed) != tid.0
             && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0
     }

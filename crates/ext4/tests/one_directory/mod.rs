@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 thread_local! {
-    /// How often each name was added minus how often it was removed, in the present schedule: the
-    /// checker runs all its threads as one, and each test has its own thread.
+    /// For each name, the number of additions minus the number of removals in the present schedule.
+    /// A thread-local value suffices: the checker runs all threads of a schedule on one thread, and
+    /// each test has a thread of its own.
     static COUNTS: RefCell<HashMap<String, i32>> = RefCell::default();
 }
 

@@ -31,8 +31,9 @@ pub enum AsyncDirect {
     #[default]
     Waits,
     /// Many requests are in flight. The kernel drops cached pages before the write only, so a page
-    /// that is read during the write stays in the cache with the old data. The server cannot drop it
-    /// later: `NOTIFY_INVAL_INODE` waits for pages whose requests may be queued behind the writes.
+    /// that is read during the write stays in the cache with the old data. The server cannot drop
+    /// the page later: `NOTIFY_INVAL_INODE` waits for pages whose requests are possibly queued
+    /// behind the writes.
     InFlight,
 }
 

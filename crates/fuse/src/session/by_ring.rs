@@ -169,7 +169,8 @@ impl<S: Service> Shared<'_, S> {
                 return;
             }
             wake::interrupt(running.into_iter());
-            // Repeated: a thread that is about to wait misses a signal.
+            // The signals are sent again and again, since a thread that is just about to wait
+            // misses a signal.
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -23,8 +23,8 @@ pub struct Shared<'a, S> {
     pub readers: Readers,
     /// The queues of the rings.
     pub queues: Vec<Padded<Queue>>,
-    /// The host's ids of the threads of rings. *Locking*: a leaf, taken when one starts or
-    /// terminates.
+    /// The host's ids of the threads of rings. *Locking*: a leaf, taken when such a thread starts
+    /// or terminates.
     pub ring_threads: Mutex<Vec<u32>>,
     /// The results of the threads of rings. *Locking*: as `ring_threads`.
     pub ring_ends: Mutex<Vec<Ended>>,

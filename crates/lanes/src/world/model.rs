@@ -24,7 +24,8 @@ pub(crate) const LANES: usize = 2;
 #[cfg(shuttle)]
 pub(crate) const LANES: usize = 4;
 
-/// False: a try before each wait would only double the schedules to explore.
+/// The checkers do not count waits: a try before each wait would only double the schedules to
+/// explore.
 pub(crate) const COUNTS_WAITS: bool = false;
 
 /// A mutex of this world, without poisoning.

@@ -96,7 +96,7 @@ pub(super) fn parse_journal(text: &str) -> Result<JournalWord, String> {
 /// The size operand of mke2fs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operand {
-    /// A number without a suffix: of blocks, or of KiB if `-b` is not given.
+    /// A number without a suffix. It counts blocks, or KiB if `-b` is not given.
     Count(u64),
     Wanted(Wanted),
 }
