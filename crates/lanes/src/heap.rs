@@ -176,8 +176,8 @@ impl LineHeap {
     }
 
     /// Stops the reuse of memory: from now on, memory that this thread frees is not reused, and
-    /// neither is memory that threads started later free. For tools that compare the accesses of
-    /// operations: an address then always means the same object.
+    /// neither is memory that threads started later free. Tools that compare the accesses of
+    /// operations need this: an address then always belongs to the same object.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));

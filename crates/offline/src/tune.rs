@@ -85,8 +85,8 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that may be set, and features that may be cleared, by a change of the superblock alone
-/// (and of the journal or the orphan file).
+/// Features that can be set, and features that can be cleared. A change of one needs only the
+/// superblock, the journal and the orphan file.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::DIR_INDEX)

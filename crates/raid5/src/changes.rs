@@ -43,7 +43,7 @@ pub enum Replaced {
     Done,
     /// The callback stopped the copy: the array is as before.
     Stopped,
-    /// The old member failed meanwhile. The new one has the slot and must be rebuilt.
+    /// The old member failed meanwhile. The new device has the slot and must be rebuilt.
     Added(Added),
 }
 

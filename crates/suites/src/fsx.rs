@@ -138,8 +138,8 @@ impl Fsx {
         Ok(())
     }
 
-    /// Closes the file in runs that keep no file open, and sometimes reads other files until it has
-    /// left memory.
+    /// Closes the file in runs that keep no file open, and sometimes reads other files until this
+    /// file is evicted.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.conditions.handles == Handles::Kept {
             return Ok(());

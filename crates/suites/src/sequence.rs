@@ -293,8 +293,8 @@ impl Generator {
         Op::Fallocate { file, how, offset, len }
     }
 
-    /// Truncates a file or appends to it; then reads others, so that it may leave memory; then
-    /// grows it or makes it durable, and reads it.
+    /// Truncates a file or appends to it; reads other files, so that the first file is possibly
+    /// evicted; then grows the file or makes it durable, and reads it.
     fn come_back(&mut self) -> Op {
         let files = self.own(|kind| *kind == Kind::Regular);
         let Some(file) = self.pick(&files).map(File::At) else { return self.create() };

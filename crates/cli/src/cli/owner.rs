@@ -23,7 +23,8 @@ impl FromStr for OwnerChange {
 }
 
 impl OwnerChange {
-    /// Returns the numbers of user and group; `None` leaves it unchanged.
+    /// Returns the numbers of the user and of the group; `None` leaves the user or the group
+    /// unchanged.
     pub fn resolve(&self, names: &UserNames) -> Result<(Option<u32>, Option<u32>), String> {
         let uid = self.user.as_deref().map(|user| names.uid(user)).transpose()?;
         let gid = self.group.as_deref().map(|group| names.gid(group)).transpose()?;

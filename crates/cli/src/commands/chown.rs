@@ -23,7 +23,7 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<ImagePath>,
-    /// Change directories recursively; symbolic links in them are changed themselves
+    /// Change directories recursively; in them, change symbolic links and not their targets
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change symbolic links themselves, not their targets

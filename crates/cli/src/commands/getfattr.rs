@@ -54,7 +54,8 @@ pub struct Arguments {
     /// Show symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Include everything below directories; symbolic links there are shown themselves
+    /// Include everything below directories; for symbolic links there, show the link's own
+    /// attributes
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Keep the slash at the start of paths

@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Set the attributes that FILE lists, the output of getfattr -d; - is standard input
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
-    /// Change symbolic links themselves, not their targets
+    /// Change symbolic links, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use lanefs_ondisk::{BlockSize, Group};
 /// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
 /// KiB blocks) before it needs more descriptor blocks.
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
-/// The bytes of wanted free space for which the layout has one more inode.
+/// The number of bytes of wanted free space per additional inode.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
 /// A last group with fewer free blocks than this is left out, since its metadata would take more.
 const MIN_LAST_GROUP: u64 = 8;

@@ -111,8 +111,8 @@ impl Volume {
         self.geometry.get()
     }
 
-    /// Adds the new groups at the end, and the blocks that were added to the group before them. The
-    /// caller must not call it on two threads at once.
+    /// Adds the new groups at the end, and the blocks by which the last old group became larger.
+    /// The caller must not call it on two threads at once.
     pub(crate) fn grow(&self, geometry: Geometry, descriptors: &[GroupDesc]) {
         self.inode_tables.extend(descriptors.iter().map(|desc| desc.inode_table));
         self.geometry.set(geometry);

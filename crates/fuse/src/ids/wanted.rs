@@ -30,7 +30,7 @@ impl IdOptions {
         self.fakeroot = true;
     }
 
-    /// Has all files shown with user `text`.
+    /// Shows all files with user `text`.
     ///
     /// # Errors
     /// If it is not an id.

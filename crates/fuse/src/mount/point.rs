@@ -147,7 +147,7 @@ impl MountPoint {
         detach(&self.path, busy)
     }
 
-    /// Has the kernel write back its dirty pages. Errors are ignored: the caller cannot report
+    /// Makes the kernel write back its dirty pages. Errors are ignored: the caller cannot report
     /// them.
     pub fn write_back(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -199,8 +199,8 @@ fn with_len(sqe: Entry128, len: u32) -> Entry128 {
     unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
 }
 
-/// Makes the kernel send requests by read(2), by a REGISTER that the kernel refuses. This has no
-/// effect if the kernel sends requests by rings already.
+/// Submits a REGISTER that the kernel refuses, so that the kernel sends requests by read(2). This
+/// has no effect if the kernel sends requests by rings already.
 ///
 /// # Errors
 /// io_uring failed: requests may wait for ever.

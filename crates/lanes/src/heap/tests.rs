@@ -102,7 +102,8 @@ fn no_block_is_given_twice_when_any_thread_frees_it() {
                         0 | 1 => mine.push(Block::new(&mut random)),
                         2 if !mine.is_empty() => {
                             let block: Block = mine.swap_remove(random.usize(..mine.len()));
-                            // Below the classes of which other tests count the blocks.
+                            // This class is smaller than the classes whose blocks other tests
+                            // count.
                             mine.push(block.resized(random.usize(1..8000)));
                         }
                         3 if !mine.is_empty() => {

@@ -1,4 +1,4 @@
-//! Two walks side by side.
+//! Walks two trees at the same time, in one order of paths.
 
 use crate::cli::Failure;
 use crate::copy::Source;

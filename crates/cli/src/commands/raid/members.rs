@@ -61,7 +61,7 @@ pub struct AddArguments {
 Example:
   lanefs raid replace md:a.img,b.img,c.img b.img new.img
 
-The array can be mounted: what is written meanwhile goes to both, and the array never misses a
+The array can be mounted: data written meanwhile goes to both, and the array never misses a
 member. If the new device fails, or the copy is stopped, the array is as before. If the old one fails
 meanwhile, the new one has its slot and is rebuilt.")]
 pub struct ReplaceArguments {
