@@ -169,7 +169,7 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
     let (status, said) = code(&["recover", "-n", "--journal", log, image]);
     assert_eq!(status, Some(4), "{said}");
     pair.recover();
-    // A clean one is read without its journal, and is not written.
+    // A clean file system is read without its journal, and is not written.
     assert_eq!(lanefs(&["cat", &format!("{image}:/d/f")]), "text\n");
     for refused in [&["rm", &format!("{image}:/d/f")][..], &["tune", "-L", "name", image]] {
         let (status, said) = code(refused);

@@ -160,7 +160,8 @@ impl LineHeap {
     }
 
     /// Trims each block size that has at least a mebibyte more free memory than after its last
-    /// trim. Returns the number of bytes. For idle times; cheap in a program with another heap.
+    /// trim. Returns the number of bytes. Programs call it in idle times; it costs little in a
+    /// program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }

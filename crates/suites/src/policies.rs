@@ -21,8 +21,8 @@ const OTHERS: [&str; 8] = [
 
 /// Returns the mount options of a run with `seed`. Of five seeds, one has all older policies
 /// (including one lock for all names and inodes), and one has some of them. Of seven seeds, two
-/// have hardly any memory. The moduli are coprime to those of other choices by seed: suites choose
-/// images by threes and fours.
+/// have hardly any memory. Other choices by seed use the remainders by three and four. The divisors
+/// here have no factor in common with these, so that every combination occurs.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Change everything below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Set the lists, owners and modes that FILE lists, the output of getfacl; - is standard input
+    /// Set the lists, owners and modes in FILE, which is output of getfacl; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["set", "modify", "remove", "remove_all",
         "remove_default", "default", "recursive"])]
     restore: Option<PathBuf>,
