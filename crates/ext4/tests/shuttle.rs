@@ -287,7 +287,8 @@ fn appends(world: &World) {
     let append = |places: Arc<Mutex<Vec<(u64, usize)>>>| -> Thread {
         Box::new(move |world| {
             for _ in 0..2 {
-                // Zeros, since the words depend on the offset.
+                // The data is zeros: the words of the test depend on the offset, which is not known
+                // yet.
                 let data = vec![0; 8 * (1 + below(200) as usize)];
                 let place = world.fs.append(&open(world), &data, Privilege::Root).unwrap();
                 assert_eq!(place.1, data.len());

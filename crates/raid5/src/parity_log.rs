@@ -305,8 +305,8 @@ impl ParityLog {
     }
 
     /// Gives the turn to the thread that has waited longest if the turn was blocked and few enough
-    /// writes are under way. Called after writes or flushes have completed, which also lets a
-    /// thread that moves the log check again.
+    /// writes are under way. Called after writes or flushes have completed. Also wakes a thread
+    /// that moves the log, which then checks again.
     fn progressed(&self, mut state: MutexGuard<'_, LogState>) {
         let held = state.held;
         let wakes = match state.turn {

@@ -138,8 +138,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
 fn a_file_system_that_the_kernel_has_mounted_is_refused() {
     let Some(image) = Image::make(OPTIONS, "32M") else { return };
     let Some(kernel) = image.kernel_mount("") else { return };
-    // The lock of the image is not in the way of a device that does not lock, like a disk of the
-    // network.
+    // This device takes no lock on the image file, like a disk in a network, so only `mmp` protects
+    // the file system.
     let shared = Arc::new(Shared::open(&image));
     let refused = Mount::open(shared.clone(), MountOptions::default()).err().expect("a refusal");
     let told = refused.to_string();
