@@ -245,7 +245,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Loads every inode repeatedly, so that unused inodes leave memory.
+/// Loads every inode repeatedly, so that unused inodes are evicted.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![fs.root().map_err(|e| e.to_string())?];

@@ -174,7 +174,8 @@ impl<S: Service> Shared<'_, S> {
         self.readers.end();
         self.interrupt_rings();
         while !threads.iter().all(ScopedJoinHandle::is_finished) {
-            // Repeated: a thread that is about to call read(2) misses a signal.
+            // The signals are sent again and again, since a thread that is just about to call
+            // read(2) misses a signal.
             wake::interrupt(self.readers.running());
             thread::sleep(Duration::from_millis(1));
         }
