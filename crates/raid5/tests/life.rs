@@ -153,8 +153,8 @@ fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_th
 
 #[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
-    // The state that md leaves: one event for becoming active, and an old copy restored after a
-    // crash.
+    // The state after a crash of an array that md wrote: becoming active counted one event, and one
+    // member is an old copy.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("clean");

@@ -50,7 +50,8 @@ impl Bounds {
     /// Returns whether a name with this (even) hash may be in the leaf.
     pub(super) fn contain(&self, hash: u32) -> bool {
         let below = match self.next {
-            Some(next) => hash < next, // an odd bound is above its own even hash, which continues
+            // If `next` is odd, names with the hash `next - 1` continue from this leaf in the next.
+            Some(next) => hash < next,
             None => true,
         };
         below && hash >= self.low & !1
