@@ -1,10 +1,12 @@
 //! Prints figures of arrays: all of them, or the named one.
 //!
 //! ```sh
-//! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|all [SECONDS]]
+//! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|sequential|all [SECONDS]]
 //! ```
 
-use lanefs_bench::raid::{FsMark, FsMarkPlan, SmallWrites, small_writes, streaming};
+use lanefs_bench::raid::{
+    FsMark, FsMarkPlan, SequentialPlan, SmallWrites, sequential, small_writes, streaming,
+};
 use lanefs_raid5::Consistency;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ fn main() -> Result<(), lanefs_bench::Error> {
     let seconds = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
     let wanted = |name: &str| what == name || what == "all";
-    if !["fsmark", "rows", "small", "log", "all"].contains(&what.as_str()) {
-        eprintln!("raid: {what}: one of fsmark, rows, small, log, all");
+    if !["fsmark", "rows", "small", "log", "sequential", "all"].contains(&what.as_str()) {
+        eprintln!("raid: {what}: one of fsmark, rows, small, log, sequential, all");
         std::process::exit(2);
     }
     if wanted("fsmark") {
@@ -31,6 +33,9 @@ fn main() -> Result<(), lanefs_bench::Error> {
     }
     if wanted("log") {
         log(time)?;
+    }
+    if wanted("sequential") {
+        one_after_another()?;
     }
     Ok(())
 }
@@ -128,6 +133,35 @@ fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
                 per_write(|run| run.counted.log_vain_wakes),
                 per_write(|run| run.counted.flush_waits),
                 each(&|round| round[at].rate),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// One writer's requests follow each other, several of them in flight.
+fn one_after_another() -> Result<(), lanefs_bench::Error> {
+    let latency = Duration::from_micros(500);
+    println!("\none sequential writer, 4 members that take {latency:?}: for each row");
+    for (name, consistency) in
+        [("resync", Consistency::Resync), ("ppl", Consistency::PartialParity { signature: 1 })]
+    {
+        for (request, depth) in
+            [1 << 20, 256 << 10].into_iter().flat_map(|r| [1, 2, 8].map(|depth| (r, depth)))
+        {
+            let consistency = consistency.clone();
+            let plan = SequentialPlan { members: 4, request, depth, latency, consistency };
+            let done = sequential(&plan)?;
+            let per_row = |count: u64| count as f64 / done.rows as f64;
+            println!(
+                "{name}, requests of {} KiB, {depth} in flight: {:.2} reads for parity, \
+                 {:.2} parity writes, {:.2} log headers, {:.2} parts gathered; {:.0} MB/s",
+                request >> 10,
+                per_row(done.counted.old_reads),
+                per_row(done.counted.parity_writes),
+                per_row(done.counted.log_headers),
+                per_row(done.counted.gathered),
+                done.rate / 1e6,
             );
         }
     }

@@ -3,7 +3,9 @@
 pub(crate) mod array;
 mod distant;
 mod fsmark;
+mod sequential;
 mod stripes;
 
 pub use fsmark::{FsMark, FsMarkLine, FsMarkPlan};
+pub use sequential::{Sequential, SequentialPlan, sequential};
 pub use stripes::{Bound, SmallWrites, Streaming, small_writes, streaming};

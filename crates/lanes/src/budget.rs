@@ -53,6 +53,11 @@ impl Budget {
         }
     }
 
+    /// Returns the number of units, taken ones included.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
     /// Takes a unit, and waits if there is none; `key` chooses the queue. Returns how often the
     /// thread slept; `None` if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {

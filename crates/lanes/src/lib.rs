@@ -15,6 +15,7 @@ mod lane;
 mod lane_arc;
 mod limbo;
 mod lines;
+mod loan;
 mod lock;
 mod map;
 mod membership;
@@ -45,6 +46,7 @@ pub use hold::{Hold, Holdable, Holds, Nameless, Shares, end_as_only_holder, evic
 pub use lane::{Lane, MAX_LANES, Padded, PerLane};
 pub use lane_arc::LaneArc;
 pub use lines::Lines;
+pub use loan::{Borrowed, Loan};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};
 pub use map::{Change, Map};
 pub use membership::{Member, Membership};

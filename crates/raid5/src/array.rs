@@ -11,7 +11,7 @@
 //! array's state and of the log's state are taken inside and held briefly.
 
 use crate::activity::{Activity, Rest};
-use crate::band::{Source, row_parts};
+use crate::band::Source;
 use crate::budget::RowBudget;
 use crate::counters::{Counters, Statistics};
 use crate::error::ArrayError;
@@ -143,6 +143,11 @@ impl Array {
         self.counters.sums()
     }
 
+    /// Returns the number of rows that may be written at once.
+    pub fn row_budget(&self) -> usize {
+        self.budget.rows()
+    }
+
     /// Returns the status of the array and its members.
     pub fn status(&self) -> Status {
         Status {
@@ -259,10 +264,7 @@ impl Array {
             let kind = std::io::ErrorKind::ReadOnlyFilesystem;
             return Err(DeviceError::new(Operation::Write, offset, len, kind));
         }
-        for part in row_parts(&self.shape, offset, len) {
-            self.write_row(part, &source, how)?;
-        }
-        Ok(())
+        self.write_rows(&source, offset, how)
     }
 }
 

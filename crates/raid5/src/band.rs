@@ -49,7 +49,8 @@ impl Piece {
         (from < to).then(|| Piece { from, to, at: self.at + (from - self.from), ..self })
     }
 
-    fn blocks(self) -> (u64, u64) {
+    /// Returns the offsets of the first byte of the piece's blocks, and of the byte after them.
+    pub(crate) fn blocks(self) -> (u64, u64) {
         (self.from / BLOCK * BLOCK, self.to.next_multiple_of(BLOCK))
     }
 }
@@ -139,6 +140,11 @@ pub(crate) struct Source<'a> {
 impl<'a> Source<'a> {
     pub(crate) fn new(bufs: &'a [&'a [u8]]) -> Source<'a> {
         Source { bufs }
+    }
+
+    /// Returns the buffers.
+    pub(crate) fn buffers(&self) -> &'a [&'a [u8]] {
+        self.bufs
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -37,6 +37,11 @@ impl RowBudget {
         RowBudget(Budget::new(rows, wake))
     }
 
+    /// Returns the number of units.
+    pub(crate) fn rows(&self) -> usize {
+        self.0.total()
+    }
+
     /// Waits for a unit, which the caller needs for work on `row`.
     pub(crate) fn take<'a>(&'a self, row: u64, counters: &'a Counters) -> Unit<'a> {
         if let Some(sleeps) = self.0.take(row) {

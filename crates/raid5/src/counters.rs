@@ -44,6 +44,8 @@ counts! {
     DataRead data_reads,
     /// Member writes of data.
     DataWrite data_writes,
+    /// Member reads that writes needed for the new parity; also counted as reads of data or parity.
+    OldRead old_reads,
     /// Member reads of old parity.
     ParityRead parity_reads,
     /// Member writes of parity.
@@ -72,6 +74,8 @@ counts! {
     Corrected reads_corrected,
     /// Waits for a range of a row.
     RowWait row_waits,
+    /// Parts of rows that another thread wrote together with its own part.
+    Gathered gathered,
     /// Waits for a unit of the row budget.
     BudgetWait budget_waits,
     /// Wake-ups of threads that waited for the budget.

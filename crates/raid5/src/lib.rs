@@ -8,13 +8,16 @@
 //! the same way. For each strip `plan.rs`, a pure function, chooses the fewest reads: none if all
 //! data is written, the data not written (*reconstruct*), or the old data and parity (*modify*). If
 //! a crash left the parity in doubt, it reconstructs; if a member that is not written is missing,
-//! it modifies. On the calling thread (`write.rs`):
+//! it modifies. On the calling thread (`request.rs`, `write.rs`):
 //!
-//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`).
+//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait:
+//!    the holder possibly writes this thread's part together with its own (*gathering*), and then
+//!    nothing is left to do.
 //! 2. Take a unit of the row budget (`budget.rs`).
 //! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
 //!    If this is done already, each costs one load.
-//! 4. Read the blocks of the plans. If a member fails, the write is planned again.
+//! 4. Read the blocks of the plans. If a member fails, the write is planned again. It is also
+//!    planned again, with their data, if writes that arrived meanwhile complete the strips.
 //! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
 //! 6. Write data and parity. Nothing is read any more; a member that fails now is left out.
 //! 7. Record failed members on all others, before returning.
@@ -53,6 +56,10 @@ mod exchange_model;
 mod flush;
 mod flusher;
 mod gate;
+mod gather;
+#[cfg(all(test, shuttle))]
+mod gather_model;
+mod group;
 mod held_log;
 mod intent_bits;
 mod intents;
@@ -77,6 +84,7 @@ mod parity_log;
 mod plan;
 mod ram_array;
 mod read;
+mod request;
 mod row_write;
 mod rows;
 #[cfg(all(test, shuttle))]

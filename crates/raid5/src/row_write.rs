@@ -66,6 +66,11 @@ pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
 }
 
 impl Prepared<'_> {
+    /// Returns whether anything was read for the strip.
+    pub(crate) fn has_read(&self) -> bool {
+        !self.old.is_empty() || self.old_parity.is_some()
+    }
+
     /// Returns the partial parity: the terms of the new parity except the written data.
     pub(crate) fn kept(&self) -> Vec<Content<'_>> {
         let of = |which: Slots| {

@@ -8,9 +8,17 @@
 //! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in
 //! vain or overtaken by a conflicting thread. Every waiter that can run is woken: all holders for
 //! which it waits are in its own shard, and each release in that shard checks all waiters.
+//!
+//! *Gathering*: a thread that waits to write lends its bytes ([`Request`]). The thread that holds
+//! the range can write them together with its own, and then the waiting thread has nothing left to
+//! do ([`RowHold::take`]). A write of several rows *offers* its last part in the same way while it
+//! works on the first. A write is taken only if its range lies in the held range: it would have to
+//! wait for that range anyway, and so would each thread that it overtakes.
 
+use crate::band::RowPart;
+use crate::row_write::Durability;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
+use lanefs_lanes::{Borrowed, Condvar, Loan, Mutex, Padded, Rank};
 use std::collections::VecDeque;
 
 /// The number of shards: a multiple of the rows that all threads are likely to hold at once.
@@ -49,6 +57,10 @@ impl Span {
             && other.from < self.to
             && (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
     }
+
+    fn contains(&self, other: &Span) -> bool {
+        self.row == other.row && self.from <= other.from && other.to <= self.to
+    }
 }
 
 /// The table of rows in use.
@@ -63,13 +75,60 @@ struct Shard {
     held: [Option<Span>; INLINE],
     more: Vec<Span>,
     waiting: VecDeque<Arc<Waiter>>,
+    /// Writes whose threads do not wait for the range yet.
+    offers: Vec<Arc<Waiter>>,
 }
 
+/// A part of a row to be written, with its bytes.
 #[derive(Debug)]
-struct Waiter {
+pub(crate) struct Request {
+    pub(crate) part: RowPart,
+    pub(crate) how: Durability,
+    pub(crate) loan: Arc<Loan>,
+}
+
+/// A thread that waits for a range of a row, or will do so.
+#[derive(Debug)]
+pub(crate) struct Waiter {
     span: Span,
-    granted: Mutex<bool>,
+    /// The write of the thread, if another thread may do it.
+    request: Option<Request>,
+    outcome: Mutex<Option<Outcome>>,
     wake: Condvar,
+}
+
+/// The end of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The thread holds the range.
+    Granted,
+    /// Another thread has written the request.
+    Written,
+    /// Another thread tried to write the request together with its own, and failed. The thread must
+    /// write the request alone, because the error possibly concerns another write.
+    Apart,
+}
+
+impl Waiter {
+    pub(crate) fn new(span: Span, request: Option<Request>) -> Arc<Waiter> {
+        let outcome = Mutex::new(Rank::Bucket, None);
+        Arc::new(Waiter { span, request, outcome, wake: Condvar::new() })
+    }
+
+    fn end(&self, outcome: Outcome) {
+        *self.outcome.lock() = Some(outcome);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn wait(&self) -> Outcome {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = *outcome {
+                return outcome;
+            }
+            self.wake.wait(&mut outcome);
+        }
+    }
 }
 
 /// A held range, released when dropped.
@@ -79,6 +138,37 @@ pub(crate) struct RowHold<'a> {
     span: Span,
     /// Whether the thread had to wait for the range.
     pub(crate) waited: bool,
+    /// Whether other threads possibly wait for ranges of rows in the shard, or offer writes there.
+    pub(crate) crowded: bool,
+}
+
+/// A write that another thread left to this one.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    waiter: Arc<Waiter>,
+    bytes: Option<Borrowed>,
+    pub(crate) part: RowPart,
+    outcome: Outcome,
+}
+
+impl Taken {
+    /// Returns the bytes of the whole request to which the part belongs.
+    pub(crate) fn slices(&self) -> &[&[u8]] {
+        self.bytes.as_ref().map_or(&[], Borrowed::slices)
+    }
+
+    /// Tells the write's thread that the part is written.
+    pub(crate) fn written(mut self) {
+        self.outcome = Outcome::Written;
+    }
+}
+
+impl Drop for Taken {
+    /// Tells the write's thread the outcome: it writes the part alone unless the part is written.
+    fn drop(&mut self) {
+        self.bytes = None;
+        self.waiter.end(self.outcome);
+    }
 }
 
 impl RowLocks {
@@ -89,25 +179,50 @@ impl RowLocks {
 
     /// Waits for the range, and holds it.
     pub(crate) fn lock(&self, span: Span) -> RowHold<'_> {
-        let waiter = {
-            let mut shard = self.shard(span.row).lock();
-            if shard.is_free_for(&span, shard.waiting.len()) {
-                shard.hold(span);
-                return RowHold { locks: self, span, waited: false };
-            }
-            let waiter = Arc::new(Waiter {
-                span,
-                granted: Mutex::new(Rank::Bucket, false),
-                wake: Condvar::new(),
-            });
-            shard.waiting.push_back(waiter.clone());
-            waiter
-        };
-        let mut granted = waiter.granted.lock();
-        while !*granted {
-            waiter.wake.wait(&mut granted);
+        if let Some(hold) = self.try_lock(span) {
+            return hold;
         }
-        RowHold { locks: self, span, waited: true }
+        let waiter = Waiter::new(span, None);
+        self.queue(&waiter).unwrap_or_else(|| {
+            waiter.wait();
+            self.granted(span)
+        })
+    }
+
+    /// Holds the range if no thread holds or waits for a range that conflicts with it.
+    pub(crate) fn try_lock(&self, span: Span) -> Option<RowHold<'_>> {
+        let mut shard = self.shard(span.row).lock();
+        let crowded = !shard.waiting.is_empty() || !shard.offers.is_empty();
+        let free = shard.hold_if_free(span);
+        free.then(|| RowHold { locks: self, span, waited: false, crowded })
+    }
+
+    /// Holds the waiter's range if it is free now; else adds the waiter to the queue.
+    pub(crate) fn queue(&self, waiter: &Arc<Waiter>) -> Option<RowHold<'_>> {
+        let span = waiter.span;
+        let mut shard = self.shard(span.row).lock();
+        if shard.hold_if_free(span) {
+            return Some(RowHold { locks: self, span, waited: false, crowded: true });
+        }
+        shard.waiting.push_back(waiter.clone());
+        None
+    }
+
+    /// Returns the hold of a waiter whose wait ended with [`Outcome::Granted`].
+    pub(crate) fn granted(&self, span: Span) -> RowHold<'_> {
+        RowHold { locks: self, span, waited: true, crowded: true }
+    }
+
+    /// Offers a write to the threads that hold its range, before its own thread waits for it.
+    pub(crate) fn offer(&self, waiter: &Arc<Waiter>) {
+        self.shard(waiter.span.row).lock().offers.push(waiter.clone());
+    }
+
+    /// Ends an offer. Returns `false` if another thread has taken the write.
+    pub(crate) fn withdraw(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut shard = self.shard(waiter.span.row).lock();
+        let at = shard.offers.iter().position(|offer| Arc::ptr_eq(offer, waiter));
+        at.map(|at| shard.offers.swap_remove(at)).is_some()
     }
 
     /// Waits for all threads that held a part of the row at the time of the call.
@@ -125,10 +240,44 @@ impl RowLocks {
             shard.let_go(span);
             shard.grant()
         };
-        for waiter in granted {
-            *waiter.granted.lock() = true;
-            waiter.wake.notify_one();
+        granted.iter().for_each(|waiter| waiter.end(Outcome::Granted));
+    }
+}
+
+impl RowHold<'_> {
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Takes the writes of this durability that `choose` selects among those that wait for ranges
+    /// in the held range, or are offered there. `choose` returns indexes of the parts.
+    ///
+    /// # Locking
+    /// The range is held exclusively, so no waiting write is granted its range meanwhile.
+    pub(crate) fn take(
+        &self,
+        how: Durability,
+        choose: impl FnOnce(&[RowPart]) -> Vec<usize>,
+    ) -> Vec<Taken> {
+        let (waiters, parts) = self.locks.shard(self.span.row).lock().requests(&self.span, how);
+        if parts.is_empty() {
+            return Vec::new();
         }
+        let chosen: Vec<_> = choose(&parts).iter().map(|at| waiters[*at].clone()).collect();
+        if !self.locks.shard(self.span.row).lock().remove_all(&chosen) {
+            return Vec::new();
+        }
+        chosen.into_iter().filter_map(Taken::from_queue).collect()
+    }
+}
+
+impl Taken {
+    /// Borrows the bytes of a waiter that was removed from the queue, so its thread waits.
+    fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
+        let Request { part, loan, .. } = waiter.request.as_ref()?;
+        let (part, bytes) = (*part, Loan::borrow(loan));
+        debug_assert!(bytes.is_some(), "the thread of a taken write waits");
+        Some(Taken { waiter, bytes, part, outcome: Outcome::Apart })
     }
 }
 
@@ -139,6 +288,42 @@ impl Shard {
         let mut held = self.held.iter().flatten().chain(&self.more);
         !held.any(|h| h.conflicts(span))
             && !self.waiting.iter().take(earlier).any(|w| w.span.conflicts(span))
+    }
+
+    /// Holds the range if it conflicts with no holder and no waiter; returns whether it does.
+    fn hold_if_free(&mut self, span: Span) -> bool {
+        let free = self.is_free_for(&span, self.waiting.len());
+        if free {
+            self.hold(span);
+        }
+        free
+    }
+
+    /// Returns the waiting and the offered writes in `span`, and their parts.
+    fn requests(&self, span: &Span, how: Durability) -> (Vec<Arc<Waiter>>, Vec<RowPart>) {
+        let mut all = (Vec::new(), Vec::new());
+        for waiter in self.waiting.iter().chain(&self.offers) {
+            if let Some(request) = waiter.request.as_ref().filter(|request| request.how == how)
+                && span.contains(&waiter.span)
+            {
+                all.0.push(waiter.clone());
+                all.1.push(request.part);
+            }
+        }
+        all
+    }
+
+    /// Removes all `chosen` writes from the queue and the offers; none, and returns `false`, if one
+    /// was withdrawn.
+    fn remove_all(&mut self, chosen: &[Arc<Waiter>]) -> bool {
+        let is_chosen = |waiter: &Arc<Waiter>| chosen.iter().any(|c| Arc::ptr_eq(c, waiter));
+        let found = self.waiting.iter().chain(&self.offers).filter(|w| is_chosen(w)).count();
+        if found < chosen.len() {
+            return false;
+        }
+        self.waiting.retain(|waiter| !is_chosen(waiter));
+        self.offers.retain(|waiter| !is_chosen(waiter));
+        true
     }
 
     fn hold(&mut self, span: Span) {

@@ -1,4 +1,4 @@
-//! Writes a row, on the calling thread.
+//! Writes parts of a row, on the calling thread.
 //!
 //! The steps: read the blocks that the plan needs; compute the new parity; log the partial parity;
 //! write data and parity. If a member fails before the first write, the write is planned again.
@@ -6,9 +6,11 @@
 //! other members get all of the new data.
 
 use crate::array::Array;
-use crate::band::{RowPart, Source, Strip, pieces, strips};
+use crate::band::{RowPart, Source, Strip, strips};
 use crate::counters::Count;
 use crate::error::ArrayError;
+use crate::gather::Join;
+use crate::group::Group;
 use crate::layout::Location;
 use crate::loads::loads;
 use crate::logging::LogOutcome;
@@ -16,7 +18,7 @@ use crate::lost::{Lost, ReadError, Stretch};
 use crate::parity_log::{LogPart, ParityLog};
 use crate::plan::{Band, Method, Missing, Plan, Trust, plan};
 use crate::row_write::{Content, Durability, Prepared, RowWrite, sum};
-use crate::rows::{Mode, Span};
+use crate::rows::{RowHold, Taken};
 use crate::scratch::Buffer;
 use crate::slots::Slots;
 use crate::standing::{Member, Present};
@@ -27,38 +29,61 @@ use lanefs_lanes::xor;
 /// md counts the array in units of this many bytes.
 const SECTOR: u64 = 512;
 
+/// The result of [`Array::write_group`].
+pub(crate) enum Progress {
+    /// All parts are written.
+    Written,
+    /// Nothing is written. These writes, which arrived meanwhile, complete the row.
+    Joined(Vec<Taken>),
+}
+
 impl Array {
-    pub(crate) fn write_row(
+    /// Writes the group's parts. Returns other threads' writes instead if they arrived during the
+    /// reads and complete the row: nothing of the group is written then.
+    ///
+    /// # Locking
+    /// The caller holds the range of the group exclusively.
+    pub(crate) fn write_group(
         &self,
-        part: RowPart,
-        source: &Source<'_>,
-        how: Durability,
-    ) -> Result<(), DeviceError> {
-        let pieces = pieces(&self.shape, part);
-        let strips = strips(&pieces);
-        let (Some(first), Some(last)) = (strips.first(), strips.last()) else { return Ok(()) };
-        let span = Span { row: part.row, from: first.from, to: last.to, mode: Mode::Exclusive };
-        let hold = self.rows.lock(span);
-        self.counters.add(Count::RowWait, u64::from(hold.waited));
-        let _unit = self.budget.take(part.row, &self.counters);
+        group: &Group<'_>,
+        hold: &RowHold<'_>,
+    ) -> Result<Progress, DeviceError> {
+        let RowPart { row, first, len, .. } = group.own;
+        let _unit = self.budget.take(row, &self.counters);
         // Take the unit before reading the state that it protects: see `RowBudget::none_taken`.
         fence(Ordering::SeqCst);
-        self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
+        self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;
         self.begin()?;
-        self.intend(&span)?;
-        let log = self.log_of(part.row);
+        self.intend(hold.span())?;
+        let log = self.log_of(row);
+        let (pieces, buffers) = group.contents(&self.shape);
+        let (source, how) = (&Source::new(&buffers), group.how);
         let all = Slots::below(self.shape.data());
-        for strips in loads(strips, all, log.map_or(u64::MAX, ParityLog::per_write)) {
-            let (row, pieces, strips) = (part.row, &pieces[..], &strips[..]);
-            self.carry_out(&RowWrite { row, pieces, strips, source, how }, log)?;
+        let loads = loads(strips(&pieces), all, log.map_or(u64::MAX, ParityLog::per_write));
+        for (at, strips) in loads.iter().enumerate() {
+            let write = RowWrite { row, pieces: &pieces, strips, source, how };
+            let (missing, prepared) = self.prepare(&write)?;
+            if at == 0 && prepared.iter().any(Prepared::has_read) {
+                let more = group.waiting(&self.shape, hold, Join::Completing);
+                if !more.is_empty() {
+                    return Ok(Progress::Joined(more));
+                }
+            }
+            self.carry_out(&write, missing, &prepared, log)?;
         }
-        Ok(())
+        Ok(Progress::Written)
     }
 
     /// # Locking
     /// The caller holds the strips' range exclusively, and a unit of the budget.
-    fn carry_out(&self, write: &RowWrite<'_>, log: Option<&ParityLog>) -> Result<(), DeviceError> {
-        let (missing, prepared) = self.prepare(write)?;
+    fn carry_out(
+        &self,
+        write: &RowWrite<'_>,
+        missing: Slots,
+        prepared: &[Prepared<'_>],
+        log: Option<&ParityLog>,
+    ) -> Result<(), DeviceError> {
+        prepared.iter().for_each(|done| self.count_method(done.plan.method));
         let base = write.strips.first().map_or(0, |s| s.from);
         let end = write.strips.last().map_or(0, |s| s.to);
         let mut parity = self.scratch.take(end - base);
@@ -84,13 +109,23 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
-        self.settle_failures(write, &prepared, missing, failed)?;
+        self.settle_failures(write, prepared, missing, failed)?;
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
             (None, _) => {}
         }
         Ok(())
+    }
+
+    fn count_method(&self, method: Method) {
+        let count = match method {
+            Method::NoParity => Count::NoParity,
+            Method::FullRow => Count::FullRow,
+            Method::Reconstruct => Count::Reconstruct,
+            Method::Modify => Count::Modify,
+        };
+        self.counters.add(count, 1);
     }
 
     /// Computes the new parity from the partial parity, which is logged.
@@ -144,17 +179,9 @@ impl Array {
         missing: Slots,
     ) -> Result<Prepared<'_>, ReadError> {
         let plan = self.plan_strip(write.row, strip, missing).map_err(ReadError::Final)?;
-        self.counters.add(
-            match plan.method {
-                Method::NoParity => Count::NoParity,
-                Method::FullRow => Count::FullRow,
-                Method::Reconstruct => Count::Reconstruct,
-                Method::Modify => Count::Modify,
-            },
-            1,
-        );
         let place = Stretch { row: write.row, from: strip.from };
         let read = |slot: usize, what: Count| -> Result<Buffer<'_>, ReadError> {
+            self.counters.add(Count::OldRead, 1);
             let mut buffer = self.scratch.take(strip.len());
             let member = self.members.of_row(slot, write.row).ok_or(ReadError::Gone)?;
             self.read_member(member, place, what, &mut buffer)?;

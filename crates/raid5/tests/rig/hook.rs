@@ -44,6 +44,11 @@ impl HookDevice {
         *self.hook.lock().unwrap() = Some(Hook { kind, before, act: Box::new(act) });
     }
 
+    /// Forgets the code if it has not run yet.
+    pub fn clear(&self) {
+        *self.hook.lock().unwrap() = None;
+    }
+
     /// Returns whether the code has not run yet.
     pub fn is_set(&self) -> bool {
         self.hook.lock().unwrap().is_some()

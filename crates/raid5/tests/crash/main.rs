@@ -2,6 +2,8 @@
 //! dropped and torn. Recovery must make parity right on every row, keep all data that was
 //! acknowledged and flushed, and change only data that was being written.
 
+mod gathered;
+#[path = "../rig/mod.rs"]
 mod rig;
 
 use lanefs_device::Device;
@@ -68,12 +70,16 @@ fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     (bytes == stamp(op, sector)).then_some(op)
 }
 
-/// Runs a random load on recording members.
-fn record(load: Load, consistency: Consistency, planted: Planted, seed: u64) -> Recorded {
+/// Returns an array of recording members, their tape, and their initial content: every sector is
+/// stamped with 0, and parity is right.
+fn recording(
+    load: Load,
+    consistency: Consistency,
+    planted: Planted,
+) -> (Rig, Arc<Tape>, Vec<Vec<u8>>) {
     let mut rig = Rig::new(load.layout, load.members, load.chunk, load.rows).with(consistency);
     rig.policies.log_carries = load.carries;
     let tape = Arc::new(Tape::default());
-    // At the start every sector is stamped with 0, and parity is right.
     let shape = rig.shape;
     let mut base = vec![vec![0; (DATA_OFFSET + shape.member_len()) as usize]; load.members];
     for sector in 0..shape.len() / SECTOR {
@@ -90,6 +96,12 @@ fn record(load: Load, consistency: Consistency, planted: Planted, seed: u64) -> 
         rig.members[member] = (Some(member) != load.lost).then_some(device);
     }
     rig.record.tape.set(tape.clone()).unwrap();
+    (rig, tape, base)
+}
+
+/// Runs a random load on recording members.
+fn record(load: Load, consistency: Consistency, planted: Planted, seed: u64) -> Recorded {
+    let (rig, tape, base) = recording(load, consistency, planted);
     let array = rig.start();
     let ops = Mutex::new(Vec::new());
     let next = AtomicU64::new(1);

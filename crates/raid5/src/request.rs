@@ -1,0 +1,143 @@
+//! Writes requests, part by part: each part by its own thread, or by a thread that gathers several.
+//!
+//! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
+//! such parts at two times: before it reads anything, all that fit (`gather.rs`); and after its
+//! reads, those that make the row complete, so that nothing more has to be read. No thread waits
+//! for further parts, so a write without company is not delayed.
+//!
+//! A thread whose part was taken continues when the part is written, with the durability that it
+//! asked for. After an error each thread writes its own part alone: it gets only its own errors.
+
+use crate::array::Array;
+use crate::band::{RowPart, Source, pieces, row_parts};
+use crate::counters::Count;
+use crate::gather::Join;
+use crate::group::Group;
+use crate::row_write::Durability;
+use crate::rows::{Mode, Outcome, Request, RowHold, RowLocks, Span, Taken, Waiter};
+use crate::write::Progress;
+use lanefs_device::DeviceError;
+use lanefs_lanes::Loan;
+use lanefs_lanes::sync::Arc;
+
+type Written = Result<(), DeviceError>;
+
+impl Array {
+    /// Writes a request, row by row.
+    ///
+    /// The last part is offered to other threads in its row while this thread writes the others: a
+    /// sequential writer's next request has the rest of that row.
+    pub(crate) fn write_rows(&self, source: &Source<'_>, offset: u64, how: Durability) -> Written {
+        let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
+        match parts.split_last() {
+            Some((last, others)) if !others.is_empty() && last.len < self.shape.row_len() => {
+                Loan::lend(source.buffers(), |loan| {
+                    let request = Request { part: *last, how, loan: loan.clone() };
+                    let offer = Offer::new(&self.rows, self.span_of(*last), request);
+                    self.write_parts(others, source, how)?;
+                    if offer.withdraw() {
+                        return self.write_row(*last, source, how);
+                    }
+                    match offer.waiter.wait() {
+                        Outcome::Written => Ok(()),
+                        Outcome::Apart | Outcome::Granted => self.write_alone(*last, source, how),
+                    }
+                })
+            }
+            _ => self.write_parts(&parts, source, how),
+        }
+    }
+
+    fn write_parts(&self, parts: &[RowPart], source: &Source<'_>, how: Durability) -> Written {
+        parts.iter().try_for_each(|part| self.write_row(*part, source, how))
+    }
+
+    fn write_row(&self, part: RowPart, source: &Source<'_>, how: Durability) -> Written {
+        let span = self.span_of(part);
+        if let Some(hold) = self.rows.try_lock(span) {
+            return self.write_held(Group::new(part, source, how), &hold);
+        }
+        Loan::lend(source.buffers(), |loan| {
+            let waiter = Waiter::new(span, Some(Request { part, how, loan: loan.clone() }));
+            let hold = match self.rows.queue(&waiter) {
+                Some(hold) => hold,
+                None => {
+                    self.counters.add(Count::RowWait, 1);
+                    match waiter.wait() {
+                        Outcome::Granted => self.rows.granted(span),
+                        Outcome::Written => return Ok(()),
+                        Outcome::Apart => return self.write_alone(part, source, how),
+                    }
+                }
+            };
+            self.write_held(Group::new(part, source, how), &hold)
+        })
+    }
+
+    /// Writes a part without any other thread's part.
+    fn write_alone(&self, part: RowPart, source: &Source<'_>, how: Durability) -> Written {
+        let hold = self.rows.lock(self.span_of(part));
+        self.write_group(&Group::alone(part, source, how), &hold).map(drop)
+    }
+
+    fn span_of(&self, part: RowPart) -> Span {
+        let blocks: Vec<_> = pieces(&self.shape, part).iter().map(|piece| piece.blocks()).collect();
+        let from = blocks.iter().map(|(from, _)| *from).min().unwrap_or(0);
+        let to = blocks.iter().map(|(_, to)| *to).max().unwrap_or(0);
+        Span { row: part.row, from, to, mode: Mode::Exclusive }
+    }
+
+    /// Writes a part, together with waiting writes that fit.
+    ///
+    /// # Locking
+    /// The caller holds the part's range exclusively.
+    fn write_held(&self, mut group: Group<'_>, hold: &RowHold<'_>) -> Written {
+        if hold.crowded {
+            let waiting = group.waiting(&self.shape, hold, Join::Any);
+            self.gather(&mut group, waiting);
+        }
+        loop {
+            match self.write_group(&group, hold) {
+                Ok(Progress::Written) => {
+                    group.written();
+                    return Ok(());
+                }
+                Ok(Progress::Joined(more)) => self.gather(&mut group, more),
+                // The error possibly concerns another thread's part only, so each thread writes its
+                // own part alone. If the array stopped, each of them gets that error.
+                Err(_) if group.is_shared() && !self.is_stopped() => group.part_ways(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn gather(&self, group: &mut Group<'_>, more: Vec<Taken>) {
+        self.counters.add(Count::Gathered, more.len() as u64);
+        group.extend(more);
+    }
+}
+
+/// An offered write, withdrawn when dropped.
+struct Offer<'a> {
+    rows: &'a RowLocks,
+    waiter: Arc<Waiter>,
+}
+
+impl Offer<'_> {
+    fn new(rows: &RowLocks, span: Span, request: Request) -> Offer<'_> {
+        let waiter = Waiter::new(span, Some(request));
+        rows.offer(&waiter);
+        Offer { rows, waiter }
+    }
+
+    /// Ends the offer. Returns `false` if another thread has taken the write.
+    fn withdraw(&self) -> bool {
+        self.rows.withdraw(&self.waiter)
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
