@@ -370,9 +370,13 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
         folder.path(),
         "$L raid create a b c --size 32M --chunk 64K -q
          $L mkfs md:a,b,c -q; mkdir mnt
-         $L mount md:c,missing,a mnt
+         $L mount -o rows=9 md:c,missing,a mnt
          head -c 3000000 /dev/urandom > file
          cp file mnt/file; sync mnt/file; cmp file mnt/file
+         $L stats mnt | grep 'strips of rows written whole' | grep -v ' 0 in part'
+         $L stats mnt | grep 'one of 9 rows at once.*1 of 3 members not in sync'
+         $L stats mnt --json | grep '\"array.full_row\": [1-9]'
+         no $L mount -o rows=0 md:a,b,c mnt; no $L mount -o rows=9 a mnt
          $L raid status md:a,c,missing > seen
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
          no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true

@@ -33,13 +33,25 @@ impl Source {
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].
     pub fn open(name: impl AsRef<Path>, access: Access, part: OpenOptions) -> Result<Source> {
+        Source::open_with(name, part, ArrayOptions::new(access))
+    }
+
+    /// Works as [`Source::open`]. An array is opened with `options`; an image only with their access.
+    ///
+    /// # Errors
+    /// [`Cause::Open`] or [`Cause::Array`].
+    pub fn open_with(
+        name: impl AsRef<Path>,
+        part: OpenOptions,
+        options: ArrayOptions,
+    ) -> Result<Source> {
         let name = name.as_ref();
         let Some(array) = Source::array_name(name) else {
-            return Ok(Source::Image(Arc::new(FileDevice::open(name, access, part)?)));
+            return Ok(Source::Image(Arc::new(FileDevice::open(name, options.access, part)?)));
         };
         let whole = part.offset == 0 && part.len.is_none();
         let open = || match whole {
-            true => array.open(ArrayOptions::new(access)),
+            true => array.open(options),
             false => Err(lanefs_raid5::AssembleError::Invalid {
                 what: "a part of an array cannot be opened: offset and size are for images".into(),
             }),

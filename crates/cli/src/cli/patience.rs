@@ -1,6 +1,7 @@
 //! Waits for a program that is about to close an image.
 
 use super::{Failure, complain};
+use lanefs::raid5::ArrayOptions;
 use lanefs::{Cause, Error, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, User};
 use lanefs_ext4::Exclusive;
@@ -38,7 +39,8 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
         let device = device.map_err(|error| Failure::opening(name, &error))?;
         return Ok(Source::Image(Arc::new(device)));
     }
-    let opened = wait(PATIENCE, &mut || {}, &mut || open_array(name, access, part));
+    let opened =
+        wait(PATIENCE, &mut || {}, &mut || open_array(name, part, ArrayOptions::new(access)));
     opened.map_err(|error| Failure::opening_source(name, &error))
 }
 
@@ -56,14 +58,18 @@ pub fn open_image_to_mount(
 /// Opens an array to be mounted: waits longer than [`open_source`], and prints that it waits.
 pub fn open_array_to_mount(
     name: &Path,
-    access: Access,
     part: OpenOptions,
+    options: ArrayOptions,
 ) -> Result<Source, Error> {
-    wait(MOUNT_PATIENCE, &mut || announce_wait(name), &mut || open_array(name, access, part))
+    wait(MOUNT_PATIENCE, &mut || announce_wait(name), &mut || open_array(name, part, options))
 }
 
-fn open_array(name: &Path, access: Access, part: OpenOptions) -> Result<Source, (Use, Error)> {
-    Source::open(name, access, part).map_err(|error| match error.cause() {
+fn open_array(
+    name: &Path,
+    part: OpenOptions,
+    options: ArrayOptions,
+) -> Result<Source, (Use, Error)> {
+    Source::open_with(name, part, options).map_err(|error| match error.cause() {
         Cause::Open(cause) => (in_use(cause), error),
         _ => (Use::Lasts, error),
     })

@@ -3,13 +3,13 @@
 mod block;
 mod messages;
 
-use super::raid::{LiveArray, LiveControl};
+use super::raid::{ArrayFigures, LiveArray, LiveControl};
 use crate::cli::{
     announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount,
 };
 use block::Attached;
 use lanefs::Source;
-use lanefs::raid5::OpenArray;
+use lanefs::raid5::{ArrayOptions, OpenArray};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
@@ -59,6 +59,8 @@ Options for speed, with their cost (docs/mount.md):
                     parallel. Cost: each write(2) is a request
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
                     must not be read through the page cache at the same time
+  -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows; lanefs
+                    stats has the waits for a row
 
 Other options:
   -o transport=read read requests by read(2), even if root has enabled FUSE over io_uring")]
@@ -182,6 +184,9 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
     if !is_read_only {
         tell_of_closed_root(&source, &server);
     }
+    if let Some(array) = &array {
+        server = server.with(Box::new(ArrayFigures(Arc::downgrade(array))));
+    }
     let array = array.map(|array| Arc::new(LiveArray::new(array)));
     if let Some(array) = array.clone().filter(|_| !is_read_only) {
         server = server.with(Box::new(LiveControl(array)));
@@ -224,6 +229,9 @@ fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, OpenError>
 fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
     let name = &*arguments.source;
     if Source::array_name(name).is_none() {
+        if options.rows.is_some() {
+            return Err(format!("{}: -o rows is for arrays", name.display()).into());
+        }
         let failed = |source| OpenError::Io { path: name.into(), source };
         let path = name.canonicalize().map_err(failed)?;
         let mut device = open_device(&path, options)?;
@@ -242,7 +250,9 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
-    let source = open_array_to_mount(name, access, part)?;
+    let mut how = ArrayOptions::new(access);
+    how.policies.rows = options.rows.unwrap_or(how.policies.rows);
+    let source = open_array_to_mount(name, part, how)?;
     for note in source.notes() {
         complain(format_args!("lanefs mount: {}: {note}", name.display()));
     }

@@ -15,7 +15,7 @@ mod scrub;
 mod status;
 
 pub use array::look_at;
-pub use live::{LiveArray, LiveControl};
+pub use live::{ArrayFigures, LiveArray, LiveControl};
 
 use clap::Subcommand;
 use std::process::ExitCode;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Shows the counters of a mounted file system
 ///
-/// Shows the requests of the kernel and their times, waits for locks by rank, commits and caches.
+/// Shows the requests of the kernel and their times, waits for locks by rank, commits, caches, and
+/// the rows of an array that were written whole or in part.
 /// Requests that the kernel answers from its own caches are not counted. Only the owner of the mount
 /// and root can read the counters.
 #[derive(Debug, clap::Args)]
@@ -81,7 +82,9 @@ struct Counters(BTreeMap<String, u64>);
 
 /// Returns whether the counter is a present value, not a number of events.
 fn is_level(name: &str) -> bool {
-    ["cache.", "free.", "ids.", "size.", "transport."].iter().any(|kind| name.starts_with(kind))
+    ["cache.", "free.", "ids.", "size.", "transport.", "array.state."]
+        .iter()
+        .any(|kind| name.starts_with(kind))
 }
 
 impl Counters {
@@ -198,7 +201,36 @@ impl Counters {
             self.get("free.blocks"),
             self.get("free.inodes"),
         );
+        text += &self.array();
         text
+    }
+
+    /// Returns the work of the array, if the mount has one.
+    fn array(&self) -> String {
+        let array = |name: &str| self.get(&format!("array.{name}"));
+        if array("state.members") == 0 {
+            return String::new();
+        }
+        format!(
+            "array: {} strips of rows written whole, {} in part, {} without parity; {} member \
+             reads for parity; {} parts gathered\narray: waits: {} for a row, {} for one of {} \
+             rows at once, {} for a log, {} for a flush; {} log headers, {} log flushes; \
+             {} of {} members not in sync\n",
+            array("full_row"),
+            array("reconstruct") + array("modify"),
+            array("no_parity"),
+            array("old_reads"),
+            array("gathered"),
+            array("row_waits"),
+            array("budget_waits"),
+            array("state.rows"),
+            array("log_waits"),
+            array("flush_waits"),
+            array("log_headers"),
+            array("log_flushes"),
+            array("state.not_in_sync"),
+            array("state.members"),
+        )
     }
 
     /// Returns how ids are mapped, one line for each map.
@@ -282,6 +314,22 @@ mod tests {
         ] {
             assert!(table.lines().any(|shown| shown == line), "{line} in {table}");
         }
+    }
+
+    #[test]
+    fn the_work_of_an_array_is_told_if_there_is_one() {
+        assert!(!parsed(TEXT).table().contains("array:"));
+        let text = "array.full_row 5\narray.reconstruct 2\narray.modify 1\narray.old_reads 4\n\
+            array.gathered 6\narray.state.members 4\narray.state.rows 256\n";
+        let before = parsed(text);
+        let table = before.table();
+        for part in
+            ["5 strips of rows written whole, 3 in part", "4 member reads", "6 parts", "256 rows"]
+        {
+            assert!(table.contains(part), "{part} in {table}");
+        }
+        let none = before.since(&before);
+        assert_eq!((none.get("array.gathered"), none.get("array.state.rows")), (0, 256));
     }
 
     #[test]

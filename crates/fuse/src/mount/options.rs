@@ -53,6 +53,8 @@ pub struct Options {
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
     /// determines the alignment.
     pub stripe: u32,
+    /// The rows of an array that may be written at once; `None`: the default.
+    pub rows: Option<usize>,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,
     /// The name to show for the source, if it differs from the source.
@@ -129,6 +131,7 @@ impl Default for Options {
             direct: DirectIo::default(),
             discard: false,
             stripe: 0,
+            rows: None,
             policies: Policies::default(),
             shown_source: None,
             ids: IdOptions::default(),

@@ -12,6 +12,11 @@ pub trait Control: Send + Sync {
     /// Sets the attribute; `None` if this control does not have the name. Must return soon: it may
     /// be called on the thread that reads requests.
     fn set(&self, name: &[u8], value: &[u8]) -> Option<Result<(), Errno>>;
+
+    /// Returns figures for `lanefs stats`, with their names; by default none.
+    fn figures(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// The prefix of all such names.

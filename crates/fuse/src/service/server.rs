@@ -322,6 +322,9 @@ impl Server {
         for (name, value) in self.fs().statistics().entries() {
             let _ = writeln!(text, "{name} {value}");
         }
+        for (name, value) in self.controls.iter().flat_map(|control| control.figures()) {
+            let _ = writeln!(text, "{name} {value}");
+        }
         for (name, value) in self.ids.figures() {
             let _ = writeln!(text, "{name} {value}");
         }

@@ -8,10 +8,10 @@
 
 use super::change::{Change, Step};
 use crate::cli::Failure;
-use lanefs::raid5::{OpenArray, Progress};
+use lanefs::raid5::{OpenArray, Progress, Standing};
 use lanefs_fuse::{Control, Errno};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::sync::{Arc, Weak, thread};
 use lanefs_lanes::{Mutex, Rank};
 use rustix::fs::XattrFlags;
 use serde_json::{Value, json};
@@ -50,6 +50,34 @@ impl Control for LiveControl {
 
     fn set(&self, name: &[u8], value: &[u8]) -> Option<Result<(), Errno>> {
         (name == ATTRIBUTE.as_bytes()).then(|| LiveArray::take(&self.0, value))
+    }
+}
+
+/// The counters of a mount's array, for `lanefs stats`.
+pub struct ArrayFigures(pub Weak<OpenArray>);
+
+impl Control for ArrayFigures {
+    fn get(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn set(&self, _: &[u8], _: &[u8]) -> Option<Result<(), Errno>> {
+        None
+    }
+
+    fn figures(&self) -> Vec<(String, u64)> {
+        let Some(open) = self.0.upgrade() else { return Vec::new() };
+        let (array, status) = (open.array(), open.array().status());
+        let missing = status.members.iter().filter(|member| **member != Standing::InSync).count();
+        let state = [
+            ("rows", array.row_budget() as u64),
+            ("members", status.members.len() as u64),
+            ("not_in_sync", missing as u64),
+            ("unsynced_rows", status.unsynced_rows),
+        ];
+        let state = state.into_iter().map(|(name, value)| (format!("array.state.{name}"), value));
+        let counts = array.statistics().named().into_iter();
+        counts.map(|(name, count)| (format!("array.{name}"), count)).chain(state).collect()
     }
 }
 

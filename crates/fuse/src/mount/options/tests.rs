@@ -18,7 +18,7 @@ fn what_mount_and_fstab_pass_along_is_accepted() {
 fn options_are_honoured() {
     let options = parsed(
         "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-         nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before,\
+         nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,rows=7,policies=before,\
          transport=ring",
     )
     .unwrap();
@@ -42,7 +42,7 @@ fn options_are_honoured() {
     assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
     assert_eq!(ext4.commit_interval, Duration::from_secs(30));
     assert_eq!(ext4.on_error, OnError::Continue);
-    assert_eq!((ext4.policies, ext4.stripe), (Policies::before(), 48));
+    assert_eq!((ext4.policies, ext4.stripe, options.rows), (Policies::before(), 48, Some(7)));
 }
 
 #[test]
@@ -111,6 +111,9 @@ fn what_would_be_a_false_promise_is_refused() {
         "errors=maybe",
         "stripe",
         "stripe=-1",
+        "rows",
+        "rows=0",
+        "rows=65537",
         "offset=99999999T",
         "policies=fast",
         "transport=carrier",

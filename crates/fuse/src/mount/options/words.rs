@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The longest commit interval that is accepted, in seconds: the maximum of the kernel's counter.
 const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 
+/// The most rows of an array that may be written at once: each may need memory for a whole row.
+const MAX_ROWS: usize = 65_536;
+
 /// The options that are accepted without any effect, grouped by reason.
 pub(super) const IGNORED: &[&str] = &[
     // Lanefs treats directories like files, so neither option changes anything.
@@ -226,6 +229,11 @@ impl Options {
             "dirsync" => self.synchronous = Synchronous::Names,
             "async" => self.synchronous = Synchronous::Marked,
             "stripe" => self.stripe = word.number("a number of blocks")?,
+            "rows" => {
+                let wanted = "a number of rows from 1 to 65536";
+                let rows = Some(word.number(wanted)?).filter(|rows| (1..=MAX_ROWS).contains(rows));
+                self.rows = Some(rows.ok_or_else(|| word.wrong(wanted))?);
+            }
             "policies" => {
                 refuse_other_policies(word.value.unwrap_or_default())?;
                 self.policies =
