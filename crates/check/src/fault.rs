@@ -110,6 +110,8 @@ pub enum Fault {
     DotBytes { name: &'static str },
     #[error("the name is not valid in the file system's encoding")]
     Encoding,
+    #[error("the name is not UTF-8, and the file system has strict names")]
+    NotUtf8,
     #[error("link count is {found} where {expected} names were found")]
     Links { found: u32, expected: u32 },
     #[error("in use, and no name leads to it")]
@@ -217,7 +219,7 @@ impl Fault {
             Dirent(_) | BadTarget { .. } | DuplicateName | SecondName { .. } | Encoding => {
                 Harm::NamesLost
             }
-            NotInIndex | IndexDepth | Index(_) => Harm::NamesNotFound,
+            NotInIndex | IndexDepth | Index(_) | NotUtf8 => Harm::NamesNotFound,
             NoName | Unconnected => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,
             DotBytes { .. } | TimeRange | Deleted(_) | Padding { .. } | Field { .. } => {

@@ -1,10 +1,12 @@
 //! The image: its superblock, and reads of its blocks.
 
 use lanefs_device::{Device, DeviceError};
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, SuperFlags, Superblock};
 use lanefs_ondisk::{Block, Ino};
 use std::ops::Range;
@@ -92,11 +94,17 @@ impl Volume {
         }
     }
 
+    /// Returns how a directory with these flags compares names.
+    pub fn folding_of(&self, flags: InodeFlags) -> Folding {
+        let folds = flags.contains(InodeFlags::CASEFOLD) && !flags.contains(InodeFlags::ENCRYPT);
+        self.superblock.folding().filter(|_| folds).unwrap_or_default()
+    }
+
     /// Returns the hasher of names for an index with this version.
-    pub fn hasher(&self, version: HashVersion) -> NameHasher {
+    pub fn hasher(&self, version: HashVersion, folding: Folding) -> NameHasher {
         let unsigned = self.superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
         let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
-        NameHasher { version, bytes, seed: self.superblock.hash_seed() }
+        NameHasher { version, bytes, seed: self.superblock.hash_seed(), folding }
     }
 
     /// Returns whether the inode is a quota file that is recorded in the superblock.

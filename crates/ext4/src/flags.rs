@@ -64,6 +64,11 @@ pub fn has_synchronous_names(rights: &Rights) -> bool {
     rights.flags & (InodeFlags::SYNC | InodeFlags::DIRSYNC).bits() != 0
 }
 
+/// Returns whether a directory ignores the case of names: chattr +F.
+pub fn folds_names(rights: &Rights) -> bool {
+    rights.flags & InodeFlags::CASEFOLD.bits() != 0
+}
+
 fn is_frozen(rights: &Rights) -> bool {
     rights.flags & (IMMUTABLE | APPEND_ONLY) != 0
 }

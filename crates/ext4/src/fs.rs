@@ -53,6 +53,11 @@ impl Fs {
         self.objects.is_read_only()
     }
 
+    /// Returns whether directories can ignore the case of names (feature `casefold`).
+    pub fn has_casefold(&self) -> bool {
+        self.objects.volume.folding.is_some()
+    }
+
     /// Returns the error that made the file system read-only since the mount, if there was one.
     pub fn failure(&self) -> Option<Error> {
         self.objects.journal.cause().map(Error::from)

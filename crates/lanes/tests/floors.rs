@@ -205,8 +205,8 @@ const HOUSES: &[House] = &[
     House {
         name: "ondisk",
         floors: &[
-            &["features", "hash", "types"],
-            &["checksum"],
+            &["casefold", "features", "types"],
+            &["checksum", "hash"],
             &["cause", "error", "jbd2"],
             &[
                 "acl",

@@ -207,7 +207,8 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA);
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::CASEFOLD);
 
 const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
@@ -318,13 +319,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused_by_name() {
-        for flag in [
-            Incompat::COMPRESSION,
-            Incompat::JOURNAL_DEV,
-            Incompat::DIRDATA,
-            Incompat::ENCRYPT,
-            Incompat::CASEFOLD,
-        ] {
+        for flag in
+            [Incompat::COMPRESSION, Incompat::JOURNAL_DEV, Incompat::DIRDATA, Incompat::ENCRYPT]
+        {
             let name = find(&INCOMPAT_NAMES, flag).unwrap().to_string();
             let got = support(Compat::empty(), flag | Incompat::FILETYPE, RoCompat::QUOTA);
             assert_eq!(got, Support::Refused(vec![name]));

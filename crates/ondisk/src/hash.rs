@@ -6,6 +6,8 @@
 //! Directories*; MD4 as in RFC 1320, reduced to eight of its sixteen words; TEA as published by
 //! Wheeler and Needham, sixteen rounds. The test values come from `debugfs -R dx_hash`.
 
+use crate::casefold::Folding;
+
 /// The kind of hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
@@ -70,6 +72,8 @@ pub struct NameHasher {
     pub bytes: NameBytes,
     /// `s_hash_seed`; all zero means the standard start values.
     pub seed: [u32; 4],
+    /// How the directory compares names: equal names have equal hashes.
+    pub folding: Folding,
 }
 
 /// MD4's start values, the seed of a file system without its own.
@@ -78,6 +82,13 @@ const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_54
 impl NameHasher {
     /// Hashes a name. "." and ".." are not in an index and need no hash.
     pub fn hash(&self, name: &[u8]) -> NameHash {
+        match self.folding {
+            Folding::None => self.hash_bytes(name),
+            folding => self.hash_bytes(&folding.form(name)),
+        }
+    }
+
+    fn hash_bytes(&self, name: &[u8]) -> NameHash {
         let seed = if self.seed == [0; 4] { DEFAULT_SEED } else { self.seed };
         let (major, minor) = match self.version {
             HashVersion::Legacy => (self.legacy(name), 0),
@@ -216,7 +227,7 @@ mod tests {
         major: u32,
         minor: u32,
     ) {
-        let hash = NameHasher { version, bytes, seed }.hash(name);
+        let hash = NameHasher { version, bytes, seed, folding: Folding::None }.hash(name);
         assert_eq!(
             (hash.major, hash.minor),
             (major, minor),
@@ -281,9 +292,27 @@ mod tests {
     }
 
     #[test]
+    fn a_folded_name_has_the_hash_of_its_form() {
+        let (version, bytes, seed) = (HashVersion::HalfMd4, NameBytes::Signed, [0; 4]);
+        let hasher = NameHasher { version, bytes, seed, folding: Folding::Lenient };
+        // From debugfs -R "dx_hash -h half_md4 -c -e utf8 NAME"; the last form is empty.
+        for (name, major, minor) in [
+            ("ABC", 0xd196_a868, 0xc420_eb28),
+            ("aBc\u{200d}", 0xd196_a868, 0xc420_eb28),
+            ("\u{200d}", 0xefcd_ab88, 0x98ba_dcfe),
+        ] {
+            assert_eq!(hasher.hash(name.as_bytes()), NameHash { major, minor }, "{name}");
+        }
+    }
+
+    #[test]
     fn no_name_hashes_to_the_end_of_the_directory() {
-        let hasher =
-            NameHasher { version: HashVersion::Legacy, bytes: NameBytes::Signed, seed: [0; 4] };
+        let hasher = NameHasher {
+            version: HashVersion::Legacy,
+            bytes: NameBytes::Signed,
+            seed: [0; 4],
+            folding: Folding::None,
+        };
         for i in 0..100_000u32 {
             let hash = hasher.hash(&i.to_le_bytes());
             assert!(hash.major < MAX_MAJOR && hash.major & 1 == 0);

@@ -10,6 +10,7 @@
 pub mod acl;
 pub mod bitmap;
 pub mod block_map;
+pub mod casefold;
 mod cause;
 pub mod checksum;
 pub mod dirent;

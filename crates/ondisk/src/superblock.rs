@@ -17,6 +17,7 @@ pub use journal_device::JournalDevice;
 pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
 use crate::block_map::BLOCKS_END;
+use crate::casefold::Folding;
 use crate::checksum::{Checksums, Seed};
 use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
@@ -26,6 +27,10 @@ use bitflags::bitflags;
 use zerocopy::{FromBytes, IntoBytes};
 
 const CREATOR_HURD: u32 = 1;
+/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding.
+const UTF8_12_1: u16 = 1;
+/// The flag of `s_encoding_flags` for names that must be valid.
+const STRICT_ENCODING: u16 = 1;
 
 bitflags! {
     /// `s_state`.
@@ -229,6 +234,9 @@ impl Superblock {
         if HashVersion::from_byte(self.hash_version()).is_none() {
             names.push(format!("directory hash {}", self.hash_version()));
         }
+        if self.folding().is_some() && self.raw.s_encoding.get() != UTF8_12_1 {
+            names.push(format!("encoding {} of names", self.raw.s_encoding.get()));
+        }
         names
     }
 
@@ -297,6 +305,14 @@ impl Superblock {
     pub fn reserved_blocks(&self) -> u64 {
         let raw = &self.raw;
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
+    }
+
+    /// Returns how directories with the flag of `chattr +F` compare names; `None` if there can be no
+    /// such directories (no feature `casefold`).
+    pub fn folding(&self) -> Option<Folding> {
+        let has = self.features().incompat.contains(Incompat::CASEFOLD);
+        let is_strict = self.raw.s_encoding_flags.get() & STRICT_ENCODING != 0;
+        has.then_some(if is_strict { Folding::Strict } else { Folding::Lenient })
     }
 
     /// Returns the block of multiple mount protection (feature `mmp`).

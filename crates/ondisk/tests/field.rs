@@ -79,7 +79,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
         ("-t ext4 -O verity", read_only(&["verity"])),
         ("-t ext4 -O inline_data", Support::ReadWrite),
         ("-t ext4 -O encrypt", refused("encrypt")),
-        ("-t ext4 -O casefold", refused("casefold")),
+        ("-t ext4 -O casefold", Support::ReadWrite),
     ] {
         let Some(image) = image::make(options, "40M") else { return };
         let superblock = Superblock::decode(&image.bytes[1024..2048]).expect(options);

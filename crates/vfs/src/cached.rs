@@ -72,7 +72,7 @@ impl Vfs {
         let (dir, name, slash, held, still) = {
             let pin = pin();
             let reached = self.reach(&pin, who, start, path)?;
-            if !searches_by_mode(who, &reached.dir) {
+            if !self.searches(who, &reached.dir) {
                 return None;
             }
             let dir = id(&reached.dir);
@@ -112,7 +112,7 @@ impl Vfs {
         }
         let pin = pin();
         let reached = self.reach(&pin, who, start, path)?;
-        if !searches_by_mode(who, &reached.dir) {
+        if !self.searches(who, &reached.dir) {
             return None;
         }
         let Reached { dir: Passed::Pinned(dir), name, slash, .. } = reached else {
@@ -171,6 +171,11 @@ impl Vfs {
         Some((dir, reached.before))
     }
 
+    /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search it.
+    fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
+        !self.folds(dir) && searches_by_mode(who, dir)
+    }
+
     /// Walks to the directory of the last component.
     fn reach<'p, 'a>(
         &'p self,
@@ -193,7 +198,7 @@ impl Vfs {
             if rest.is_empty() {
                 return Some(Reached { dir, name, slash, before: path.len() - left.len() });
             }
-            if !searches_by_mode(who, &dir) {
+            if !self.searches(who, &dir) {
                 return None;
             }
             let next = self.step(pin, &dir, name)?;

@@ -116,7 +116,12 @@ impl Vfs {
         match (&target, how) {
             (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
-            (Some(target), _) if target.ino() == source.ino() => return Ok(Acted::Done),
+            // In a directory that ignores case, the name may get another spelling.
+            (Some(target), _)
+                if target.ino() == source.ino() && (from.ino() != to.ino() || !self.folds(to)) =>
+            {
+                return Ok(Acted::Done);
+            }
             _ => {}
         }
         let is_dir = |inode: &Inode| inode.file_type() == FileType::Directory;

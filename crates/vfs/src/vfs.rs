@@ -2,8 +2,9 @@
 
 use crate::names::NameCache;
 use lanefs_device::Device;
+use lanefs_ext4::flags::folds_names;
 use lanefs_ext4::{
-    DirId, Error, Fs, InodeRef, Mount, MountOptions, Named, NoNames, OneLockCache, StatFs,
+    DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, NoNames, OneLockCache, StatFs,
 };
 use std::sync::Arc;
 
@@ -100,8 +101,10 @@ impl Vfs {
     /// not reused, so if the name still refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." changes when a directory moves, but is never published.
+        // ".." changes when a directory moves, but is never published; and the cache knows names by
+        // their bytes, which a directory that ignores case does not compare.
         if name != b".."
+            && !self.folds(dir)
             && let Some(found) = self.child_cached(id, name)
         {
             return Ok(found);
@@ -122,9 +125,14 @@ impl Vfs {
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 
+    /// Returns whether `dir` ignores the case of names: the name cache then has no names of it.
+    pub(crate) fn folds(&self, dir: &Inode) -> bool {
+        self.fs().has_casefold() && folds_names(&dir.rights())
+    }
+
     fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         use crate::names::Known;
-        if name == b".." {
+        if name == b".." || self.folds(dir) {
             return self.fs().lookup(dir, name);
         }
         match self.names.find(id, name) {

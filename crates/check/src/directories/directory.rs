@@ -5,6 +5,7 @@ use crate::parents::Parents;
 use crate::place::Place;
 use crate::record::Record;
 use crate::run::Run;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::dirent::{DirFormat, Entry};
 use lanefs_ondisk::{FileType, Ino};
@@ -37,6 +38,11 @@ impl Directory<'_> {
         if state.is_used() && found != 0 && found != expected.map_or(0, FileType::dirent_byte) {
             self.run.add(place, Fault::EntryType { found, expected });
         }
+    }
+
+    /// Returns how the directory compares names.
+    pub(super) fn folding(&self) -> Folding {
+        self.run.volume.folding_of(self.record.flags)
     }
 
     /// Counts a name of an inode.

@@ -5,6 +5,7 @@ use super::dots::{check_dot, check_dot_dot};
 use super::index::Leaf;
 use crate::fault::{Fault, TargetFault};
 use crate::place::Place;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{self, Cause, Entry};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType, Ino};
@@ -24,12 +25,17 @@ pub(super) fn check(
         Ok(entries) => entries,
         Err(cause) => return directory.run.add(place, Fault::Dirent(cause)),
     };
+    let folding = directory.folding();
     let mut names = Vec::with_capacity(bytes.len() / 24);
     for (n, entry) in entries.enumerate() {
         let entry = match entry {
             Ok(entry) => entry,
             Err(cause) => return directory.run.add(place, Fault::Dirent(cause)),
         };
+        // A name of other bytes can be equal to "." or ".." in a directory that ignores case.
+        if block.0 == 0 && n < 2 && folding != Folding::None {
+            names.push((key(entry.name), entry.offset));
+        }
         match (block.0, n) {
             (0, 0) => check_dot(directory, bytes, &entry),
             (0, 1) => check_dot_dot(directory, bytes, &entry),
@@ -37,7 +43,7 @@ pub(super) fn check(
                 if let Some(ino) = entry.ino {
                     let place = Place::Entry { ino: directory.ino, block, offset: entry.offset };
                     check_entry(directory, place, bytes, &entry, ino);
-                    names.push((key(entry.name), entry.offset));
+                    names.push((key(&folding.form(entry.name)), entry.offset));
                     check_hash(directory, place, &entry, leaf.as_ref());
                 }
             }
@@ -63,6 +69,9 @@ pub(super) fn check_entry(
     let is_encrypted = directory.record.flags.contains(InodeFlags::ENCRYPT);
     if is_encrypted && entry.name.len() < SHORTEST_ENCRYPTED {
         run.add(place, Fault::Encoding);
+    }
+    if !directory.folding().permits(entry.name) {
+        run.add(place, Fault::NotUtf8);
     }
     if let Err(why) = check_target(directory, ino) {
         return run.add(place, Fault::BadTarget { target: ino.0, why });
@@ -122,9 +131,10 @@ fn check_twice(
     mut names: Vec<(u64, usize)>,
 ) {
     names.sort_unstable();
+    let folding = directory.folding();
     let name = |offset: usize| {
         let entry = dirent::entry_at(&directory.format, bytes, offset).ok();
-        entry.map(|entry| entry.name)
+        entry.map(|entry| folding.form(entry.name))
     };
     for pair in names.windows(2) {
         if let [(key, one), (other_key, other)] = pair

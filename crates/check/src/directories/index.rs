@@ -53,11 +53,13 @@ impl Tree {
         };
         match htree::root(&directory.format, &bytes) {
             Ok(root) => {
-                let folds = InodeFlags::CASEFOLD;
-                if directory.record.flags.intersects(folds) {
-                    directory.run.report.unchecked("hashes of names that ignore case");
+                // An encrypted directory that ignores case has hashes of the names in plain text.
+                let keyed = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
+                if directory.record.flags.contains(keyed) {
+                    directory.run.report.unchecked("hashes of encrypted names that ignore case");
                 } else {
-                    tree.hasher = Some(directory.run.volume.hasher(root.version));
+                    let volume = &directory.run.volume;
+                    tree.hasher = Some(volume.hasher(root.version, directory.folding()));
                 }
                 let branch = Branch { levels: root.levels, range: 0..=MAX_MAJOR };
                 tree.walk(directory, runs, blocks, FileBlock(0), &root.index, branch);

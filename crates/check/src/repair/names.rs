@@ -11,12 +11,16 @@ use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{self, HEADER, MIN_RECORD, Name, Packed};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
+
+/// The bytes of a name that are left when it gets a number, so that the number has room.
+const LONGEST_BASE: usize = 240;
 
 /// A name that is kept.
 #[derive(Debug, Clone)]
@@ -164,7 +168,8 @@ impl Mender<'_> {
             if here.is_empty() && (!all || is_linear()) {
                 continue;
             }
-            let names = self.kept(&bytes, format.record_bytes(), &here);
+            let folding = self.run.volume.folding_of(record.flags);
+            let names = self.kept(&bytes, format.record_bytes(), &here, folding);
             let new = self.pack(ino, at, &bytes, names);
             self.write_leaf(ino, record, block, new);
             let what = match here.first() {
@@ -176,9 +181,9 @@ impl Mender<'_> {
     }
 
     /// Returns the names of an area that are kept.
-    fn kept(&self, bytes: &[u8], end: usize, found: &[&Finding]) -> Vec<Kept> {
+    fn kept(&self, bytes: &[u8], end: usize, found: &[&Finding], folding: Folding) -> Vec<Kept> {
         let mut names = self.parse(bytes, end);
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::from([b".".to_vec(), b"..".to_vec()]);
         names.retain_mut(|kept| {
             let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
             let mut faults = faults.map(|finding| &finding.fault);
@@ -191,11 +196,8 @@ impl Mender<'_> {
             if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {
                 return false;
             }
-            while !seen.insert(kept.name.clone()) {
-                kept.name.truncate(240);
-                kept.name.extend(format!("~{}", kept.offset).bytes());
-            }
-            true
+            kept.name = new_name(&kept.name, kept.offset, &seen, folding);
+            seen.insert(folding.form(&kept.name).into_owned())
         });
         names
     }
@@ -306,14 +308,15 @@ impl Mender<'_> {
         // Offsets count from the start of each part, so one finding may match the same offset in
         // both parts.
         let here: Vec<&Finding> = found.iter().collect();
+        let folding = self.run.volume.folding_of(record.flags);
         let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);
         let first = record.block.get(4..).unwrap_or_default().to_vec();
-        let first = self.pack_inline(&first, &here);
+        let first = self.pack_inline(&first, &here, folding);
         if let Some(place) = bytes.get_mut(BLOCK + 4..BLOCK + 60) {
             place.copy_from_slice(&first);
         }
         if let Some(old) = rest.filter(|rest| !rest.is_empty()) {
-            let new = self.pack_inline(&old, &here);
+            let new = self.pack_inline(&old, &here, folding);
             let at = bytes.windows(old.len()).rposition(|window| window == old);
             if let Some(place) = at.and_then(|at| bytes.get_mut(at..at + old.len())) {
                 place.copy_from_slice(&new);
@@ -325,8 +328,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, "directory in the inode: written anew");
     }
 
-    fn pack_inline(&self, old: &[u8], found: &[&Finding]) -> Vec<u8> {
-        let names = self.kept(old, old.len(), found);
+    fn pack_inline(&self, old: &[u8], found: &[&Finding], folding: Folding) -> Vec<u8> {
+        let names = self.kept(old, old.len(), found, folding);
         let mut bytes = vec![0; old.len()];
         let (mut at, mut last) = (0, 0);
         for kept in &names {
@@ -365,5 +368,63 @@ fn offset_of(finding: &Finding) -> Option<usize> {
         (Fault::Dirent(dirent::Cause::MisplacedDot { offset }), _) => Some(*offset),
         (_, Place::Entry { offset, .. }) => Some(offset),
         _ => None,
+    }
+}
+
+/// Returns the name that an entry at `offset` gets in place of `name`: the name itself if it is
+/// valid and its form is not in `seen`. Bytes that are not valid UTF-8 become dots, as with e2fsck.
+fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
+    let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
+    let valid = |name: &[u8]| match folding.permits(name) {
+        true => name.to_vec(),
+        false => name.utf8_chunks().fold(Vec::new(), |mut text, chunk| {
+            text.extend(chunk.valid().bytes());
+            text.extend(chunk.invalid().iter().map(|_| b'.'));
+            text
+        }),
+    };
+    let name = valid(name);
+    if is_free(&name) {
+        return name;
+    }
+    let base = valid(name.get(..LONGEST_BASE).unwrap_or(&name));
+    let mut others = (offset..).map(|n| [base.as_slice(), format!("~{n}").as_bytes()].concat());
+    others.find(|name| is_free(name)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renamed(name: &[u8], seen: &[&[u8]], folding: Folding) -> Vec<u8> {
+        let seen = seen.iter().map(|name| folding.form(name).into_owned()).collect();
+        new_name(name, 24, &seen, folding)
+    }
+
+    #[test]
+    fn a_name_is_kept_or_gets_a_number_that_is_free() {
+        let all = [Folding::None, Folding::Lenient, Folding::Strict];
+        for folding in all {
+            assert_eq!(renamed(b"a", &[b"b"], folding), b"a");
+            assert_eq!(renamed(b"a", &[b"a", b"a~24"], folding), b"a~25");
+            // The number is kept when the name is cut.
+            let long = [b'x'; 255];
+            let first = [&long[..240], b"~24"].concat();
+            let second = renamed(&long, &[&long, &first], folding);
+            assert_eq!(second, [&long[..240], b"~25"].concat());
+        }
+        assert_eq!(renamed(b"A", &[b"a"], Folding::None), b"A");
+        assert_eq!(renamed(b"A", &[b"a"], Folding::Lenient), b"A~24");
+        assert_eq!(renamed(".\u{200d}".as_bytes(), &[b"."], Folding::Lenient).last(), Some(&b'4'));
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf_8_gets_dots_where_names_are_strict() {
+        assert_eq!(renamed(b"a\xffb", &[], Folding::Lenient), b"a\xffb");
+        assert_eq!(renamed(b"a\xffb\xed\xa0\x80", &[], Folding::Strict), b"a.b...");
+        // A cut inside of a character leaves no part of it.
+        let long = [b"x".repeat(239), "\u{e4}x".into()].concat();
+        let other = renamed(&long, &[&long], Folding::Strict);
+        assert!(other.ends_with(b"x.~24"), "{}", other.escape_ascii());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Kind, MkfsError, features};
 use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Compat, Features, Incompat};
 use lanefs_ondisk::superblock::OnError;
 use uuid::Uuid;
@@ -214,6 +215,8 @@ pub struct MkfsOptions {
     pub stride: u16,
     /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
+    /// With the feature `casefold`: whether names that are not UTF-8 are refused.
+    pub folding: Folding,
     /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
     pub mmp_update_interval: u16,
     /// The treatment of properties of files that ext4 cannot store.
@@ -248,6 +251,7 @@ impl Default for MkfsOptions {
             contents: Contents::Unknown,
             stride: 0,
             stripe_width: 0,
+            folding: Folding::Lenient,
             mmp_update_interval: 5,
             on_loss: OnLoss::Fail,
             root_owner: (0, 0),
@@ -331,9 +335,13 @@ impl MkfsOptions {
                 "packed metadata (without flex_bg)",
             ),
         ];
-        match ranges.into_iter().find(|(right, _)| !right) {
-            Some((_, option)) => Err(MkfsError::Option { option }),
-            None => features::check(features::settled(self.features)),
+        if let Some((_, option)) = ranges.into_iter().find(|(right, _)| !right) {
+            return Err(MkfsError::Option { option });
         }
+        let folds = self.features.incompat.contains(Incompat::CASEFOLD);
+        if self.folding == Folding::Strict && !folds {
+            return Err(MkfsError::FeatureRule { rule: "strict names need casefold" });
+        }
+        features::check(features::settled(self.features))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::MkfsOptions;
 use super::numbers::{FIRST_INO, Numbers};
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
@@ -11,6 +12,8 @@ const HASH_HALF_MD4: u8 = 1;
 const CHECKSUM_CRC32C: u8 = 1;
 /// Unicode 12.1 in UTF-8, the only encoding of names.
 const ENCODING_UTF8_12_1: u16 = 1;
+/// The flag of an encoding in which other names are refused.
+const STRICT_ENCODING: u16 = 1;
 
 impl Numbers {
     /// Returns the superblock without the fields that depend on the layout.
@@ -87,6 +90,8 @@ impl Numbers {
         }
         if features.incompat.contains(Incompat::CASEFOLD) {
             raw.s_encoding.set(ENCODING_UTF8_12_1);
+            let is_strict = options.folding == Folding::Strict;
+            raw.s_encoding_flags.set(if is_strict { STRICT_ENCODING } else { 0 });
         }
         if features.compat.contains(Compat::HAS_JOURNAL) {
             raw.s_journal_inum.set(8);

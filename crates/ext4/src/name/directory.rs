@@ -16,6 +16,7 @@ use crate::plan::extent::{Extent, Mapping, State};
 use crate::plan::{dir, extent};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{self, Name, Packed};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
@@ -75,7 +76,8 @@ impl<'d> Directory<'d> {
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
         let volume = &objects.volume;
         let indexing = volume.indexing(flags.contains(InodeFlags::INDEX));
-        let context = volume.dir_context(dir.ino, dir.generation, indexing);
+        let mut context = volume.dir_context(dir.ino, dir.generation, indexing);
+        context.hasher.folding = volume.folding_of(flags);
         if (FileData { objects, inode: dir }).is_inline() {
             let context = DirContext { indexing: volume.indexing(false), ..context };
             let mut view = Directory { objects, dir, context, count: 1, inline: None };
@@ -88,6 +90,12 @@ impl<'d> Directory<'d> {
             return Err(Error::FileTooLarge);
         }
         Ok(Directory { objects, dir, context, count, inline: None })
+    }
+
+    /// Returns how the directory compares names. Names that are not compared by their bytes are not
+    /// published to the name cache, which knows a name by its bytes.
+    pub(crate) fn folding(&self) -> Folding {
+        self.context.hasher.folding
     }
 
     /// Returns whether the directory's entries are in its inode.
@@ -157,7 +165,13 @@ impl<'d> Directory<'d> {
     /// valid while other threads change other names, as long as the directory's shape does not
     /// change. `None` if several blocks are possible: a linear directory of several blocks, or
     /// leaves that share the name's hash. Also `None` for "." and "..".
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the directory permits no such name.
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
+        if !self.folding().permits(name.bytes()) {
+            return Err(Error::InvalidArgument { what: "a name that is not UTF-8" });
+        }
         if matches!(name.bytes(), b"." | b"..") || self.is_inline() {
             return Ok(None);
         }
@@ -180,6 +194,9 @@ impl<'d> Directory<'d> {
         contents: &Contents<'_>,
         name: Name<'_>,
     ) -> Result<Option<Found>, Error> {
+        if self.folding() != Folding::None {
+            return dir::find_in(&self.context, n, contents, name);
+        }
         match contents.names(&self.context.format) {
             Some(names) => dir::find_by(&self.context, n, names, contents, name),
             None => dir::find_in(&self.context, n, contents, name),

@@ -43,6 +43,7 @@ use crate::plan::dir::{DirContext, Found, Indexing, Look};
 use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileBlock;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
@@ -113,7 +114,14 @@ impl<'f> EntrySlot<'f> {
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        match (EntrySlot::of(objects, dir, name, locking)?, locking) {
+        let place = EntrySlot::of(objects, dir, name, locking)?;
+        if let Some(place) = &place
+            && !matches!(place.seen, Look::There(_))
+            && !place.context.hasher.folding.permits_new(name.bytes())
+        {
+            return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
+        }
+        match (place, locking) {
             (Some(place), DirLocking::Shared) if place.seen == Look::Full => Ok(None),
             (Some(place), DirLocking::Exclusive) if place.seen == Look::Full => {
                 drop(place);
@@ -122,6 +130,22 @@ impl<'f> EntrySlot<'f> {
             }
             (place, _) => Ok(place),
         }
+    }
+
+    /// Returns the slot of `name` in a block that has room for it, although the name exists in
+    /// another spelling; `None` if no block has room. The operation lock is held exclusively.
+    pub(crate) fn with_room_beside(
+        objects: &'f Objects,
+        dir: &'f Arc<Inode>,
+        name: Name<'f>,
+    ) -> Result<Option<EntrySlot<'f>>, Error> {
+        let view = Directory::of(objects, dir)?;
+        let Some(n) = dir::locate_room(&view.context, &view, name)? else { return Ok(None) };
+        let block = view.meta_block(n)?;
+        let look = |bytes: &[u8]| dir::room_for(&view.context, n, bytes, name);
+        let (version, seen) = block.look_under_guard(look);
+        let (context, seen) = (view.context, seen?);
+        Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
     }
 }
 
@@ -176,12 +200,44 @@ impl EntrySlot<'_> {
     /// Publishes the inodes that the names now refer to in the name cache.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // The name cache does not hold "..", so a change of it is not published.
-            if place.name.bytes() != b".." {
+            // The name cache holds neither ".." nor names of directories that ignore case.
+            let is_cached = place.context.hasher.folding == Folding::None;
+            if is_cached && place.name.bytes() != b".." {
                 let (dir, name) = (place.dir.dir_id(), place.name.bytes());
                 self.objects.names.publish(dir, name, edit.target());
             }
         }
+    }
+
+    /// Returns whether the entry `at` has this name, byte for byte.
+    pub(crate) fn is_spelled(&self, at: Found) -> bool {
+        let format = &self.context.format;
+        let named = |bytes: &[u8]| {
+            dirent::named_at(format, bytes, at.offset, self.name).is_ok_and(|entry| entry.is_some())
+        };
+        self.block.look_under_guard(named).1
+    }
+
+    /// Returns whether this name fits into the block in place of the entry `at`. The directory's
+    /// operation lock is held exclusively.
+    pub(crate) fn fits_instead(&self, at: Found, named: Named) -> bool {
+        let (_, mut bytes) = self.block.look_under_guard(<[u8]>::to_vec);
+        self.rename(&mut bytes, at, named) == Ok(())
+    }
+
+    fn rename(
+        &self,
+        bytes: &mut [u8],
+        at: Found,
+        Named { ino, file_type }: Named,
+    ) -> Result<(), dirent::Cause> {
+        let format = &self.context.format;
+        dirent::remove(format, bytes, at.offset)?;
+        let new = Packed { ino, file_type: Some(file_type), name: self.name };
+        let room = dirent::find_room(format, bytes, &new)?;
+        let room = room.ok_or(dirent::Cause::Length { expected: new.space(), found: 0 })?;
+        dirent::insert_at(format, bytes, room, &new);
+        Ok(())
     }
 
     fn edit(&self, bytes: &mut [u8], edit: &Edit) {
@@ -196,6 +252,7 @@ impl EntrySlot<'_> {
                 dirent::replace(format, bytes, at.offset, ino, file_type)
             }
             Edit::Remove(at) => dirent::remove(format, bytes, at.offset),
+            Edit::Rename(at, named) => self.rename(bytes, at, named),
         };
         debug_assert_eq!(edited, Ok(()), "what was found can be edited");
     }
@@ -207,12 +264,14 @@ pub(crate) enum Edit {
     Add(Room, Named),
     Replace(Found, Named),
     Remove(Found),
+    /// Gives the entry another name that is equal in a directory that ignores case.
+    Rename(Found, Named),
 }
 
 impl Edit {
     fn target(&self) -> Option<Named> {
         match *self {
-            Edit::Add(_, named) | Edit::Replace(_, named) => Some(named),
+            Edit::Add(_, named) | Edit::Replace(_, named) | Edit::Rename(_, named) => Some(named),
             Edit::Remove(_) => None,
         }
     }

@@ -4,7 +4,9 @@ use crate::alloc::Privilege;
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
 use crate::error::Error;
+use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::fs::Fs;
+use crate::name::directory::Directory;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::quota::{Counted, Held, Wanted};
@@ -58,6 +60,7 @@ impl Fs {
                 return Err(Error::NotSupported);
             }
         }
+        let casefold = self.check_casefold(inode, &set)?;
         self.objects.know_owners(&[set.uid, set.gid, set.project])?;
         let _held = self.hold_for_owners(inode, &set)?;
         let now = now();
@@ -91,11 +94,33 @@ impl Fs {
                 let asked = InodeFlags::from_bits_retain(flags) & CHANGEABLE;
                 disk.flags = (disk.flags & !CHANGEABLE) | asked;
             }
+            if let Some(casefold) = casefold {
+                disk.flags.set(InodeFlags::CASEFOLD, casefold);
+            }
         });
         drop(handle);
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Data)?;
         Ok(inode.attr())
+    }
+
+    /// Returns whether the directory will ignore case, if that changes. The caller holds the
+    /// operation lock exclusively.
+    fn check_casefold(&self, inode: &InodeRef, set: &SetAttr) -> Result<Option<bool>, Error> {
+        let folds = folds_names(&inode.rights());
+        let Some(asked) = set.casefold.filter(|asked| *asked != folds) else { return Ok(None) };
+        let stays_immutable = set.flags.is_none_or(|flags| flags & IMMUTABLE != 0);
+        if is_immutable(&inode.rights()) && stays_immutable {
+            return Err(Error::NotPermitted);
+        }
+        if self.objects.volume.folding.is_none() {
+            return Err(Error::NotSupported);
+        }
+        // The names in the directory have other hashes afterwards.
+        match Directory::of(&self.objects, inode)?.is_empty()? {
+            true => Ok(Some(asked)),
+            false => Err(Error::NotEmpty),
+        }
     }
 
     /// Reserves the inode's usage for a new group or project. Only the superuser may give an inode

@@ -455,7 +455,9 @@ impl Predecessor {
 fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
     let mut passed = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
     match kind {
-        FileType::Directory => passed |= InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT,
+        FileType::Directory => {
+            passed |= InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::CASEFOLD;
+        }
         FileType::Regular => {}
         // Other types of inodes support only these flags.
         _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,

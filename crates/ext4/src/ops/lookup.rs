@@ -8,6 +8,7 @@ use crate::names::Named;
 use crate::object::inode::InodeRef;
 use crate::object::meta::Contents;
 use crate::plan::dir::Found;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
@@ -33,6 +34,7 @@ impl Fs {
                 let found = view.find(name)?;
                 // This name changes only under the lock held exclusively.
                 if let Some(named) = self.to_publish(found)
+                    && view.folding() == Folding::None
                     && !matches!(name.bytes(), b"." | b"..")
                 {
                     self.objects.names.publish(dir.dir_id(), name.bytes(), named);
@@ -66,6 +68,7 @@ impl Fs {
         let objects = &self.objects;
         objects.meta.look(objects, block, kind, look, |found, still| {
             if let Ok(found) = found
+                && view.folding() == Folding::None
                 && let Some(named) = self.to_publish(*found)
             {
                 objects.names.publish_read(dir.dir_id(), name.bytes(), named, still);

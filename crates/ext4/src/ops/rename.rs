@@ -1,6 +1,8 @@
 //! Implements rename(2): within one directory or across two, replacing an existing name, exchanging
 //! two names, or leaving a whiteout at the old name.
 
+mod respell;
+
 use crate::attr::Rename;
 use crate::clock::now;
 use crate::error::Error;
@@ -106,6 +108,9 @@ impl Fs {
         match (target, how) {
             (None, Rename::Exchange) => return Err(Error::NotFound),
             (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
+            (Some(target), Rename::Replace) if target.ino == source.ino => {
+                return self.respell(ends);
+            }
             (Some(target), _) if target.ino == source.ino => return Ok(true),
             (Some(_), Rename::Exchange) | (None, _) => {}
             (Some(target), _) => check_kinds(source, target)?,

@@ -42,13 +42,13 @@ mod window;
 
 pub use blocks::{DirBlocks, DirContext, Indexing, has_names, new_directory, seal, verify};
 pub use descent::Descent;
-pub use entry::{Look, look_for};
+pub use entry::{Look, look_for, room_for};
 pub use find::{Found, find, find_by, find_dot, find_in};
 pub use insert::plan_insert;
 pub use names::NameIndex;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan};
 pub use read::{is_empty, read_from};
-pub use room::{locate, plan_room};
+pub use room::{locate, locate_room, plan_room};
 
 #[cfg(test)]
 mod tests;

@@ -13,11 +13,13 @@ use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Growing, Latest};
 use lanefs_ondisk::block_map;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{Geometry, InodePlace, JournalPlace, SuperFlags, Superblock};
 use lanefs_ondisk::{Block, Group, Ino, Unsupported};
 use std::ops::Range;
@@ -30,6 +32,8 @@ pub(crate) struct Volume {
     pub(crate) checksums: Checksums,
     dir_format: DirFormat,
     hasher: NameHasher,
+    /// How directories with the flag `CASEFOLD` compare names; `None` without the feature.
+    pub(crate) folding: Option<Folding>,
     /// Feature `dir_index`: directories of several blocks get an index.
     pub(crate) dir_index: bool,
     /// Feature `dir_nlink`: a directory with too many subdirectories no longer counts them.
@@ -79,6 +83,7 @@ impl Volume {
             checksums: superblock.checksums(),
             dir_format: dir_format(superblock),
             hasher: name_hasher(superblock)?,
+            folding: superblock.folding(),
             dir_index: features.compat.contains(Compat::DIR_INDEX),
             dir_nlink: features.ro_compat.contains(RoCompat::DIR_NLINK),
             own_files: own_files(superblock),
@@ -240,6 +245,12 @@ impl Volume {
         }
     }
 
+    /// Returns how a directory with these flags compares names.
+    pub(crate) fn folding_of(&self, flags: InodeFlags) -> Folding {
+        let folds = flags.contains(InodeFlags::CASEFOLD);
+        self.folding.filter(|_| folds).unwrap_or_default()
+    }
+
     /// Returns whether a directory has an index, if `flagged` is the index flag of its inode.
     pub(crate) fn indexing(&self, flagged: bool) -> Indexing {
         match (self.dir_index, flagged) {
@@ -291,7 +302,8 @@ fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
         true => NameBytes::Unsigned,
         false => NameBytes::Signed,
     };
-    Ok(NameHasher { version, bytes, seed: superblock.hash_seed() })
+    let folding = Folding::None;
+    Ok(NameHasher { version, bytes, seed: superblock.hash_seed(), folding })
 }
 
 /// Returns the largest file size that this file system's features can record.

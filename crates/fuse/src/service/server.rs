@@ -2,8 +2,9 @@
 //!
 //! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). The
 //! kernel caches names and attributes for any time: every change passes through the kernel, so no
-//! cached entry can be stale. It owns the size and times of a file while its writeback cache has
-//! dirty pages of that file.
+//! cached entry can be stale. On a file system with `casefold` it caches fewer names, since it does
+//! not know which spellings are equal. It owns the size and times of a file while its writeback
+//! cache has dirty pages of that file.
 //!
 //! # Permissions
 //!
@@ -38,8 +39,10 @@ use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
 use crate::transport::{Carried, Channel};
+use lanefs_ext4::flags::folds_names;
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_ondisk::FileType;
 use lanefs_vfs::Vfs;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -199,9 +202,28 @@ impl Server {
         self.vfs.fs()
     }
 
-    /// Returns the seconds for which the kernel may cache a name.
-    fn name_validity(&self) -> u64 {
-        if self.wishes.checks == Checks::ByServerEachName { 0 } else { FOREVER }
+    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode of
+    /// this type.
+    ///
+    /// The kernel would not find another spelling of a name in a directory that ignores case. A
+    /// rename moves the kernel's cached name together with its validity, so that the name of a file
+    /// could be moved into such a directory, and would still be there after its removal in another
+    /// spelling. A directory has only one cached name, which the kernel moves when it looks the
+    /// directory up in another spelling.
+    fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
+        let folds = self.fs().has_casefold()
+            && (found != FileType::Directory || folds_names(&dir.rights()));
+        self.validity_unless(folds)
+    }
+
+    /// Returns the seconds for which the kernel may cache that a name does not exist. An empty
+    /// directory may get the flag of chattr +F, and then find the name.
+    fn absence_validity(&self) -> u64 {
+        self.validity_unless(self.fs().has_casefold())
+    }
+
+    fn validity_unless(&self, folds: bool) -> u64 {
+        if folds || self.wishes.checks == Checks::ByServerEachName { 0 } else { FOREVER }
     }
 
     /// Returns the inode of a node id. The kernel's look-up count keeps the inode, so the inode

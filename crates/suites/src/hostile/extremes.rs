@@ -52,7 +52,6 @@ pub const LARGEST: &[Extreme] = &[
 pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: inline_data", "", || incompat(Incompat::INLINE_DATA)),
     extreme("the log: encrypt", "not supported", || incompat(Incompat::ENCRYPT)),
-    extreme("the log: casefold", "not supported", || incompat(Incompat::CASEFOLD)),
     extreme("the log: an unknown feature", "not supported", || {
         incompat(Incompat::from_bits_retain(1 << 31))
     }),

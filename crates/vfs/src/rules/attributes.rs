@@ -44,6 +44,7 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     check_attributes(&attr.rights(), change)?;
     let by_owner = change.intersects(Change::MODE | Change::OWNER | Change::TIMES)
         || set.flags.is_some()
+        || set.casefold.is_some()
         || set.project.is_some();
     if by_owner && !who.owns(attr.uid) {
         return Err(Error::NotPermitted);

@@ -2,6 +2,7 @@
 
 use crate::mkfs::numbers::Numbers;
 use crate::mkfs::{MkfsOptions, OnLoss};
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -49,6 +50,7 @@ impl Format {
             },
             // The superblock has the same values.
             hasher: NameHasher {
+                folding: Folding::None,
                 version: HashVersion::HalfMd4,
                 bytes: NameBytes::Signed,
                 seed: words,

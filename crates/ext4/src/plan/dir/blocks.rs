@@ -1,8 +1,9 @@
 //! The planners' view of a directory, and the checks of its blocks when they are read and written.
 
 use crate::error::Error;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::dirent::{self, DirFormat};
+use lanefs_ondisk::dirent::{self, DirFormat, Entry, Name};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::htree::{self, Kind};
@@ -78,6 +79,10 @@ impl DirContext {
                 version: version.unwrap_or(HashVersion::HalfMd4),
                 bytes: if unsigned { NameBytes::Unsigned } else { NameBytes::Signed },
                 seed: superblock.hash_seed(),
+                folding: match flags.contains(InodeFlags::CASEFOLD) {
+                    true => superblock.folding().unwrap_or_default(),
+                    false => Folding::None,
+                },
             },
             indexing: match features.compat.contains(Compat::DIR_INDEX) {
                 false => Indexing::Never,
@@ -90,6 +95,35 @@ impl DirContext {
     /// Returns the checksum seed of its blocks.
     pub(super) fn seed(&self) -> Seed {
         self.file_system_seed.of_inode(self.ino, self.generation)
+    }
+
+    /// Returns the entry whose name is equal to `name` in this directory.
+    pub(super) fn entry<'b>(
+        &self,
+        block: &'b [u8],
+        name: Name<'_>,
+    ) -> Result<Option<Entry<'b>>, dirent::Cause> {
+        match self.hasher.folding {
+            Folding::None => dirent::find(&self.format, block, name),
+            folding => self.folded_entry(block, name, folding),
+        }
+    }
+
+    fn folded_entry<'b>(
+        &self,
+        block: &'b [u8],
+        name: Name<'_>,
+        folding: Folding,
+    ) -> Result<Option<Entry<'b>>, dirent::Cause> {
+        let wanted = folding.form(name.bytes());
+        for entry in dirent::entries(&self.format, block)? {
+            let entry = entry?;
+            let is_name = entry.ino.is_some() && !entry.is_dot();
+            if is_name && folding.has_form(entry.name, &wanted) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn damaged(&self, block: FileBlock, cause: dirent::Cause) -> Error {

@@ -2,8 +2,9 @@
 
 use super::{DirContext, Found};
 use crate::error::Error;
-use lanefs_ondisk::FileBlock;
-use lanefs_ondisk::dirent::{self, Name, Room, Sought};
+use lanefs_ondisk::casefold::Folding;
+use lanefs_ondisk::dirent::{self, Name, Packed, Room, Sought};
+use lanefs_ondisk::{FileBlock, Ino};
 
 /// The result of looking for a name in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +28,29 @@ pub fn look_for(
     name: Name<'_>,
 ) -> Result<Look, Error> {
     let damaged = |cause| cx.damaged(n, cause);
+    if cx.hasher.folding != Folding::None {
+        let entry = cx.entry(block, name).map_err(damaged)?;
+        let found = entry.and_then(|entry| Found::new(n, &entry));
+        return found.map_or_else(|| room_for(cx, n, block, name), |found| Ok(Look::There(found)));
+    }
     // The room that is needed depends only on the name's length.
     match dirent::find_or_room(&cx.format, block, name).map_err(damaged)? {
         Sought::Entry(entry) => Ok(Found::new(n, &entry).map_or(Look::Full, Look::There)),
         Sought::Room(room) => Ok(room.map_or(Look::Full, Look::Room)),
     }
+}
+
+/// Looks for room for `name` in block `n`, whether the name exists or not.
+///
+/// # Errors
+/// Corruption naming the block.
+pub fn room_for(
+    cx: &DirContext,
+    n: FileBlock,
+    block: &[u8],
+    name: Name<'_>,
+) -> Result<Look, Error> {
+    let new = Packed { ino: Ino(0), file_type: None, name };
+    let room = dirent::find_room(&cx.format, block, &new).map_err(|cause| cx.damaged(n, cause))?;
+    Ok(room.map_or(Look::Full, Look::Room))
 }

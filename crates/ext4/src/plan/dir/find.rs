@@ -96,7 +96,7 @@ pub fn find_in(
     block: &[u8],
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
-    let entry = dirent::find(&cx.format, block, name).map_err(|cause| cx.damaged(n, cause))?;
+    let entry = cx.entry(block, name).map_err(|cause| cx.damaged(n, cause))?;
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }
 

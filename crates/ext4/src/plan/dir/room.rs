@@ -1,7 +1,9 @@
 //! Finds or creates room for a name.
 
 use super::path::Index;
-use super::{DirBlocks, DirContext, Indexing, Look, Plan, has_names, look_for, plan_insert};
+use super::{
+    DirBlocks, DirContext, Indexing, Look, Plan, has_names, look_for, plan_insert, room_for,
+};
 use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Name};
 use lanefs_ondisk::{FileBlock, FileType};
@@ -17,9 +19,31 @@ pub fn locate(
     blocks: &dyn DirBlocks,
     name: Name<'_>,
 ) -> Result<Option<FileBlock>, Error> {
+    locate_by(cx, blocks, name, look_for)
+}
+
+/// Returns the first block with room for `name`, whether the name exists or not. `None` if no block
+/// has room.
+///
+/// # Errors
+/// The same as for [`locate`].
+pub fn locate_room(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<FileBlock>, Error> {
+    locate_by(cx, blocks, name, room_for)
+}
+
+fn locate_by(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+    look: fn(&DirContext, FileBlock, &[u8], Name<'_>) -> Result<Look, Error>,
+) -> Result<Option<FileBlock>, Error> {
     let mut room = None;
     let mut is_here = |n: FileBlock| -> Result<bool, Error> {
-        let seen = look_for(cx, n, &blocks.block(n)?, name)?;
+        let seen = look(cx, n, &blocks.block(n)?, name)?;
         if matches!(seen, Look::Room(_)) {
             room = room.or(Some(n));
         }

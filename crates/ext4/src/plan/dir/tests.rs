@@ -8,6 +8,7 @@ mod model;
 
 use super::*;
 use crate::Error;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::dirent::{self, DirFormat, Name};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
@@ -52,7 +53,12 @@ pub(super) fn context(block_size: u32, version: HashVersion) -> DirContext {
             has_large_dirs: false,
             inodes: INODES,
         },
-        hasher: NameHasher { version, bytes: NameBytes::Signed, seed: [1, 2, 3, 4] },
+        hasher: NameHasher {
+            version,
+            bytes: NameBytes::Signed,
+            seed: [1, 2, 3, 4],
+            folding: Folding::None,
+        },
         indexing: Indexing::Possible,
     }
 }

@@ -30,13 +30,26 @@ pub fn rdev_of(word: u32) -> Rdev {
 /// of it. Usually these times are of the same clock tick as the stored times; then no transaction
 /// is needed.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
-    let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags, project } = *set;
+    let SetAttr {
+        permissions,
+        uid,
+        gid,
+        size,
+        atime,
+        mtime,
+        ctime,
+        crtime,
+        flags,
+        casefold,
+        project,
+    } = *set;
     let only_times = permissions.is_none()
         && uid.is_none()
         && gid.is_none()
         && size.is_none()
         && crtime.is_none()
         && flags.is_none()
+        && casefold.is_none()
         && project.is_none();
     let same = |asked: Option<SetTime>, is: Time| match asked {
         None => true,
@@ -118,12 +131,13 @@ impl Server {
         }
     }
 
-    /// Returns the reply with an inode's node. The caller counts the look-up.
-    pub(super) fn entry(&self, attr: &Attr) -> abi::EntryOut {
+    /// Returns the reply with an inode's node, whose name the kernel may keep for `entry_valid`
+    /// seconds. The caller counts the look-up.
+    pub(super) fn entry(&self, attr: &Attr, entry_valid: u64) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
             generation: u64::from(attr.generation),
-            entry_valid: self.name_validity(),
+            entry_valid,
             attr_valid: FOREVER,
             attr: self.wire_attr(attr),
             ..Default::default()
@@ -192,6 +206,7 @@ impl Server {
                 .then_some(Time { secs: input.ctime, nanos: input.ctimensec }),
             crtime: None,
             flags: None,
+            casefold: None,
             project: None,
         };
         let now = inode.attr();

@@ -7,6 +7,7 @@ use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::flags::IMMUTABLE;
 use lanefs_ext4::{InodeRef, SetAttr};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_vfs::rules;
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_FSGETXATTR` and
@@ -122,7 +123,8 @@ impl Server {
         self.fs().set_attr_as(inode, |now| {
             let flags = flags & VISIBLE | now.flags & !VISIBLE;
             rules::check_flags(now.flags, flags)?;
-            Ok(Some(SetAttr { flags: Some(flags), project, ..SetAttr::default() }))
+            let casefold = Some(flags & InodeFlags::CASEFOLD.bits() != 0);
+            Ok(Some(SetAttr { flags: Some(flags), casefold, project, ..SetAttr::default() }))
         })?;
         kernel.forget_attributes(id);
         Ok(())

@@ -15,9 +15,11 @@ fn entry_kind(file_type: Option<FileType>) -> u32 {
 }
 
 impl Server {
-    /// Appends the reply with an inode's node, and counts the look-up, which a later FORGET undoes.
-    fn put_node(&self, inode: &InodeRef, outbox: &mut Outbox) {
-        outbox.put(&self.entry(&inode.attr()));
+    /// Appends the reply with the node of an inode that was found or created in `dir`, and counts
+    /// the look-up, which a later FORGET undoes.
+    fn put_node(&self, dir: &InodeRef, inode: &InodeRef, outbox: &mut Outbox) {
+        let attr = inode.attr();
+        outbox.put(&self.entry(&attr, self.name_validity(dir, attr.file_type)));
         self.fs().hold(inode, 1);
     }
 
@@ -26,15 +28,15 @@ impl Server {
         let name = request.name()?;
         // A file handle of a network file server arrives as a look-up of "." in a node of any type.
         if name == b"." {
-            self.put_node(&dir, outbox);
+            self.put_node(&dir, &dir, outbox);
             return Ok(());
         }
         self.check(&request.header, &dir, Want::EXECUTE)?;
         match self.fs().lookup(&dir, name)? {
-            Some(named) => self.put_node(&self.fs().get(named.ino, None)?, outbox),
+            Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
             // The kernel may also cache that the name does not exist.
             None => {
-                let entry_valid = self.name_validity();
+                let entry_valid = self.absence_validity();
                 outbox.put(&abi::EntryOut { entry_valid, ..Default::default() });
             }
         }
@@ -75,7 +77,7 @@ impl Server {
             Some(who) => self.vfs.make(&who, &dir, name, new)?,
             None => self.fs().create(&dir, name, &self.new_inode(header, new)?)?,
         };
-        self.put_node(&inode, outbox);
+        self.put_node(&dir, &inode, outbox);
         Ok(inode)
     }
 
@@ -129,7 +131,7 @@ impl Server {
             Some(who) => self.vfs.make_unnamed(&who, &dir, &new)?,
             None => self.fs().create_unnamed(&dir, &self.new_inode(header, &new)?)?,
         };
-        self.put_node(&inode, outbox);
+        self.put_node(&dir, &inode, outbox);
         outbox.put(&self.opened(inode.ino(), input.flags as i32));
         Ok(())
     }
@@ -193,7 +195,7 @@ impl Server {
             Some(who) => self.vfs.link(&who, &inode, &dir, name)?,
             None => self.fs().link(&inode, &dir, name)?,
         }
-        self.put_node(&inode, outbox);
+        self.put_node(&dir, &inode, outbox);
         Ok(())
     }
 
@@ -248,7 +250,7 @@ impl Server {
                 _ => self.fs().get(ino, None).ok(),
             };
             match inode {
-                Some(inode) => self.put_node(&inode, outbox),
+                Some(inode) => self.put_node(&dir, &inode, outbox),
                 None => outbox.put(&abi::EntryOut::default()),
             }
             put_dirent(outbox, ino, next, file_type, name);

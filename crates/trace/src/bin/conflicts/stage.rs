@@ -2,6 +2,7 @@
 
 use crate::setting::Setting;
 use lanefs::{File, FileOptions, FileSystem};
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::superblock::SuperFlags;
 use std::io::Write;
@@ -48,7 +49,7 @@ fn hasher(fs: &FileSystem) -> NameHasher {
     let version = HashVersion::from_byte(superblock.hash_version()).expect("what mkfs writes");
     let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
     let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
-    NameHasher { version, bytes, seed: superblock.hash_seed() }
+    NameHasher { version, bytes, seed: superblock.hash_seed(), folding: Folding::None }
 }
 
 /// The attribute of each file.
