@@ -3,7 +3,10 @@
 mod images;
 
 use images::{Image, assert_clean};
-use lanefs::{Cause, File, FileOptions, FileSystem, FileTimes, OpenOptions, ReadDir, Rename};
+use lanefs::vfs::Follow;
+use lanefs::{
+    Cause, File, FileOptions, FileSystem, FileTimes, OpenOptions, ReadDir, Rename, SetAttr,
+};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -323,4 +326,42 @@ fn a_ring_of_parents_is_told_at_once_however_many_inodes_there_are() {
         let _ = tell.send(moved);
     });
     assert_eq!(told.recv_timeout(Duration::from_secs(30)).expect("it ends"), Err(117));
+}
+
+#[test]
+fn a_directory_that_ignores_case_finds_names_behind_the_name_cache() {
+    let image = Image::with("64M", &["-O", "casefold"]);
+    let fs = open(&image);
+    fs.create_dir("/d").unwrap();
+    assert!(!fs.exists("/d/readme").unwrap());
+    let set = SetAttr { casefold: Some(true), ..SetAttr::default() };
+    fs.set_attr("/d", &set, Follow::Links).unwrap();
+    // Names that were looked up before, absent ones too.
+    fs.write("/d/README", b"text").unwrap();
+    for spelling in ["/d/readme", "/d/ReadMe", "/d/README"] {
+        assert_eq!(fs.read(spelling).unwrap(), b"text");
+    }
+    // A path through such directories.
+    fs.create_dir_all("/d/in/ner").unwrap();
+    fs.write("/D/x", b"").unwrap_err();
+    fs.write("/d/IN/Ner/file", b"").unwrap();
+    assert!(fs.exists("/d/in/NER/FILE").unwrap());
+    // A name of another directory that the cache knows.
+    fs.write("/plain", b"").unwrap();
+    assert!(fs.exists("/plain").unwrap());
+    fs.rename("/plain", "/d/Plain").unwrap();
+    fs.remove_file("/d/PLAIN").unwrap();
+    assert!(!fs.exists("/d/Plain").unwrap() && !fs.exists("/plain").unwrap());
+    // Another spelling of the same name.
+    fs.remove_dir("/d/in/NER").unwrap_err();
+    fs.rename("/d/readme", "/d/ReadMe.").unwrap();
+    fs.rename("/d/README.", "/d/readme.").unwrap();
+    let mut names: Vec<_> =
+        fs.read_dir("/d").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["in", "readme."]);
+    let set = SetAttr { casefold: Some(false), ..SetAttr::default() };
+    assert_eq!(fs.set_attr("/d", &set, Follow::Links).unwrap_err().errno(), 39);
+    fs.close().unwrap();
+    assert_clean(&image.path);
 }

@@ -127,8 +127,8 @@ struct Mke2fs {
     #[arg(short = 'T', value_name = "TYPE", value_parser = parse_usage)]
     usage: Option<Usage>,
     /// stride=, stripe_width=, hash_seed=, root_owner[=UID:GID], lazy_itable_init=0|1,
-    /// lazy_journal_init, resize=BLOCKS, packed_meta_blocks, encoding=utf8, offset=, [no]discard,
-    /// test_fs, mmp_update_interval=SECONDS
+    /// lazy_journal_init, resize=BLOCKS, packed_meta_blocks, encoding=utf8,
+    /// encoding_flags=[no]strict, offset=, [no]discard, test_fs, mmp_update_interval=SECONDS
     #[arg(short = 'E', value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Add a journal to -t ext2

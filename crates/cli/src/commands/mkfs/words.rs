@@ -4,6 +4,7 @@ use crate::cli::{Size, parse_ids, parse_size};
 use crate::commands::tune::parse_uuid;
 use lanefs_build::Spare;
 use lanefs_ext4::mkfs::{InodeTables, JournalSize, Kind, MkfsOptions, TablePlaces, Usage};
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Features, Incompat};
 use std::path::PathBuf;
 
@@ -206,7 +207,13 @@ fn one(options: &mut MkfsOptions, name: &str, value: Option<&str>) -> Result<(),
             "utf8" | "utf8-12.1" => options.features.incompat |= Incompat::CASEFOLD,
             _ => return Err("the only encoding is utf8-12.1".into()),
         },
-        "encoding_flags" => return Err("Lanefs makes no strict encodings".into()),
+        "encoding_flags" => {
+            options.folding = match given()? {
+                "strict" => Folding::Strict,
+                "nostrict" => Folding::Lenient,
+                _ => return Err("neither strict nor nostrict".into()),
+            }
+        }
         "offset" => drop(given()?.parse::<Size>()?),
         "discard" | "nodiscard" => {}
         "test_fs" => options.is_test = true,
