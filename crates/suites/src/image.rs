@@ -42,6 +42,9 @@ pub fn block_size_of(options: &str) -> u64 {
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
 }
 
+/// The word among the options for mke2fs for an image whose root directory ignores case.
+pub const FOLDING: &str = "+F";
+
 /// An image file in memory; removed with its folder when dropped.
 pub struct Image {
     folder: tempfile::TempDir,
@@ -56,8 +59,9 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns `None` and prints the reason if mke2fs is
-    /// missing.
+    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns `None`
+    /// and prints the reason if mke2fs is missing. With the word [`FOLDING`] among the options, the
+    /// root directory ignores case, and so do all directories that are created later.
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -67,12 +71,17 @@ impl Image {
             .env("MKE2FS_CONFIG", &config)
             .args(["-q", "-F"])
             .args(if names_type { &[][..] } else { &["-t", "ext4"] })
-            .args(options.split_whitespace())
+            .args(options.split_whitespace().filter(|word| *word != FOLDING))
             .arg(&image.path)
             .arg(size)
             .output();
         match made {
-            Ok(made) if made.status.success() => Some(image),
+            Ok(made) if made.status.success() => {
+                if options.split_whitespace().any(|word| word == FOLDING) {
+                    image.debugfs("set_inode_field <2> flags 0x40080000");
+                }
+                Some(image)
+            }
             Ok(made) => panic!("mke2fs {options} {size}: {}", text(&made)),
             Err(error) => {
                 println!("skipped: mke2fs does not run here: {error}");
@@ -108,8 +117,11 @@ impl Image {
         self.e2fsck("-fy")
     }
 
-    fn e2fsck(&self, how: &str) -> Verdict {
-        let output = Command::new("e2fsck").arg(how).arg(&self.path).output().expect("e2fsck runs");
+    /// Runs e2fsck with these options, separated by spaces.
+    pub fn e2fsck(&self, how: &str) -> Verdict {
+        let mut command = Command::new("e2fsck");
+        let command = command.args(how.split_whitespace()).arg(&self.path);
+        let output = command.output().expect("e2fsck runs");
         Verdict { status: output.status.code().unwrap_or(-1), text: text(&output) }
     }
 

@@ -2,10 +2,12 @@
 
 use crate::listing::library_names;
 use crate::op::{File, Kind, Op, Outcome, Seen, Tree, pattern, split};
+use lanefs_ext4::flags::folds_names;
 use lanefs_ext4::{
     Error, Fs, InodeRef, NewInode, NewKind, Privilege, Rdev, SetAttr, SetTime, SyncMode,
 };
 use lanefs_ondisk::FileType;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ impl Library {
             if inode.file_type() != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
-            let named = self.fs.lookup(&inode, name)?.ok_or(Error::NotFound)?;
+            let named = self.fs.lookup(&inode, &spelled(&inode, name))?.ok_or(Error::NotFound)?;
             inode = match self.fs.get(named.ino, None) {
                 // The inode was unlinked after the look-up.
                 Err(Error::Stale) => return Err(Error::NotFound),
@@ -122,16 +124,16 @@ impl Library {
             }
             Op::Unlink { path } => {
                 let (dir, name) = self.parent(path)?;
-                fs.unlink(&dir, name)?;
+                fs.unlink(&dir, &spelled(&dir, name))?;
             }
             Op::Rmdir { path } => {
                 let (dir, name) = self.parent(path)?;
-                fs.rmdir(&dir, name)?;
+                fs.rmdir(&dir, &spelled(&dir, name))?;
             }
             Op::Rename { path, new, how } => {
                 let (from, name) = self.parent(path)?;
                 let (to, new_name) = self.parent(new)?;
-                fs.rename(&from, name, &to, new_name, *how)?;
+                fs.rename(&from, &spelled(&from, name), &to, new_name, *how)?;
             }
             Op::SetXattr { path, name, value, how } => {
                 fs.set_xattr(&self.resolve(path)?, name, value, *how)?;
@@ -166,6 +168,14 @@ impl Library {
     /// Makes the content of a file durable.
     pub fn fsync(&self, path: &[u8]) -> Result<(), Error> {
         self.fs.fsync(&self.resolve(path)?, SyncMode::Full)
+    }
+}
+
+/// Returns a name as the suites look it up: in a directory that ignores case, in upper case.
+fn spelled<'n>(dir: &InodeRef, name: &'n [u8]) -> Cow<'n, [u8]> {
+    match folds_names(&dir.rights()) {
+        true => name.to_ascii_uppercase().into(),
+        false => name.into(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::parts::Parts;
 use crate::fill::{Scale, WideTimes, change, fill};
-use crate::image::Image;
+use crate::image::{FOLDING as FOLDED, Image};
 use crate::kernel::Kernel;
 use crate::library::Library;
 use crate::op::Tree;
@@ -32,6 +32,13 @@ const SETS: [(&str, u64, usize); 19] = [
     ("-b 65536 -g 256", 64, 65536),
 ];
 
+/// Images whose directories ignore case, which most kernels do not mount. e2fsck compares their
+/// names by default only if the encoding is strict.
+const FOLDING: [(&str, u64, usize); 2] = [
+    ("-O casefold -E encoding_flags=strict +F", 16, 1024),
+    ("-b 4096 -O casefold,^metadata_csum -E encoding_flags=strict +F", 32, 4096),
+];
+
 /// The number of option sets at the end that have blocks larger than a page; the kernel does not
 /// mount these images.
 const LARGE_BLOCKS: usize = 3;
@@ -43,7 +50,9 @@ pub enum Extent {
     Sample,
     /// The formats with blocks larger than a page.
     LargeBlocks,
-    /// All formats.
+    /// Directories that ignore case.
+    Folding,
+    /// All formats except the directories that ignore case.
     Whole,
 }
 
@@ -62,13 +71,14 @@ pub struct Base {
 impl Corpus {
     /// Makes the images; leaves out, with a printed reason, those that this machine cannot make.
     pub fn make(extent: Extent) -> Corpus {
-        let range = match extent {
-            Extent::Sample => 0..4,
-            Extent::LargeBlocks => SETS.len() - LARGE_BLOCKS..SETS.len(),
-            Extent::Whole => 0..SETS.len(),
+        let sets = match extent {
+            Extent::Sample => &SETS[..4],
+            Extent::LargeBlocks => &SETS[SETS.len() - LARGE_BLOCKS..],
+            Extent::Folding => &FOLDING,
+            Extent::Whole => &SETS,
         };
         let make = |set: &(&'static str, u64, usize)| Base::make(set.0, set.1, set.2);
-        Corpus { bases: SETS[range].iter().filter_map(make).collect() }
+        Corpus { bases: sets.iter().filter_map(make).collect() }
     }
 
     pub(super) fn bases(&self) -> &[Base] {
@@ -87,7 +97,7 @@ impl Base {
         let run = |tree: &mut dyn Tree| {
             fill(scale).iter().chain(&change(scale)).for_each(|op| drop(tree.apply(op)));
         };
-        if block > 4096 {
+        if block > 4096 || options.contains(FOLDED) {
             let mount = Mount::open(image.device(), MountOptions::default());
             let mount = mount.expect("Lanefs mounts it");
             run(&mut Library::new(mount.fs()));
