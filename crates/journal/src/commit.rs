@@ -6,6 +6,9 @@
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
 //! - *commit, then write in place*: a block in place never has a change without a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
+//! - *a block that others read before a replay, after the blocks that it refers to*
+//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is not
+//!   in place without the new descriptors.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
 use crate::client::Client;
@@ -43,11 +46,18 @@ impl<O, D> Journal<O, D> {
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
         client.capture(tid, objects, &mut images)?;
+        let last = images.last();
         let images = images.into_sorted();
         self.check_places(committer, &images)?;
         let revokes = standing(revokes, &images);
         match &mut committer.log {
-            Some(log) => self.commit_to_log(log, tid, &images, &revokes)?,
+            Some(log) => {
+                self.commit_to_log(log, tid, &images, &revokes)?;
+                // Later checkpoints need not know this order: the images are in place.
+                if last.is_some() {
+                    self.checkpoint(log, tid, tid.next(), last)?;
+                }
+            }
             None => self.commit_in_place(tid, &images)?,
         }
         self.counters.commits.add(1);
@@ -71,7 +81,7 @@ impl<O, D> Journal<O, D> {
         }
         let Some(log) = &mut committer.log else { return Ok(()) };
         if let Some(newest) = log.ring.newest() {
-            self.write_in_place(log, newest)?;
+            self.write_in_place(log, newest, None)?;
         }
         if log.is_marked() {
             log.move_tail(&self.flusher, Tail::Empty { next: tid.next() })?;
@@ -108,7 +118,7 @@ impl<O, D> Journal<O, D> {
             None
         };
         if let Some(upto) = upto {
-            self.checkpoint(log, upto, tid)?;
+            self.checkpoint(log, upto, tid, None)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
         // Also with a log on another device this flush comes first: the data of files must be durable
@@ -141,9 +151,16 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Frees log space: writes everything up to `upto` in place, and moves the tail after it.
-    /// `next` is the transaction that will be written next.
-    fn checkpoint(&self, log: &mut LogWriter, upto: Tid, next: Tid) -> Result<(), Error> {
-        self.write_in_place(log, upto)?;
+    /// `next` is the transaction that will be written next, `last` the block that is written after
+    /// all others.
+    fn checkpoint(
+        &self,
+        log: &mut LogWriter,
+        upto: Tid,
+        next: Tid,
+        last: Option<Block>,
+    ) -> Result<(), Error> {
+        self.write_in_place(log, upto, last)?;
         let (start, tid) = log.ring.start_after(upto);
         log.move_tail(&self.flusher, Tail::At { start, tid: tid.unwrap_or(next) })?;
         self.counters.durable_writes.add(1);
@@ -154,7 +171,7 @@ impl<O, D> Journal<O, D> {
     /// Writes in place the durable images up to `upto` of blocks that no later transaction in the
     /// log contains. The tail does not move, so until then replay would write the same images
     /// again.
-    fn write_in_place(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
+    fn write_in_place(&self, log: &LogWriter, upto: Tid, last: Option<Block>) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();
         blocks.sort_unstable();
@@ -163,8 +180,7 @@ impl<O, D> Journal<O, D> {
             .into_iter()
             .filter_map(|block| Some((block, self.store.durable(block, upto)?)))
             .collect();
-        in_place::write(&*self.device, self.block_size, &images)?;
-        self.flush()?;
+        in_place::write_durably(&*self.device, self.block_size, &images, last, || self.flush())?;
         self.counters.checkpoints.add(1);
         self.counters.blocks_in_place.add(images.len() as i64);
         images.iter().for_each(|(block, _)| self.store.is_in_place(*block, upto));

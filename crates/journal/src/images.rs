@@ -15,11 +15,12 @@ pub struct Images {
     block_size: BlockSize,
     store: Arc<Store>,
     blocks: BTreeMap<Block, Arc<[u8]>>,
+    last: Option<Block>,
 }
 
 impl Images {
     pub(crate) fn new(tid: Tid, block_size: BlockSize, store: Arc<Store>) -> Images {
-        Images { tid, block_size, store, blocks: BTreeMap::new() }
+        Images { tid, block_size, store, blocks: BTreeMap::new(), last: None }
     }
 
     /// Sets the content of `block` as of this transaction; the last push of a block counts.
@@ -33,6 +34,18 @@ impl Images {
         assert_eq!(bytes.len(), self.block_size.bytes(), "an image is one block");
         self.store.push(block, self.tid, bytes.clone());
         self.blocks.insert(block, bytes);
+    }
+
+    /// Requests that all blocks of the log are written in place as soon as this transaction is
+    /// durable: first all others, then, after a flush, `block`. For a block that programs read
+    /// before they replay the log, and whose new content refers to new contents of other blocks.
+    pub fn write_in_place_last(&mut self, block: Block) {
+        self.last = Some(block);
+    }
+
+    /// Returns the block that [`Images::write_in_place_last`] set.
+    pub(crate) fn last(&self) -> Option<Block> {
+        self.last
     }
 
     /// Returns the last image pushed for `block`.

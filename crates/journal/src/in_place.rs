@@ -21,6 +21,27 @@ pub(crate) fn write(
     Ok(())
 }
 
+/// Writes `images` as [`write`] does, but the image of block `last` after all others, and calls
+/// `flush` between and at the end.
+pub(crate) fn write_durably<E: From<DeviceError>>(
+    device: &dyn Device,
+    block_size: BlockSize,
+    images: &[(Block, Arc<[u8]>)],
+    last: Option<Block>,
+    flush: impl Fn() -> Result<(), E>,
+) -> Result<(), E> {
+    let at = images.iter().position(|(block, _)| Some(*block) == last);
+    let Some((before, [late, after @ ..])) = at.and_then(|at| images.split_at_checked(at)) else {
+        write(device, block_size, images)?;
+        return flush();
+    };
+    write(device, block_size, before)?;
+    write(device, block_size, after)?;
+    flush()?;
+    write(device, block_size, std::slice::from_ref(late))?;
+    flush()
+}
+
 /// Splits sorted images where the next block is not adjacent, or a run has `longest` blocks.
 fn runs(
     images: &[(Block, Arc<[u8]>)],

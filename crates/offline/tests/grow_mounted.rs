@@ -1,8 +1,10 @@
 //! Tests of a file system that becomes larger while it is in use: compared with resize2fs, beside
 //! writers, filled to the last block, and crashed at writes; and of free blocks that are discarded.
 
-use lanefs_device::{Device, Event, Kept, RamDevice, RecordingDevice};
-use lanefs_ext4::{Error, Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
+use lanefs_ext4::{
+    Error, Fs, Mount, MountOptions, NewInode, NewKind, Primary, Privilege, SyncMode,
+};
 use lanefs_offline::recover;
 use lanefs_suites::cuts::{dumpe2fs, filled, same, seen};
 use lanefs_suites::image::{Image as Disk, Scratch};
@@ -263,6 +265,94 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
         }
     }
     assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
+}
+
+/// Checks that e2fsck and the kernel read `state` with the superblock that they find first, and
+/// complete or ignore the growth in its log.
+fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
+    let disk = scratch.put(state).expect("a scratch file");
+    let verdict = disk.repair();
+    assert!(verdict.only_replayed(), "{context}: e2fsck -fy says {}", verdict.text);
+    assert!(!verdict.text.contains("backup"), "{context}: e2fsck -fy says {}", verdict.text);
+    disk.assert_clean(&format!("{context}, after e2fsck"));
+    let disk = scratch.put(state).expect("a scratch file");
+    let Some(mount) = disk.kernel_mount("") else { return };
+    let before = std::fs::read(mount.path().join("before"));
+    assert!(before.is_ok_and(|before| before == [5; 30_000]), "{context}: the file of before");
+    mount.unmount();
+    disk.assert_clean(&format!("{context}, after the kernel"));
+}
+
+/// The new superblock counts groups whose descriptors e2fsck and the kernel check before they
+/// replay the log. So the descriptors must be in place before it: when the log is written in place,
+/// and when it is replayed.
+#[test]
+fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
+    // The descriptors of the new groups are in the fourth block of descriptors, which is not adjacent
+    // to other blocks of the transaction.
+    let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
+    let Some(image) = filled(options, "48M", 1) else { return };
+    let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
+    file.set_len(56 << 20).expect("a longer file");
+    let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
+    let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
+    let mount = Mount::open(device.clone(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let before = new_file(fs, "before");
+    fs.write_at(&before, 0, &[5; 30_000], Privilege::Root).expect("data");
+    fs.fsync(&before, SyncMode::Full).expect("durable");
+    let begun = device.mark();
+    fs.grow(56 << 10).expect("a larger file system");
+    drop(before);
+    mount.close().expect("an unmount");
+    let recording = device.recording();
+    let scratch = Scratch::new(recording.base()).expect("a scratch file");
+    let mut replay = recording.replay();
+    let (mut states, mut in_log) = (0, None);
+    for cut in begun..=recording.events().len() {
+        for kept in ways(&recording, cut) {
+            let state = replay.state(cut, kept);
+            let context = format!("cut {cut} of {begun} to {}, {kept:?}", recording.events().len());
+            check_with_others(&scratch, &state, &context);
+            states += 1;
+            if in_log.is_none() && blocks_of(&state) == 48 << 10 {
+                let recovered = Arc::new(state.fork());
+                recover(&(recovered.clone() as Arc<dyn Device>)).expect("a recovery");
+                in_log = (blocks_of(&recovered) == 56 << 10).then_some(state);
+            }
+        }
+    }
+    // The first state in which the log has the growth, and nothing of it is in place.
+    let base: Arc<dyn Device> = Arc::new(in_log.expect("a state"));
+    let device = Arc::new(RecordingDevice::new(base).expect("a recording"));
+    recover(&(device.clone() as Arc<dyn Device>)).expect("a recovery");
+    let recording = device.recording();
+    let scratch = Scratch::new(recording.base()).expect("a scratch file");
+    let mut replay = recording.replay();
+    let (mut states_of_recovery, mut sizes) = (0, BTreeSet::new());
+    for cut in 0..=recording.events().len() {
+        for kept in ways(&recording, cut) {
+            let state = replay.state(cut, kept);
+            check_with_others(&scratch, &state, &format!("cut {cut} of the recovery, {kept:?}"));
+            states_of_recovery += 1;
+            sizes.insert(blocks_of(&state));
+        }
+    }
+    assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
+    println!("{states} states, {states_of_recovery} of a recovery");
+}
+
+/// Returns the states at a cut: all writes kept, a part of them, and after a flush none.
+fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
+    match cut.checked_sub(1).map(|last| &recording.events()[last]) {
+        None | Some(Event::Flush { .. }) => vec![Kept::None],
+        Some(_) => vec![Kept::All, Kept::Some { seed: cut as u64 }],
+    }
+}
+
+/// Returns the number of blocks that the superblock in place has.
+fn blocks_of(state: &OverlayDevice) -> u64 {
+    Primary::read(state).expect("a superblock").superblock.geometry().block_count()
 }
 
 #[test]

@@ -81,6 +81,7 @@ pub(super) fn open(
         wipe(&*device, &superblock, &mut log)?;
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
+    let found = superblock.geometry();
     let superblock = match find_log::superblock_in(&replay, &superblock)? {
         Some(next) => {
             superblock.check_next(&next)?;
@@ -88,13 +89,17 @@ pub(super) fn open(
         }
         None => superblock,
     };
+    // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
+    // log. So after an interruption of this replay, the descriptors must be there.
+    let grows = superblock.geometry().block_count() > found.block_count();
+    let last = grows.then(|| found.super_block());
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
     let target: Arc<dyn Device> = match access {
         Access::ReadWrite => device.clone(),
         Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
     };
-    let recovered = replay.write(&*target)?;
+    let recovered = replay.write_ordered(&*target, last)?;
     if access == Access::ReadWrite && log.superblock.start().is_some() {
         let size = superblock.geometry().block_size();
         mark_empty(&*device, &mut log, size, recovered.sequence)?;

@@ -146,6 +146,11 @@ impl Objects {
         for (block, bytes) in descriptors.blocks {
             captured.image(block, bytes.into());
         }
+        if growth.is_some() {
+            // e2fsck and the kernel check the descriptors that the superblock counts before they
+            // replay the log.
+            captured.write_in_place_last(self.volume.geometry().super_block());
+        }
         if groups_changed || head.is_some() || growth.is_some() {
             let blocks = growth.map(|growth| growth.new.block_count());
             let superblock =

@@ -83,6 +83,12 @@ impl<'c> Captured<'c> {
         self.images.push(block, bytes);
     }
 
+    /// Requests that `block` reaches its place after all other blocks
+    /// ([`Images::write_in_place_last`]).
+    pub(crate) fn write_in_place_last(&mut self, block: Block) {
+        self.images.write_in_place_last(block);
+    }
+
     /// Adds the record of inode `ino`.
     pub(crate) fn record(&mut self, ino: Ino, new: CapturedRecord) {
         let record = &new.record;

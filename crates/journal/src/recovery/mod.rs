@@ -101,9 +101,20 @@ impl Replay<'_> {
     /// # Errors
     /// [`Error::Device`].
     pub fn write(&self, target: &dyn Device) -> Result<Recovered, Error> {
+        self.write_ordered(target, None)
+    }
+
+    /// Works as [`Replay::write`]; the copy of block `last` is written after a flush of all others.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn write_ordered(
+        &self,
+        target: &dyn Device,
+        last: Option<Block>,
+    ) -> Result<Recovered, Error> {
         let Some((reader, plan)) = &self.copies else { return Ok(self.found) };
-        let blocks = replay::write(reader, plan, target)?;
-        target.flush()?;
+        let blocks = replay::write(reader, plan, target, last)?;
         Ok(Recovered { blocks, ..self.found })
     }
 }

@@ -123,10 +123,16 @@ impl Plan {
     }
 }
 
-/// Writes the copies in place; returns their number.
-pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Result<u64, Error> {
+/// Writes the copies in place, durably, and that of block `last` after all others; returns their
+/// number.
+pub(super) fn write(
+    reader: &Reader<'_>,
+    plan: &Plan,
+    target: &dyn Device,
+    last: Option<Block>,
+) -> Result<u64, Error> {
     let mut batch: Vec<(Block, Arc<[u8]>)> = Vec::with_capacity(BATCH);
-    for (block, copy) in &plan.copies {
+    for (block, copy) in plan.copies.iter().filter(|(block, _)| Some(**block) != last) {
         batch.push((*block, copy.contents(reader)?.into()));
         if batch.len() == BATCH {
             in_place::write(target, reader.format.block_size, &batch)?;
@@ -134,5 +140,11 @@ pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Re
         }
     }
     in_place::write(target, reader.format.block_size, &batch)?;
+    target.flush()?;
+    if let Some((block, copy)) = last.and_then(|last| plan.copies.get_key_value(&last)) {
+        let late = [(*block, copy.contents(reader)?.into())];
+        in_place::write(target, reader.format.block_size, &late)?;
+        target.flush()?;
+    }
     Ok(plan.copies.len() as u64)
 }
