@@ -5,10 +5,14 @@
 //! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks.
 //! Each block of a carved span is in use, in a thread's lists, or in the depot. A span that is not
 //! carved has no contents and possibly no memory.
+//!
+//! The blocks of the span that was carved last become batches a few at a time, and the batches of a
+//! class double up to a full one: a short program touches no page that it does not need.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::lane::Padded;
 use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
 use std::ptr;
 
 /// The contents of a free block.
@@ -45,6 +49,11 @@ pub(super) struct Depot {
     blocks: usize,
     /// All chunks with a span to carve.
     roomy: *mut Chunk,
+    /// The spans carved last, and the indexes of their blocks that never were in a batch.
+    fresh: *mut u8,
+    left: Range<usize>,
+    /// The number of blocks in the next new batch.
+    next_len: usize,
     /// The number of free blocks that the last trim kept, or the smallest number of free blocks
     /// since that trim.
     kept: usize,
@@ -63,7 +72,8 @@ pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Depot {
     pub(super) const fn new() -> Depot {
         let (batches, roomy) = (ptr::null_mut(), ptr::null_mut());
-        Depot { batches, blocks: 0, roomy, kept: 0 }
+        let fresh = ptr::null_mut();
+        Depot { batches, blocks: 0, roomy, fresh, left: 0..0, next_len: 0, kept: 0 }
     }
 
     /// Takes a batch; null if there is none.
@@ -112,6 +122,21 @@ impl Depot {
     pub(super) fn is_due(&mut self, class: usize, least: usize) -> bool {
         self.kept = self.kept.min(self.blocks);
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
+    }
+
+    /// Takes blocks that never were in a batch; returns the address of their first span and their
+    /// indexes. `None` if there is no memory.
+    fn take_fresh(&mut self, class: usize) -> Option<(*mut u8, Range<usize>)> {
+        let (span, full) = (SPANS[class], full(class) as usize);
+        if self.left.is_empty() {
+            let (start, spans) = self.claim(class, full.div_ceil(span.blocks))?;
+            (self.fresh, self.left) = (start, 0..spans * span.blocks);
+        }
+        let len = self.next_len.clamp((PAGE / SIZES[class]).max(1), full);
+        self.next_len = 2 * len;
+        let taken = self.left.start..self.left.end.min(self.left.start + len);
+        self.left.start = taken.end;
+        Some((self.fresh, taken))
     }
 
     /// Claims up to `wanted` adjacent spans to be carved; returns their address and number. `None`
@@ -241,16 +266,15 @@ fn new_chunk() -> Option<*mut Chunk> {
     (!chunk.is_null()).then_some(chunk.cast())
 }
 
-/// Carves a new batch of `class`; null if there is no memory.
+/// Makes a new batch of `class`; null if there is no memory.
 pub(super) fn carve(class: usize) -> *mut Free {
     let (size, span) = (SIZES[class], SPANS[class]);
-    let wanted = (full(class) as usize).div_ceil(span.blocks);
-    let Some((start, spans)) = locked(&DEPOTS[class]).claim(class, wanted) else {
+    let Some((start, blocks)) = locked(&DEPOTS[class]).take_fresh(class) else {
         return ptr::null_mut();
     };
-    let len = (spans * span.blocks) as u32;
+    let len = blocks.len() as u32;
     let mut head: *mut Free = ptr::null_mut();
-    for n in (0..len as usize).rev() {
+    for n in blocks.rev() {
         let at = n / span.blocks * span.bytes + n % span.blocks * size;
         // SAFETY: a block of a span that was claimed, aligned to a line; no other thread has it.
         unsafe {
