@@ -13,7 +13,7 @@ use lanefs_ondisk::jbd2::{Cause, JournalIncompat, LogChecksums, Tag, TagFlags, T
 use std::collections::BTreeMap;
 
 /// The largest number of blocks written together.
-const BATCH: usize = 256;
+const BATCH: usize = 64;
 
 /// The newest copy of each block.
 pub(super) struct Plan {
@@ -29,7 +29,7 @@ struct Copy {
 
 impl Copy {
     fn contents(&self, reader: &Reader<'_>) -> Result<Vec<u8>, Error> {
-        let mut bytes = reader.read(self.at)?;
+        let mut bytes = reader.read_one(self.at)?;
         if self.tag.flags.contains(TagFlags::ESCAPE) {
             unescape(&mut bytes);
         }

@@ -17,14 +17,14 @@ impl Revoked {
     pub(super) fn of(reader: &Reader<'_>, log: &Scanned) -> Result<Revoked, Error> {
         let mut last = HashMap::new();
         for at in log.transactions.iter().flat_map(|t| &t.descriptors) {
-            let block = reader.read(*at)?;
+            let block = reader.read_one(*at)?;
             let tags = Tags::decode(&block, &reader.format)
                 .map_err(|cause| Reader::corruption(*at, cause))?;
             last.extend(tags.map(|tag| (tag.block, None)));
         }
         for transaction in &log.transactions {
             for at in &transaction.revokes {
-                let block = reader.read(*at)?;
+                let block = reader.read_one(*at)?;
                 let records = Revokes::decode(&block, &reader.format)
                     .map_err(|cause| Reader::corruption(*at, cause))?;
                 for block in records {
