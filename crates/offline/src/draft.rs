@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// The most memory that changes may take, in bytes.
 const OVERLAY_CAP: u64 = 4 << 30;
 
+/// The most bytes that are compared together.
+const PIECE: usize = 64 << 10;
+
 /// Changes that are in memory only, until they are published.
 pub struct Draft {
     image: Image,
@@ -79,19 +82,25 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        for (at, bytes) in changes.changes() {
-            for (n, bytes) in (0u64..).zip(bytes.chunks(size)) {
-                let block = Block((at >> bits) + n);
-                // The boot block of a file system with blocks of 1 KiB belongs to no group.
-                let is_whole = bytes.len() == size && geometry.contains(block);
-                let is_other = log.contains(block) || Some(block) == mmp;
-                if !is_whole || is_other || before.block(block)? == bytes {
+        // The boot block of a file system with blocks of 1 KiB belongs to no group.
+        let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
+        let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
+        let written: Vec<Block> = written.collect();
+        let (mut old, mut now) = (Vec::new(), Vec::new());
+        for run in adjacent(&written, |block| block.0).flat_map(|run| run.chunks(PIECE / size)) {
+            let at = run[0].0 << bits;
+            old.resize(run.len() * size, 0);
+            now.resize(run.len() * size, 0);
+            image.device.read_at(at, &mut old)?;
+            changes.read_at(at, &mut now)?;
+            for (block, (old, now)) in run.iter().zip(old.chunks(size).zip(now.chunks(size))) {
+                if old == now {
                     continue;
                 }
-                match before.is_free(block, &mut known)? {
-                    true => new.push((block, bytes.to_vec())),
+                match before.is_free(*block, &mut known)? {
+                    true => new.push((*block, now.to_vec())),
                     false => {
-                        image.blocks.insert(block, bytes.to_vec());
+                        image.blocks.insert(*block, now.to_vec());
                     }
                 }
             }
@@ -99,8 +108,9 @@ impl Draft {
         published.new_blocks = new.len() as u64;
         published.logged_blocks = image.blocks.len() as u64;
         image.check_log_room()?;
-        for (block, bytes) in new {
-            image.device.write_at(block.0 << bits, &bytes)?;
+        for run in adjacent(&new, |(block, _)| block.0) {
+            let bytes: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
+            image.device.write_vectored_at(run[0].0.0 << bits, &bytes)?;
         }
         image.superblock = after.superblock;
         image.described = after.descriptors.clone();
@@ -110,6 +120,25 @@ impl Draft {
         }
         Ok(published)
     }
+}
+
+/// Returns the blocks that were written, in order. A granule of the view may have a part of a block,
+/// or several blocks.
+fn changed_blocks(changes: &OverlayDevice, bits: u32) -> Vec<Block> {
+    let granules = changes.changes();
+    let blocks = granules.iter().flat_map(|(at, bytes)| {
+        let end = at + (bytes.len() as u64).saturating_sub(1);
+        (at >> bits..=end >> bits).map(Block)
+    });
+    let mut blocks: Vec<Block> = blocks.collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
+}
+
+/// Splits sorted items where the next block is not adjacent.
+fn adjacent<T>(items: &[T], block: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
+    items.chunk_by(move |a, b| block(a) + 1 == block(b))
 }
 
 /// Marks the file system in `view` as unused.

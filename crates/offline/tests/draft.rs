@@ -2,10 +2,11 @@
 //! or none.
 
 use lanefs_device::Device;
-use lanefs_ext4::{Atime, Mount, MountOptions};
+use lanefs_ext4::{Atime, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_offline::{Draft, Error, Published};
 use lanefs_suites::cuts::{between, filled, in_memory, seen};
 use lanefs_suites::fill::{Scale, change};
+use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
 use lanefs_suites::op::Tree;
 use std::sync::Arc;
@@ -70,4 +71,24 @@ fn changes_without_a_journal_are_refused() {
     let Some(image) = filled("-b 1024 -O ^has_journal", "14M", 1) else { return };
     let refused = edit(in_memory(&image)).expect_err("a refusal").to_string();
     assert!(refused.contains("lanefs tune -j"), "{refused}");
+}
+
+#[test]
+fn changes_of_blocks_larger_than_a_page_are_published() {
+    for options in ["-b 8192 -J size=8", "-b 65536 -J size=64"] {
+        let Some(image) = Image::make(options, "200M") else { return };
+        let draft = Draft::open(image.device()).expect("a draft");
+        let mount = Mount::open(draft.device(), MountOptions::default()).expect("a mount");
+        let fs = mount.fs();
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        let file = fs.create(&fs.root().expect("the root"), b"new", &new).expect("a file");
+        fs.write_at(&file, 0, &[7; 300_000], Privilege::Root).expect("data");
+        drop(file);
+        mount.close().expect("an unmount");
+        let published = draft.publish().expect("the changes");
+        assert!(published.new_blocks > 0 && published.logged_blocks > 0, "{published:?}");
+        image.assert_clean(options);
+        let found = seen(image.device());
+        assert_eq!(found.entries[&b"new"[..]].size, Some(300_000), "{options}");
+    }
 }

@@ -16,6 +16,9 @@ use std::process::ExitCode;
 /// allocate than a short script.
 const CACHE_BYTES: u64 = 16 << 20;
 
+/// The cached names of a script's mount, for the same reason.
+const NAMES: usize = 4096;
+
 /// Makes many changes in an image that become durable together: all, or none
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -103,7 +106,9 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
     let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
-    let options = lanefs::OpenOptions::new().cache_bytes(CACHE_BYTES);
+    let options = lanefs::OpenOptions::new()
+        .cache_bytes(CACHE_BYTES)
+        .name_cache(lanefs::NameCachePolicy::default(), NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
     for line in &lines {
         line.run(&fs).map_err(|error| match error {
