@@ -42,14 +42,16 @@ mod truncate;
 mod tune;
 mod umount;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+const TERM_WIDTH: usize = 100;
+
 /// ext4 in user space that keeps scaling as cores are added.
 #[derive(Debug, Parser)]
-#[command(name = "lanefs", version, max_term_width = 100)]
+#[command(name = "lanefs", version, max_term_width = TERM_WIDTH)]
 #[command(after_help = "\
 IMAGE:/PATH names a file in an image. md:MEMBER,MEMBER,... names a RAID-5 array and can be given
 wherever an image can. Exit codes: 0 success, 1 failure, 2 wrong usage.")]
@@ -58,96 +60,91 @@ struct Arguments {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Mkfs(Box<mkfs::Arguments>),
-    Info(info::Arguments),
-    Ls(ls::Arguments),
-    Tree(tree::Arguments),
-    Stat(stat::Arguments),
-    Cat(cat::Arguments),
-    Cp(cp::Arguments),
-    Mv(mv::Arguments),
-    Rm(rm::Arguments),
-    Mkdir(mkdir::Arguments),
-    Ln(ln::Arguments),
-    Chmod(chmod::Arguments),
-    Chown(chown::Arguments),
-    Touch(touch::Arguments),
-    Truncate(truncate::Arguments),
-    Fallocate(fallocate::Arguments),
-    Filefrag(filefrag::Arguments),
-    Defrag(defrag::Arguments),
-    Getfattr(getfattr::Arguments),
-    Setfattr(setfattr::Arguments),
-    Getfacl(getfacl::Arguments),
-    Setfacl(setfacl::Arguments),
-    Df(df::Arguments),
-    Du(du::Arguments),
-    Quota(quota::Arguments),
-    Tar(tar::Arguments),
-    Diff(diff::Arguments),
-    Find(find::Arguments),
-    Raid(raid::Arguments),
-    Check(check::Arguments),
-    Recover(recover::Arguments),
-    Repair(repair::Arguments),
-    Tune(tune::Arguments),
-    Trim(trim::Arguments),
-    Clone(clone::Arguments),
-    Resize(resize::Arguments),
-    Edit(edit::Arguments),
-    Bench(bench::Arguments),
-    Stats(stats::Arguments),
-    Mount(mount::Arguments),
-    Umount(umount::Arguments),
+/// Defines the subcommands; each is named like its module.
+macro_rules! commands {
+    ($($variant:ident($module:ident),)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($variant(Box<$module::Arguments>),)*
+        }
+
+        impl Command {
+            fn run(&self) -> ExitCode {
+                match self {
+                    $(Command::$variant(arguments) => $module::run(arguments),)*
+                }
+            }
+
+            /// Returns the description of the subcommand `name`.
+            fn description(name: &str) -> Option<clap::Command> {
+                $(if name == stringify!($module) {
+                    let command = clap::Command::new(stringify!($module));
+                    return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                })*
+                None
+            }
+        }
+    };
+}
+
+commands! {
+    Mkfs(mkfs),
+    Info(info),
+    Ls(ls),
+    Tree(tree),
+    Stat(stat),
+    Cat(cat),
+    Cp(cp),
+    Mv(mv),
+    Rm(rm),
+    Mkdir(mkdir),
+    Ln(ln),
+    Chmod(chmod),
+    Chown(chown),
+    Touch(touch),
+    Truncate(truncate),
+    Fallocate(fallocate),
+    Filefrag(filefrag),
+    Defrag(defrag),
+    Getfattr(getfattr),
+    Setfattr(setfattr),
+    Getfacl(getfacl),
+    Setfacl(setfacl),
+    Df(df),
+    Du(du),
+    Quota(quota),
+    Tar(tar),
+    Diff(diff),
+    Find(find),
+    Raid(raid),
+    Check(check),
+    Recover(recover),
+    Repair(repair),
+    Tune(tune),
+    Trim(trim),
+    Clone(clone),
+    Resize(resize),
+    Edit(edit),
+    Bench(bench),
+    Stats(stats),
+    Mount(mount),
+    Umount(umount),
 }
 
 /// Runs the command line `arguments`, with the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
-    match Arguments::parse_from(arguments).command {
-        Command::Mkfs(arguments) => mkfs::run(&arguments),
-        Command::Info(arguments) => info::run(&arguments),
-        Command::Ls(arguments) => ls::run(&arguments),
-        Command::Tree(arguments) => tree::run(&arguments),
-        Command::Stat(arguments) => stat::run(&arguments),
-        Command::Cat(arguments) => cat::run(&arguments),
-        Command::Cp(arguments) => cp::run(&arguments),
-        Command::Mv(arguments) => mv::run(&arguments),
-        Command::Rm(arguments) => rm::run(&arguments),
-        Command::Mkdir(arguments) => mkdir::run(&arguments),
-        Command::Ln(arguments) => ln::run(&arguments),
-        Command::Chmod(arguments) => chmod::run(&arguments),
-        Command::Chown(arguments) => chown::run(&arguments),
-        Command::Touch(arguments) => touch::run(&arguments),
-        Command::Truncate(arguments) => truncate::run(&arguments),
-        Command::Fallocate(arguments) => fallocate::run(&arguments),
-        Command::Filefrag(arguments) => filefrag::run(&arguments),
-        Command::Defrag(arguments) => defrag::run(&arguments),
-        Command::Getfattr(arguments) => getfattr::run(&arguments),
-        Command::Setfattr(arguments) => setfattr::run(&arguments),
-        Command::Getfacl(arguments) => getfacl::run(&arguments),
-        Command::Setfacl(arguments) => setfacl::run(&arguments),
-        Command::Df(arguments) => df::run(&arguments),
-        Command::Du(arguments) => du::run(&arguments),
-        Command::Quota(arguments) => quota::run(&arguments),
-        Command::Tar(arguments) => tar::run(&arguments),
-        Command::Diff(arguments) => diff::run(&arguments),
-        Command::Find(arguments) => find::run(&arguments),
-        Command::Raid(arguments) => raid::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Recover(arguments) => recover::run(&arguments),
-        Command::Repair(arguments) => repair::run(&arguments),
-        Command::Tune(arguments) => tune::run(&arguments),
-        Command::Trim(arguments) => trim::run(&arguments),
-        Command::Clone(arguments) => clone::run(&arguments),
-        Command::Resize(arguments) => resize::run(&arguments),
-        Command::Edit(arguments) => edit::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Stats(arguments) => stats::run(&arguments),
-        Command::Mount(arguments) => mount::run(&arguments),
-        Command::Umount(arguments) => umount::run(&arguments),
+    let description = described(arguments.get(1));
+    Arguments::from_arg_matches(&description.get_matches_from(arguments))
+        .map_or_else(|error| error.exit(), |arguments| arguments.command.run())
+}
+
+/// Returns the description of the command line, with the subcommand `name` alone if there is one:
+/// to describe all of them takes longer than a short command.
+fn described(name: Option<&OsString>) -> clap::Command {
+    match name.and_then(|name| Command::description(name.to_str()?)) {
+        Some(one) => clap::Command::new("lanefs").max_term_width(TERM_WIDTH).subcommand(one),
+        None => Arguments::command(),
     }
 }
 
@@ -175,7 +172,6 @@ fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn helped(words: &[&str]) -> Vec<String> {
         let words = words.iter().map(OsString::from).collect();
@@ -185,6 +181,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_subcommand_is_described_alone_as_among_all() {
+        let all = Arguments::command();
+        for name in all.get_subcommands().map(clap::Command::get_name) {
+            let help = |mut command: clap::Command| {
+                let line = ["lanefs", name, "--help"];
+                command.try_get_matches_from_mut(line).expect_err("help").to_string()
+            };
+            let alone = described(Some(&name.into()));
+            assert_eq!(alone.get_subcommands().count(), 1, "{name}");
+            assert_eq!(help(alone), help(all.clone()));
+        }
+        assert!(described(Some(&"no-command".into())).get_subcommands().count() > 30);
     }
 
     #[test]
