@@ -31,6 +31,37 @@ fn ended(command: &mut Command) -> ExitStatus {
     status.unwrap()
 }
 
+#[test]
+fn an_image_has_no_name_before_it_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("new.img");
+    let mut command = Command::new(LANEFS);
+    command.arg("mkfs").arg(&new).args(["--size", "auto", "--from", "-"]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The archive does not end.
+    let mut pipe = child.stdin.take().unwrap();
+    shell(dir.path(), "mkdir t; head -c 3M /dev/zero | tr '\\0' x >t/f; tar -cf t.tar t");
+    let tar = std::fs::read(dir.path().join("t.tar")).unwrap();
+    std::io::Write::write_all(&mut pipe, &tar[..2 << 20]).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left().all(|name| name == "t" || name == "t.tar"), "{:?}", left().collect::<Vec<_>>());
+    // A name that another program takes meanwhile is not overwritten.
+    command.stdin(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut pipe, &tar[..2 << 20]).unwrap();
+    std::fs::write(&new, "of another program").unwrap();
+    std::io::Write::write_all(&mut pipe, &tar[2 << 20..]).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("new.img: file exists"), "{said}");
+    assert_eq!(std::fs::read(&new).unwrap(), b"of another program");
+}
+
 /// Creates an image with `n` directories `f`, and next to it a tree `u` with a file `f` for each, so
 /// that the copy of each such file fails.
 fn tree_of_failures(n: usize) -> Image {

@@ -41,6 +41,9 @@
 //! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. RAID-5 arrays have
 //! the same names as on the command line, see [`Source`].
 //!
+//! With the feature `build`, `Builder` makes an image together with its files, from directories, tars
+//! (also from a stream) and container images, on any device.
+//!
 //! The crates of the lower layers are public as modules: they contain every type that occurs in a
 //! signature of this crate. [`FileSystem::vfs`] works on inodes and names, for servers of other
 //! protocols.
@@ -61,6 +64,41 @@ pub use directory::{DirEntry, ReadDir};
 pub use error::{Cause, Error, Result};
 pub use file::File;
 pub use filesystem::FileSystem;
+#[cfg(feature = "build")]
+pub use lanefs_build as build;
+/// Builds images from directories, tars and container images.
+///
+/// ```
+/// use lanefs::build::{Room, Source, Spare};
+/// use lanefs::device::RamDevice;
+/// use lanefs::{Builder, FileSystem, OpenOptions};
+/// use std::sync::Arc;
+///
+/// # let mut tar = vec![0; 1024];
+/// # let set = |tar: &mut Vec<u8>, at: usize, text: &str| tar[at..at + text.len()].copy_from_slice(text.as_bytes());
+/// # set(&mut tar, 0, "motd");
+/// # set(&mut tar, 100, "0000644");
+/// # set(&mut tar, 124, "00000000010");
+/// # set(&mut tar, 148, "        ");
+/// # set(&mut tar, 156, "0");
+/// # let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
+/// # set(&mut tar, 148, &format!("{sum:06o}\0 "));
+/// # set(&mut tar, 512, "welcome\n");
+/// # tar.resize(2048, 0);
+/// let stream = std::io::Cursor::new(tar); // any reader: a pipe, a socket, a decoder
+/// let device = Arc::new(RamDevice::create(64 << 20)?);
+/// let built = Builder::new()
+///     .room(Room::Fitted(Spare::default()))
+///     .source(Source::stream(stream))
+///     .build(&*device)?;
+/// assert_eq!((built.files, built.bytes() < 1 << 20), (1, true));
+///
+/// let fs = FileSystem::open_device(device, &OpenOptions::new().read_only())?;
+/// assert_eq!(fs.read("/motd")?, b"welcome\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "build")]
+pub use lanefs_build::Builder;
 pub use lanefs_device as device;
 pub use lanefs_ext4 as ext4;
 /// How to make a file system. The defaults are those of `mke2fs -t ext4`.

@@ -6,6 +6,7 @@ mod from;
 mod journal_device;
 mod seal;
 mod target;
+mod unnamed;
 mod verity;
 mod words;
 

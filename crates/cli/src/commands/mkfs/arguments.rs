@@ -4,7 +4,7 @@ use super::fill::From;
 use super::words::{self, JournalWord, Operand, Wanted, parse_journal, parse_kind, parse_usage};
 use crate::cli::{Size, parse_ids};
 use crate::commands::tune::{parse_on_error, parse_uuid};
-use lanefs_build::Spare;
+use lanefs::build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
+// The image comes first: an option with several values would take it.
+#[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Examples:
   lanefs mkfs disk.img --size 8G

@@ -4,17 +4,19 @@ use super::arguments::{Arguments, options};
 use super::fill::From;
 use super::seal::{Made, seal};
 use super::target::{counted, fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
+use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
 use crate::cli::{Failure, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
-use lanefs_build::{
+use lanefs::build::{
     Builder, Built, Bytes, Owners, Room, Source, Spare, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, preview};
 use serde_json::json;
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +46,7 @@ impl From {
     }
 
     fn tables(&self) -> Result<Vec<Table>, Failure> {
-        type Parse<'p> = &'p dyn Fn(&str, &str) -> lanefs_build::Result<Table>;
+        type Parse<'p> = &'p dyn Fn(&str, &str) -> lanefs::build::Result<Table>;
         let base = &self.mountpoint;
         let kinds: [(&[PathBuf], Parse<'_>); 4] = [
             (&self.mtree, &Table::mtree),
@@ -64,7 +66,7 @@ impl From {
     }
 }
 
-fn failed(error: lanefs_build::Error) -> Failure {
+fn failed(error: lanefs::build::Error) -> Failure {
     Failure::new(error.place, error.cause)
 }
 
@@ -73,19 +75,17 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     let builder = builder(arguments)?;
     let options = checked_options(arguments)?;
     let place = Place::open(arguments)?;
-    let built = make(arguments, options, builder, &place);
-    let built = match built {
-        Ok(built) => built,
-        Err(failure) => {
-            place.discard();
-            return Err(failure);
-        }
-    };
-    place.fit(&built)?;
+    let made = make(arguments, options, builder, &place).and_then(|built| {
+        place.fit(&built)?;
+        let names = (place.path, &*place.file());
+        let sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
+        place.publish()?;
+        Ok((built, sealed))
+    });
+    let (built, sealed) = made.inspect_err(|_| place.discard())?;
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }
-    let sealed = seal(&arguments.fill, place.path, &built, arguments.fill.threads())?;
     if arguments.json {
         let counts = json!({
             "verity": sealed.as_ref().map(Made::as_json),
@@ -185,6 +185,8 @@ struct Place<'a> {
     array: Option<Image>,
     /// The file did not exist.
     is_new: bool,
+    /// The new file, until it is complete.
+    unnamed: Option<Unnamed>,
     /// The file has nothing after the file system, so its length may change.
     is_ours: bool,
     /// The size follows from the files.
@@ -203,6 +205,7 @@ impl<'a> Place<'a> {
             path,
             array: None,
             is_new: false,
+            unnamed: None,
             is_ours: false,
             is_fitted: arguments.spare().is_some(),
             offset,
@@ -255,7 +258,9 @@ impl<'a> Place<'a> {
             None if place.is_new => Some(most_bytes(arguments)?),
             _ => len,
         };
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        place.unnamed = Unnamed::create(path);
+        let create = place.unnamed.is_none();
+        let file = File::options().write(true).create(create).truncate(false).open(place.file());
         let file = file.map_err(failed)?;
         let len = offset.saturating_add(wanted.unwrap_or(0));
         if place.is_ours {
@@ -269,19 +274,33 @@ impl<'a> Place<'a> {
         Ok(place)
     }
 
+    /// Returns a path of the file.
+    fn file(&self) -> Cow<'a, Path> {
+        match &self.unnamed {
+            Some(unnamed) => unnamed.path().into(),
+            None => self.path.into(),
+        }
+    }
+
+    /// Gives a new file its name.
+    fn publish(&self) -> Result<(), Failure> {
+        let published = self.unnamed.as_ref().map_or(Ok(()), |new| new.publish(self.path));
+        published.map_err(|error| Failure::host(self.path.display(), &error))
+    }
+
     fn device(&self, arguments: &Arguments) -> Result<std::sync::Arc<dyn Device>, Failure> {
         if let Some(source) = &self.array {
             return Ok(source.device());
         }
         let len = arguments.size();
         let part = OpenOptions { offset: self.offset, len };
-        let device = open_image(self.path, Access::ReadWrite, part);
+        let device = open_image(&self.file(), Access::ReadWrite, part);
         Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
     }
 
     /// Removes an incomplete image that did not exist before.
     fn discard(&self) {
-        if self.is_new {
+        if self.is_new && self.unnamed.is_none() {
             // If the file cannot be removed, the message of the failure still names it.
             let _ = std::fs::remove_file(self.path);
         }
@@ -293,7 +312,7 @@ impl<'a> Place<'a> {
             return Ok(());
         }
         let len = self.offset.saturating_add(built.bytes());
-        let file = File::options().write(true).open(self.path);
+        let file = File::options().write(true).open(self.file());
         let cut = file.and_then(|file| file.set_len(len));
         cut.map_err(|error| Failure::host(self.path.display(), &error))
     }

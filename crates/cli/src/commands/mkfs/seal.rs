@@ -3,7 +3,7 @@
 use super::fill::From;
 use super::verity::Place;
 use crate::cli::Failure;
-use lanefs_build::{Built, Sealed, Verity};
+use lanefs::build::{Built, Sealed, Verity};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
 use std::path::Path;
@@ -16,10 +16,10 @@ pub(super) struct Made {
     offset: u64,
 }
 
-/// Writes the hash tree of an image file.
+/// Writes the hash tree of an image file, which has a name for messages and a path to open it.
 pub(super) fn seal(
     from: &From,
-    image: &Path,
+    (name, image): (&Path, &Path),
     built: &Built,
     threads: usize,
 ) -> Result<Option<Made>, Failure> {
@@ -30,18 +30,18 @@ pub(super) fn seal(
     let len = built.bytes();
     let Some(hash_bytes) = Verity::hash_bytes(len) else {
         let why = "--verity needs a size that is a multiple of 4096 bytes";
-        return Err(Failure::new(image.display(), why));
+        return Err(Failure::new(name.display(), why));
     };
-    let (path, offset) = match place {
-        Place::Append => (image, len),
-        Place::File(path) => (path.as_path(), 0),
+    let (name, path, offset) = match place {
+        Place::Append => (name, image, len),
+        Place::File(path) => (path.as_path(), path.as_path(), 0),
     };
     let file = File::options().create(true).write(true).truncate(false).open(path);
     let sized = file.and_then(|file| file.set_len(offset).and(file.set_len(offset + hash_bytes)));
-    sized.map_err(|error| Failure::host(path.display(), &error))?;
+    sized.map_err(|error| Failure::host(name.display(), &error))?;
     let open = |path: &Path, access| {
         FileDevice::open(path, access, OpenOptions::default())
-            .map_err(|error| Failure::opening(path, &error))
+            .map_err(|error| Failure::opening(name, &error))
     };
     let written = match place {
         Place::Append => {
@@ -53,7 +53,7 @@ pub(super) fn seal(
             verity.write(&open(image, Access::ReadOnly)?, len, &out, offset, threads)
         }
     };
-    let sealed = written.map_err(|error| Failure::new(path.display(), error))?;
+    let sealed = written.map_err(|error| Failure::new(name.display(), error))?;
     Ok(Some(Made { verity, sealed, offset }))
 }
 

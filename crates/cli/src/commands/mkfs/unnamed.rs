@@ -1,0 +1,40 @@
+//! A new image file that has no name until it is complete.
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// A file without a name: if the program is interrupted, nothing is left of it.
+pub(super) struct Unnamed(File);
+
+impl Unnamed {
+    /// Creates a file to be named `path`; `None` if the host's file system has no such files, or if
+    /// `path` exists.
+    pub(super) fn create(path: &Path) -> Option<Unnamed> {
+        // A symbolic link to a missing file is a name too.
+        if path.symlink_metadata().is_ok() {
+            return None;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = openat(CWD, folder.unwrap_or(Path::new(".")), flags, mode).ok()?;
+        let unnamed = Unnamed(file.into());
+        unnamed.path().exists().then_some(unnamed)
+    }
+
+    /// Returns a path by which this process can open the file.
+    pub(super) fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// If the name exists by now.
+    pub(super) fn publish(&self, path: &Path) -> io::Result<()> {
+        Ok(linkat(CWD, self.path(), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+}
