@@ -42,7 +42,7 @@ pub enum Fault {
     Truncated { blocks: u64, device: u64 },
 
     // The superblock.
-    #[error("a mount met an error: what is left of it is told here; e2fsck -f clears the mark")]
+    #[error("a mount met an error: what is left of it is told here; lanefs repair clears the mark")]
     MarkedErrors,
     #[error("{what} is {found} where {expected} was found")]
     Count { what: &'static str, found: u64, expected: u64 },

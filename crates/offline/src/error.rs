@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Ext4(#[from] lanefs_ext4::Error),
     /// The file system must be checked before it can be changed.
-    #[error("{what}: check it with e2fsck -f first")]
+    #[error("{what}: check it with lanefs repair or e2fsck -f first")]
     NeedsCheck {
         /// The fault that was found.
         what: &'static str,

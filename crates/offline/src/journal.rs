@@ -80,7 +80,10 @@ impl Image {
         let all = self.geometry().block_count();
         let blocks = blocks.unwrap_or_else(|| mkfs::journal_blocks(all).max(MIN_BLOCKS));
         if blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
-            let what = format!("a journal has {MIN_BLOCKS} blocks to half of all; not {blocks}");
+            let what = format!(
+                "a journal of {blocks} blocks is impossible: it has {MIN_BLOCKS} blocks or more, and at \
+                 most half of the file system"
+            );
             return Err(Error::refused(what));
         }
         let mut orphan_file = None;

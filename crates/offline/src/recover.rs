@@ -37,9 +37,9 @@ pub struct Condition {
     /// A journal was being added or removed: its inode is in use, but the superblock names no
     /// journal.
     pub half_journal: bool,
-    /// Errors were found while the file system was in use: only e2fsck can clear this state.
+    /// Errors were found while the file system was in use: `lanefs repair` and e2fsck clear this state.
     pub has_errors: bool,
-    /// The file system has no journal and was not unmounted: only e2fsck can find out whether it is
+    /// The file system has no journal and was not unmounted: only a check can find out whether it is
     /// damaged.
     pub is_unclean: bool,
 }
@@ -65,7 +65,7 @@ impl Condition {
 pub struct Recovered {
     /// The condition before.
     pub before: Condition,
-    /// The condition after, with problems that only e2fsck can correct.
+    /// The condition after, with problems that only a repair can correct.
     pub after: Condition,
 }
 

@@ -49,7 +49,7 @@ Exit codes: 0 success (also if nothing was found), 1 some files could not be rea
 Examples:
   lanefs find disk.img:/etc -name '*.conf' -newer disk.img:/etc/fstab
   lanefs find disk.img -type f -perm /6000 -user root
-  lanefs find disk.img -path '/proc/*' -prune -o -size +10M -print0 | xargs -0 lanefs rm
+  lanefs find disk.img -path '/proc/*' -prune -o -size +10M -print0 | xargs -r0 lanefs rm
   lanefs find disk.img --type f --json | jq -r 'select(.links > 1) | .path'")]
 pub struct Arguments {
     /// Directories or files, as IMAGE[:/PATH], and an expression

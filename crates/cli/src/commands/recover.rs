@@ -24,7 +24,7 @@ A clean image is not written. The numbers and times of mounts stay as they are. 
 interrupted, run it again.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 work is left (with -n: recovery;
-otherwise: errors that only e2fsck can correct), 8 failure, 2 wrong usage.
+otherwise: errors for lanefs repair or e2fsck), 8 failure, 2 wrong usage.
 
 Examples:
   lanefs recover disk.img
@@ -111,13 +111,16 @@ fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
         (false, _) => {}
     }
     if found.after.has_errors {
-        writeln!(out, "{image}: marked as having errors: check it with e2fsck -f")?;
+        writeln!(out, "{image}: marked as having errors: {CHECK}")?;
     }
     if found.after.is_unclean {
-        writeln!(out, "{image}: no journal, and not unmounted: check it with e2fsck -f")?;
+        writeln!(out, "{image}: no journal, and not unmounted: {CHECK}")?;
     }
     Ok(())
 }
+
+/// The remedy for errors that a recovery cannot correct.
+const CHECK: &str = "check it with lanefs repair or e2fsck -f";
 
 fn condition(condition: &Condition) -> Value {
     json!({
