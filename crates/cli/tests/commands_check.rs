@@ -39,6 +39,31 @@ fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
     assert_eq!(check(&[path]).0, Some(0));
 }
 
+/// The kernel sets the link count of an indexed directory to 1 when it gets more than 65,000
+/// subdirectories, and keeps it at 1 when they are removed.
+#[test]
+fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    let dir = image.dir.path().join("t");
+    shell(
+        image.dir.path(),
+        "i=0; while [ $i -lt 600 ]; do mkdir -p t/d/subdirectory-$i; i=$((i+1)); done",
+    );
+    let copied = format!("{path}:/");
+    let (status, said) =
+        try_run(Command::new(LANEFS).args(["cp", "-r", &format!("{}/d", dir.display()), &copied]));
+    assert!(status.success(), "{said}");
+    for (links, verdict) in [(602, 0), (1, 0), (7, 4)] {
+        let set = format!("sif /d links_count {links}");
+        assert!(Command::new("debugfs").args(["-w", "-R", &set, path]).status().unwrap().success());
+        let judged = Command::new("e2fsck").args(["-fn", path]).output().unwrap();
+        assert_eq!(judged.status.code(), Some(verdict), "{links} links: {judged:?}");
+        let (status, said) = check(&[path]);
+        assert_eq!(status, Some(verdict), "{links} links: {said}");
+    }
+}
+
 #[test]
 fn without_a_superblock_the_check_fails_with_8() {
     let image = Image::new("32M");
