@@ -11,6 +11,7 @@ mod cache;
 mod clock;
 mod data;
 mod error;
+mod fast_commit;
 pub mod flags;
 mod fs;
 pub mod mkfs;
@@ -26,7 +27,8 @@ mod volume;
 
 /// Finds and reads the log of a file system that is not mounted.
 pub mod log {
-    pub use crate::mount::find_log::{find, locate, plan};
+    pub use crate::mount::find_log::{LogReplay, find, locate, plan};
+    pub use crate::mount::log::replace_fast_commits;
 }
 
 pub use alloc::Privilege;

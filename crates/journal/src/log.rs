@@ -133,6 +133,18 @@ impl LogWriter {
             let log = self.apart.as_deref().unwrap_or(device);
             log.write_at(self.superblock_offset(), &self.superblock.encode())?;
         }
+        self.write_blocks(device, tid, images, revokes)
+    }
+
+    /// Writes the blocks of `tid`, except the commit block, to the head of the log, and not the
+    /// superblock.
+    pub(crate) fn write_blocks(
+        &self,
+        device: &dyn Device,
+        tid: Tid,
+        images: &[Captured],
+        revokes: &[Block],
+    ) -> Result<u32, Error> {
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
         let placed: Vec<Captured> = (0u32..)
             .zip(blocks)
@@ -193,6 +205,11 @@ impl LogWriter {
     /// Returns whether the superblock on the device indicates transactions to replay.
     pub(crate) fn is_marked(&self) -> bool {
         self.superblock.start().is_some()
+    }
+
+    /// Lets the log start at its head with `tid`, durably.
+    pub(crate) fn start_at_head(&mut self, flusher: &Flusher, tid: Tid) -> Result<(), Error> {
+        self.move_tail(flusher, Tail::At { start: self.ring.place(0), tid })
     }
 
     fn set_tail(&mut self, tail: Tail) {

@@ -32,7 +32,7 @@ const HOUSES: &[House] = &[
             &["object"],
             &["data"],
             &["name"],
-            &["fs"],
+            &["fast_commit", "fs"],
             &["ops"],
             &["mount"],
             &["lib"],

@@ -34,7 +34,9 @@ pub use draft::{Draft, Published};
 pub use error::Error;
 pub use image::Image;
 pub use mend::Repair;
-pub use recover::{Condition, Recovered, look, look_with, recover, recover_with};
+pub use recover::{
+    Condition, Recovered, look, look_with, recover, recover_with, view_without_fast_commits,
+};
 pub use trim::Trimmed;
 pub use tune::{FeatureChange, JournalChange, OptionChange, Reserved, Settings};
 pub use undo::Undo;

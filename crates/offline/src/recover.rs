@@ -27,6 +27,8 @@ pub struct Condition {
     pub needs_replay: bool,
     /// Transactions in the log.
     pub transactions: u32,
+    /// Fast commits after them.
+    pub fast_commits: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
     /// The log holds a transaction whose replay the superblock does not request: a change that was
@@ -108,8 +110,9 @@ pub fn look_with(
     if let Some(log) = log.filter(|_| !condition.has_stale_log) {
         let found = log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
         condition.transactions = found.transactions;
+        condition.fast_commits = found.fast_commits;
         condition.blocks = found.blocks;
-        condition.needs_replay |= found.transactions > 0;
+        condition.needs_replay |= found.transactions > 0 || found.fast_commits > 0;
         condition.has_errors |= log.superblock.errno() != 0;
     }
     let image = Image::load(replayed)?;
@@ -144,6 +147,20 @@ pub fn recover_with(
     }
     replay(device, journal)?;
     Ok(Recovered { before, after: look_with(device, journal)? })
+}
+
+/// Returns a view of `device` in which a transaction has replaced the fast commits of the log, for a
+/// program that replays only transactions. Returns `device` itself if there are none. Writes
+/// nothing.
+///
+/// # Errors
+/// [`Error::Ext4`] if the log cannot be read, or its fast commits cannot be replayed.
+pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+    let view: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
+    match log::replace_fast_commits(&view, None)? {
+        true => Ok(view),
+        false => Ok(device.clone()),
+    }
 }
 
 /// Does the same as [`recover`], and returns the condition after. A log that must be replayed in any

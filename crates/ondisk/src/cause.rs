@@ -8,6 +8,7 @@ pub mod bitmap;
 pub mod block_map;
 pub mod dirent;
 pub mod extent;
+pub mod fast_commit;
 pub mod group_desc;
 pub mod htree;
 pub mod inode;

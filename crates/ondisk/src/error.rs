@@ -37,6 +37,9 @@ pub enum Corruption {
     /// `block` counts from the start of the log, in log blocks.
     #[error("journal, log block {block}: {cause}")]
     Journal { block: u32, cause: cause::jbd2::Cause },
+    /// `ino` is the inode that the fast commit changes.
+    #[error("fast commit of {ino}: {cause}")]
+    FastCommit { ino: Ino, cause: cause::fast_commit::Cause },
     #[error("orphan file {ino}, {block}: {cause}")]
     OrphanFile { ino: Ino, block: FileBlock, cause: cause::orphan::Cause },
     #[error("multiple mount protection, {block}: {cause}")]
@@ -56,6 +59,7 @@ impl Corruption {
             | Corruption::DirectoryIndex { ino, .. }
             | Corruption::Xattr { ino, .. }
             | Corruption::Acl { ino, .. }
+            | Corruption::FastCommit { ino, .. }
             | Corruption::OrphanFile { ino, .. }
             | Corruption::Quota { ino, .. } => Some(ino),
             Corruption::Superblock { .. }

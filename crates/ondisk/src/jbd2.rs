@@ -15,12 +15,13 @@ mod kind;
 mod revoke;
 mod superblock;
 
+pub use crate::cause::fast_commit::Cause as FastCause;
 pub use crate::cause::jbd2::Cause;
 pub use commit::{Commit, TransactionChecksum};
 pub use descriptor::{
     Image, Tag, TagFlags, Tags, encode_descriptor, escape, needs_escape, unescape,
 };
-pub use fast_commit::holds_fast_commit;
+pub use fast_commit::{FastChange, FastCommits, FastFault, FastName, FastNext};
 pub use format::{BlockNumbers, LogChecksums, LogFormat};
 pub use header::{Header, MAGIC, Sequence};
 pub use kind::BlockKind;

@@ -1,12 +1,13 @@
 //! Finds and reads the log before there is a journal: in a file, or on a device of its own.
 
 use crate::error::{Error, UnfitJournal};
+use crate::fast_commit;
 use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
 use crate::plan::extent::Nodes;
 use crate::plan::mapping::Form;
 use lanefs_device::Device;
-use lanefs_journal::recovery::{self, Input, Replay};
+use lanefs_journal::recovery::{self, FastImages, Input, Recovered, Replay};
 use lanefs_journal::{Log, LogMap};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::Incompat;
@@ -14,7 +15,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Geometry, JournalDevice, JournalPlace, Superblock};
 use lanefs_ondisk::{
-    Block, Corruption, Ino,
+    Block, Corruption, Ino, Unsupported,
     checksum::{Checksums, Seed},
     inode as disk,
 };
@@ -183,11 +184,35 @@ pub(super) fn read_block(
     Ok(bytes)
 }
 
+/// The checked writes of a replay, those of fast commits included; nothing is written yet.
+pub struct LogReplay<'a> {
+    replay: Replay<'a>,
+    fast: Option<FastImages>,
+}
+
 /// Returns the blocks that a replay of the log would write.
 ///
 /// # Errors
-/// [`Error::Journal`] if the log is damaged or cannot be read.
+/// [`Error::Journal`] if the log is damaged or cannot be read; [`Error::Unsupported`] if it has
+/// fast commits that cannot be replayed; the errors of the metadata that fast commits change.
 pub fn plan<'a>(
+    device: &'a dyn Device,
+    superblock: &Superblock,
+    log: &'a Log,
+) -> Result<LogReplay<'a>, Error> {
+    let replay = plan_copies(device, superblock, log)?;
+    let fast = match replay.fast_changes() {
+        [] => None,
+        _ => Some(plan_fast(device, superblock, log, &replay)?),
+    };
+    Ok(LogReplay { replay, fast })
+}
+
+/// Returns the copies in the log that a replay would write.
+///
+/// # Errors
+/// [`Error::Journal`].
+pub(super) fn plan_copies<'a>(
     device: &'a dyn Device,
     superblock: &Superblock,
     log: &'a Log,
@@ -203,7 +228,7 @@ pub fn plan<'a>(
     // A file system that grew while it was mounted: the log has the larger superblock, and blocks
     // that only the larger file system has.
     let whole = within(device.len() >> geometry.block_size().bits());
-    let larger = whole.ok().and_then(|whole| superblock_in(&whole, superblock).ok().flatten());
+    let larger = whole.ok().and_then(|whole| copied_superblock(&whole, superblock).ok().flatten());
     match larger {
         Some(larger) if superblock.check_next(&larger).is_ok() => {
             Ok(within(larger.geometry().block_count())?)
@@ -212,14 +237,95 @@ pub fn plan<'a>(
     }
 }
 
-/// Returns the superblock in the log, if there is one. `primary` provides the places of
+/// Returns the blocks that the fast commits lead to after the copies of `replay`.
+fn plan_fast(
+    device: &dyn Device,
+    primary: &Superblock,
+    log: &Log,
+    replay: &Replay<'_>,
+) -> Result<FastImages, Error> {
+    let copied = copied_superblock(replay, primary)?;
+    let superblock = copied.as_ref().unwrap_or(primary);
+    let geometry = superblock.geometry();
+    let read = |block| match replay.contents(block)? {
+        Some(bytes) => Ok(bytes),
+        None => read_block(device, &geometry, block),
+    };
+    let mmp = superblock.mmp_block().map(|block| (block, 1));
+    let own: Vec<_> = log.map.runs().chain(mmp).collect();
+    let images = fast_commit::images(superblock, &read, &own, replay.fast_changes())?;
+    let fast = FastImages { end: replay.end(), head: replay.head(), images };
+    match recovery::check_fits(device, geometry.block_size(), log, &fast) {
+        Err(lanefs_journal::Error::TooBig { credits, max }) => {
+            let what = format!(
+                "fast_commit: fast commits whose replay takes {credits} blocks of the journal, \
+                 which has {max} (e2fsck -fy replays them)"
+            );
+            Err(Unsupported { what }.into())
+        }
+        other => {
+            other?;
+            Ok(fast)
+        }
+    }
+}
+
+impl LogReplay<'_> {
+    /// Returns the effect of the fast commits, if there are any.
+    pub(super) fn fast(&self) -> Option<&FastImages> {
+        self.fast.as_ref()
+    }
+
+    /// Writes the copies of the log to `target`, and not the effect of the fast commits.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(super) fn write_copies(&self, target: &dyn Device) -> Result<Recovered, Error> {
+        Ok(self.replay.write(target)?)
+    }
+
+    /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the
+    /// fast commits, so `target` is a view in memory if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn write(&self, target: &dyn Device) -> Result<Recovered, Error> {
+        let mut done = self.write_copies(target)?;
+        let Some(fast) = &self.fast else { return Ok(done) };
+        for (block, bytes) in &fast.images {
+            target.write_at(block.0 * bytes.len() as u64, bytes)?;
+        }
+        done.blocks += fast.images.len() as u64;
+        target.flush()?;
+        Ok(done)
+    }
+}
+
+/// Returns the superblock that a replay writes, if it writes one. `primary` provides the places of
 /// superblocks.
 pub(super) fn superblock_in(
+    replay: &LogReplay<'_>,
+    primary: &Superblock,
+) -> Result<Option<Superblock>, Error> {
+    let place = primary.geometry().super_block();
+    let images = replay.fast.iter().flat_map(|fast| &fast.images);
+    match images.into_iter().find(|(block, _)| *block == place) {
+        Some((_, bytes)) => decode(bytes).map(Some),
+        None => copied_superblock(&replay.replay, primary),
+    }
+}
+
+/// Returns the superblock in the log, if there is one.
+fn copied_superblock(
     replay: &Replay<'_>,
     primary: &Superblock,
 ) -> Result<Option<Superblock>, Error> {
-    let Some(block) = replay.contents(primary.geometry().super_block())? else { return Ok(None) };
-    let at = SUPERBLOCK.start % block.len();
-    let bytes = block.get(at..).unwrap_or_default();
-    Ok(Some(Superblock::decode(bytes)?))
+    let block = replay.contents(primary.geometry().super_block())?;
+    block.map(|bytes| decode(&bytes)).transpose()
+}
+
+/// Decodes the superblock in its block.
+fn decode(block: &[u8]) -> Result<Superblock, Error> {
+    let at = SUPERBLOCK.start % block.len().max(1);
+    Ok(Superblock::decode(block.get(at..).unwrap_or_default())?)
 }

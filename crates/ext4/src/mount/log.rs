@@ -1,6 +1,7 @@
 //! Replays the log at mount, and returns the state of the file system after that.
 
 use super::find_log;
+use super::find_log::LogReplay;
 use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::primary::{Primary, Wholeness};
@@ -8,7 +9,7 @@ use crate::error::Error;
 use crate::policy::{Access, Recovery};
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_journal::Log;
-use lanefs_journal::recovery::{self, Replay};
+use lanefs_journal::recovery;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::jbd2::Sequence;
@@ -95,6 +96,11 @@ pub(super) fn open(
     let last = grows.then(|| found.super_block());
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
+    if access == Access::ReadWrite && replay.fast().is_some() {
+        replace(&device, &superblock, &log, &replay)?;
+        let primary = Primary::read_with(&*device, options.journal.as_ref())?;
+        return open(device, primary, options);
+    }
     let target: Arc<dyn Device> = match access {
         Access::ReadWrite => device.clone(),
         Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
@@ -107,8 +113,42 @@ pub(super) fn open(
     Ok(Opened { device: target, log: Some(log), superblock, access })
 }
 
+/// Replaces the fast commits in the log of the file system on `device` by a transaction with their
+/// effect, durably. Any program that replays logs can then replay it. `journal` is the device of the
+/// log, if the log has one. Returns false if there are no fast commits.
+///
+/// # Errors
+/// [`Error::Unsupported`] if they cannot be replayed; nothing was written then. [`Error::Device`];
+/// the log then has the fast commits or the transaction.
+pub fn replace_fast_commits(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<bool, Error> {
+    let Primary { superblock, wholeness } = Primary::read_with(&**device, journal)?;
+    let asks = superblock.features().incompat.contains(Incompat::RECOVER);
+    if !asks && wholeness == Wholeness::Whole {
+        return Ok(false);
+    }
+    let Some(log) = find_log::locate(&**device, &superblock, journal)? else { return Ok(false) };
+    let replay = find_log::plan(&**device, &superblock, &log)?;
+    replace(device, &superblock, &log, &replay)?;
+    Ok(replay.fast().is_some())
+}
+
+fn replace(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    log: &Log,
+    replay: &LogReplay<'_>,
+) -> Result<(), Error> {
+    let Some(fast) = replay.fast() else { return Ok(()) };
+    replay.write_copies(&**device)?;
+    let size = superblock.geometry().block_size();
+    Ok(recovery::put(device.clone(), size, log, fast)?)
+}
+
 /// Returns whether the log contains the superblock of a smaller file system.
-fn shrinks(replay: &Replay<'_>, superblock: &Superblock) -> bool {
+fn shrinks(replay: &LogReplay<'_>, superblock: &Superblock) -> bool {
     let next = find_log::superblock_in(replay, superblock).ok().flatten();
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
@@ -119,7 +159,7 @@ fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());
     }
-    let end = match find_log::plan(device, superblock, log) {
+    let end = match find_log::plan_copies(device, superblock, log) {
         Ok(replay) => replay.end(),
         // A damaged log is emptied too, since its contents have no effect.
         Err(_) => log.superblock.sequence(),

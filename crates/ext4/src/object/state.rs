@@ -139,7 +139,7 @@ impl InodeState {
 }
 
 /// Adds `more` subdirectories to the link count, or removes some if negative.
-fn add_directory_links(disk: &mut disk::Inode, more: i32) {
+pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     for _ in 0..more {
         add_directory_link(disk);
     }

@@ -262,7 +262,7 @@ impl Volume {
 }
 
 /// Returns the file system's own files that the superblock names.
-fn own_files(superblock: &Superblock) -> Vec<Ino> {
+pub(crate) fn own_files(superblock: &Superblock) -> Vec<Ino> {
     let journal = match superblock.journal() {
         Some(JournalPlace::Inode(ino)) => Some(ino),
         _ => None,

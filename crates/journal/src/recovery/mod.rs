@@ -18,8 +18,13 @@
 //! corruption. A wrong copy in a committed transaction is corruption too. (With `async_commit` the
 //! commit block may reach the device before the copies, so the last transaction is dropped in this
 //! case.)
+//!
+//! *Fast commits* change files and names, not blocks, so only the file system can replay them: see
+//! [`Replay::fast_changes`]. [`put`] then replaces them by a transaction.
 
+mod fast;
 mod input;
+mod put;
 mod reader;
 mod replay;
 mod revoke;
@@ -30,8 +35,9 @@ use crate::log::superblock_offset;
 use crate::log_map::LogMap;
 pub use input::Input;
 use lanefs_device::Device;
-use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, holds_fast_commit};
+use lanefs_ondisk::jbd2::{FastChange, JournalSuperblock, Sequence};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
+pub use put::{FastImages, check_fits, put};
 use reader::Reader;
 
 /// The result of a recovery.
@@ -43,6 +49,8 @@ pub struct Recovered {
     pub blocks: u64,
     /// Copies that were not written because their block was freed later.
     pub revoked: u64,
+    /// Number of fast commits.
+    pub fast_commits: u32,
     /// The number after the last transaction, for the journal superblock.
     pub sequence: Sequence,
 }
@@ -52,6 +60,9 @@ pub struct Replay<'a> {
     /// `None` for an empty log.
     copies: Option<(Reader<'a>, replay::Plan)>,
     found: Recovered,
+    /// The log block after the last transaction.
+    head: u32,
+    fast: Vec<FastChange>,
 }
 
 /// Reads and checks the whole log of `input`: does the first two passes, and selects the newest
@@ -59,25 +70,27 @@ pub struct Replay<'a> {
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
-/// it uses an unknown feature or has fast commits, [`Error::Device`].
+/// it uses an unknown feature, [`Error::Device`].
 pub fn plan<'a>(input: &Input<'a>) -> Result<Replay<'a>, Error> {
     input.superblock.support()?;
     if input.map.len() < input.superblock.blocks() {
         return Err(Error::BadLogMap { log_block: input.map.len() });
     }
     let sequence = input.superblock.sequence();
-    let mut found = Recovered { transactions: 0, blocks: 0, revoked: 0, sequence };
+    let mut found = Recovered { transactions: 0, blocks: 0, revoked: 0, fast_commits: 0, sequence };
     let Some(start) = input.superblock.start() else {
-        return Ok(Replay { copies: None, found });
+        return Ok(Replay { copies: None, found, head: 0, fast: Vec::new() });
     };
     let reader = Reader::new(input);
     let mut log = scan::scan(&reader, start, sequence)?;
-    refuse_fast_commits(&reader, input.superblock, log.end())?;
     let plan = replay::plan(&reader, &mut log, input)?;
+    let fast = fast::read(&reader, input.superblock, log.end())?;
     found.transactions = log.transactions.len() as u32;
     found.revoked = plan.revoked;
+    found.fast_commits = fast.count();
     found.sequence = log.end();
-    Ok(Replay { copies: Some((reader, plan)), found })
+    let head = log.head(&reader, start);
+    Ok(Replay { copies: Some((reader, plan)), found, head, fast: fast.into_changes() })
 }
 
 impl Replay<'_> {
@@ -93,6 +106,17 @@ impl Replay<'_> {
     /// Returns the number of the transaction after the last one in the log.
     pub fn end(&self) -> Sequence {
         self.found.sequence
+    }
+
+    /// Returns the log block after the last transaction.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Returns the changes of the fast commits, which come after all copies. The file system has to
+    /// make them: [`Replay::write`] does not.
+    pub fn fast_changes(&self) -> &[FastChange] {
+        &self.fast
     }
 
     /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
@@ -122,10 +146,14 @@ impl Replay<'_> {
 /// Replays the log of `input` to `target`, by [`plan`] and [`Replay::write`].
 ///
 /// # Errors
-/// The errors of [`plan`] and of [`Replay::write`]. A failure of [`plan`] leaves `target`
-/// unchanged.
+/// The errors of [`plan`] and of [`Replay::write`]; [`Error::Unsupported`] for a log with fast
+/// commits. A failure of [`plan`] leaves `target` unchanged.
 pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Error> {
-    plan(input)?.write(target)
+    let replay = plan(input)?;
+    if !replay.fast.is_empty() {
+        return Err(Unsupported { what: "fast_commit: the file system replays them".into() }.into());
+    }
+    replay.write(target)
 }
 
 /// Records on the log's device, durably, that the log is empty and continues after `sequence`, which is
@@ -144,21 +172,4 @@ pub fn mark_empty(
     superblock.set_sequence(sequence);
     device.write_durable_at(superblock_offset(map, block_size), &superblock.encode())?;
     Ok(())
-}
-
-/// Refuses logs with fast commits. They contain changes after the last transaction that Lanefs
-/// cannot replay; ignoring them would lose changes that an fsync made durable.
-fn refuse_fast_commits(
-    reader: &Reader<'_>,
-    superblock: &JournalSuperblock,
-    end: Sequence,
-) -> Result<(), Error> {
-    let area = superblock.fast_commit_area();
-    if !holds_fast_commit(area.map(|at| reader.read(at)), end)? {
-        return Ok(());
-    }
-    Err(Unsupported {
-        what: "fast_commit: the journal holds fast commits; e2fsck -fy replays them".into(),
-    }
-    .into())
 }

@@ -31,6 +31,11 @@ impl Scanned {
     pub(super) fn end(&self) -> Sequence {
         self.transactions.last().map_or(self.first, |t| t.sequence.next())
     }
+
+    /// Returns the log block after the last transaction, in a log that starts at `start`.
+    pub(super) fn head(&self, reader: &Reader<'_>, start: u32) -> u32 {
+        self.transactions.last().map_or(start, |t| reader.after(t.commit, 1))
+    }
 }
 
 /// The content of the log where a transaction is expected.

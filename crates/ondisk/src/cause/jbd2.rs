@@ -30,4 +30,12 @@ pub enum Cause {
     Start { start: u32 },
     #[error("{count} bytes of revoke records")]
     RevokeCount { count: u32 },
+    #[error("fast commit record at byte {offset}: unknown tag {tag}")]
+    FastTag { offset: usize, tag: u16 },
+    #[error("fast commit record at byte {offset}: {len} bytes for the tag {tag}")]
+    FastLength { offset: usize, tag: u16, len: usize },
+    #[error("fast commit record at byte {offset}: a name that no file can have")]
+    FastName { offset: usize },
+    #[error("fast commit record at byte {offset}: a range of no blocks")]
+    FastRange { offset: usize },
 }

@@ -1,105 +1,319 @@
-//! Detects fast commits, which Lanefs neither writes nor replays.
+//! Reads the area of fast commits, which follows the log.
 //!
 //! The area has records of a tag, a length and a value, little endian. A fast commit is some records
 //! and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record crosses a
-//! block: a padding record fills the block, and `TAIL` has a length up to the end of its block.
+//! block: a padding record fills the block, and `TAIL` has a length up to the end of its block. A
+//! fast commit without its `TAIL` was not acknowledged, so it ends the area, as any other bytes do.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
+use super::Cause;
 use super::header::Sequence;
 use crate::checksum::Seed;
+use crate::types::{Block, Ino};
+use std::collections::HashMap;
+use std::ops::Range;
 
 const ADD_RANGE: u16 = 1;
+const DEL_RANGE: u16 = 2;
+const CREAT: u16 = 3;
+const LINK: u16 = 4;
+const UNLINK: u16 = 5;
+const INODE: u16 = 6;
+const PAD: u16 = 7;
 const TAIL: u16 = 8;
 const HEAD: u16 = 9;
 /// A record's tag and length.
 const PREFIX: usize = 4;
+/// The bytes of a range that are added: an inode number and an extent.
+const ADDED: usize = 16;
+/// The bytes of a range that are removed: an inode number, a block, and a length.
+const REMOVED: usize = 12;
+/// The bytes before a name: the numbers of the parent and of the inode.
+const BEFORE_NAME: usize = 8;
+/// The fewest bytes of an inode.
+const GOOD_OLD_SIZE: usize = 128;
+/// The largest length of an extent with data; a greater one means blocks that read as zeros.
+const WRITTEN_MAX: u32 = 1 << 15;
 
-/// The part of an area that was read so far.
-struct Scan {
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FastName {
+    /// The directory.
+    pub parent: Ino,
+    /// The inode that the name refers to.
+    pub ino: Ino,
+    /// The name, checked: not empty, no "/", no NUL, neither "." nor "..".
+    pub name: Vec<u8>,
+}
+
+/// One change of a fast commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FastChange {
+    /// A part of a file got these blocks.
+    AddRange {
+        /// The file.
+        ino: Ino,
+        /// The file's blocks, never empty.
+        range: Range<u32>,
+        /// The first block on the device.
+        block: Block,
+        /// Whether the blocks contain data; otherwise they read as zeros.
+        is_written: bool,
+    },
+    /// A part of a file became a hole.
+    RemoveRange {
+        /// The file.
+        ino: Ino,
+        /// The file's blocks, never empty.
+        range: Range<u32>,
+    },
+    /// An inode was created with this name.
+    Create(FastName),
+    /// An inode got another name.
+    Link(FastName),
+    /// A name was removed.
+    Unlink(FastName),
+    /// An inode's fields changed.
+    Inode {
+        /// The inode.
+        ino: Ino,
+        /// The start of its record in the inode table: at least 128 bytes. The bytes of `i_block`
+        /// mean nothing if the inode has an extent tree.
+        record: Vec<u8>,
+    },
+}
+
+/// A fault of a whole fast commit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FastFault {
+    /// A record is damaged although the checksum is right.
+    #[error("block {block}: {cause}")]
+    Damaged {
+        /// The block, counted from the start of the area.
+        block: u32,
+        /// The fault.
+        cause: Cause,
+    },
+    /// The head has features that are not known.
+    #[error("features {found:#x}")]
+    Features {
+        /// The field `fc_features`.
+        found: u32,
+    },
+}
+
+/// Whether the area may go on after a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastNext {
+    /// The next block may have more records.
+    Read,
+    /// The fast commits end here.
+    End,
+}
+
+/// Collects the changes of all whole fast commits after one transaction, block by block.
+#[derive(Debug)]
+pub struct FastCommits {
     expected: Sequence,
+    /// The number of blocks that were read.
+    blocks: u32,
+    /// The checksum of the open fast commit; it starts with zero, unlike the others of the journal.
     sum: Seed,
     has_head: bool,
+    open: Vec<FastChange>,
+    /// The first fault of the open fast commit, which counts once its tail is there.
+    fault: Option<FastFault>,
+    changes: Vec<FastChange>,
+    /// The number of whole fast commits.
+    count: u32,
 }
 
-/// The result of reading a block.
-enum Shows {
-    /// The records so far may be those of a fast commit.
-    Part,
-    /// A whole fast commit, or one in a format that is not known.
-    FastCommit,
-    /// No fast commit.
-    Nothing,
-}
-
-/// Returns whether `blocks`, an area for fast commits, starts with a whole fast commit after the
-/// transaction before `expected`. A crash leaves a part of a fast commit, which was not
-/// acknowledged. Reads no more blocks than needed.
-///
-/// A head with unknown features counts as a fast commit, since the format of the rest is not known.
-///
-/// # Errors
-/// The first error of `blocks`.
-pub fn holds_fast_commit<E>(
-    blocks: impl IntoIterator<Item = Result<Vec<u8>, E>>,
-    expected: Sequence,
-) -> Result<bool, E> {
-    // The checksum starts with zero, unlike the others of the journal.
-    let mut scan = Scan { expected, sum: Seed::from_raw(0), has_head: false };
-    for block in blocks {
-        match scan.block(&block?) {
-            Shows::Part => {}
-            Shows::FastCommit => return Ok(true),
-            Shows::Nothing => return Ok(false),
+impl FastCommits {
+    /// Starts with the fast commits after the transaction before `expected`.
+    pub fn new(expected: Sequence) -> FastCommits {
+        FastCommits {
+            expected,
+            blocks: 0,
+            sum: Seed::from_raw(0),
+            has_head: false,
+            open: Vec::new(),
+            fault: None,
+            changes: Vec::new(),
+            count: 0,
         }
     }
-    Ok(false)
-}
 
-impl Scan {
-    fn block(&mut self, block: &[u8]) -> Shows {
-        let mut rest = block;
-        while rest.len() >= PREFIX {
-            let shown = self.record(&mut rest);
-            if !matches!(shown, Shows::Part) {
-                return shown;
-            }
-        }
-        Shows::Part
+    /// Returns the number of whole fast commits.
+    pub fn count(&self) -> u32 {
+        self.count
     }
 
-    /// Reads one record, and removes it from `rest`.
-    fn record(&mut self, rest: &mut &[u8]) -> Shows {
-        let (Some(tag), Some(len)) = (half_at(rest, 0), half_at(rest, 2)) else {
-            return Shows::Nothing;
-        };
-        let Some((record, after)) = rest.split_at_checked(PREFIX + usize::from(len)) else {
-            return Shows::Nothing;
-        };
-        let word = |at: usize| word_at(record, PREFIX + at);
-        match tag {
-            HEAD if !self.has_head => {
-                if word(4) != Some(self.expected.0) {
-                    return Shows::Nothing;
+    /// Returns the changes of the whole fast commits, in order. If a fast commit has the record of
+    /// an inode, the inode's ranges in the same fast commit come after the record.
+    pub fn into_changes(self) -> Vec<FastChange> {
+        self.changes
+    }
+
+    /// Reads the next block of the area.
+    ///
+    /// # Errors
+    /// [`FastFault`] if a whole fast commit is damaged, or its format is not known.
+    pub fn add(&mut self, block: &[u8]) -> Result<FastNext, FastFault> {
+        let n = self.blocks;
+        self.blocks = self.blocks.saturating_add(1);
+        let mut at = 0;
+        while let Some((tag, value)) = record_at(block, at) {
+            let start = at + PREFIX;
+            at = start + value.len();
+            let record = block.get(start - PREFIX..at).unwrap_or_default();
+            match tag {
+                HEAD => {
+                    let tid = word_at(value, 4);
+                    if value.len() != 8 || tid != Some(self.expected.0) {
+                        return Ok(FastNext::End);
+                    }
+                    if let Some(found) = word_at(value, 0).filter(|found| *found != 0) {
+                        return Err(FastFault::Features { found });
+                    }
+                    self.has_head = true;
                 }
-                if word(0) != Some(0) {
-                    return Shows::FastCommit;
+                _ if !self.has_head => return Ok(FastNext::End),
+                TAIL => {
+                    let summed = record.get(..PREFIX + 4).unwrap_or_default();
+                    let is_whole = word_at(value, 0) == Some(self.expected.0)
+                        && word_at(value, 4) == Some(self.sum.chain(summed).value());
+                    if !is_whole {
+                        return Ok(FastNext::End);
+                    }
+                    self.close()?;
+                    continue;
                 }
-                self.has_head = true;
+                PAD => {}
+                // Zeros after the last record of an area that was never used.
+                0 => return Ok(FastNext::End),
+                _ => match change(tag, value) {
+                    Ok(change) => self.open.push(change),
+                    Err(wrong) => {
+                        let cause = wrong.at(start - PREFIX, tag);
+                        let fault = FastFault::Damaged { block: n, cause };
+                        self.fault.get_or_insert(fault);
+                    }
+                },
             }
-            TAIL if self.has_head => {
-                let summed = record.get(..PREFIX + 4).unwrap_or_default();
-                let is_whole = word(0) == Some(self.expected.0)
-                    && word(4) == Some(self.sum.chain(summed).value());
-                return if is_whole { Shows::FastCommit } else { Shows::Nothing };
-            }
-            ADD_RANGE..TAIL if self.has_head => {}
-            _ => return Shows::Nothing,
+            self.sum = self.sum.chain(record);
         }
-        self.sum = self.sum.chain(record);
-        *rest = after;
-        Shows::Part
+        Ok(FastNext::Read)
     }
+
+    fn close(&mut self) -> Result<(), FastFault> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        put_records_first(&mut self.open);
+        self.changes.append(&mut self.open);
+        self.count = self.count.saturating_add(1);
+        self.sum = Seed::from_raw(0);
+        Ok(())
+    }
+}
+
+/// Moves the ranges of each inode after its first record. A fast commit may have the ranges first,
+/// also those of an inode whose number belonged to another one before.
+fn put_records_first(changes: &mut Vec<FastChange>) {
+    let mut records = HashMap::new();
+    for (n, change) in changes.iter().enumerate() {
+        if let FastChange::Inode { ino, .. } = change {
+            records.entry(*ino).or_insert(n);
+        }
+    }
+    let key = |(n, change): &(usize, FastChange)| match change {
+        FastChange::AddRange { ino, .. } | FastChange::RemoveRange { ino, .. } => {
+            records.get(ino).map_or((*n, false), |record| (*n.max(record), true))
+        }
+        _ => (*n, false),
+    };
+    let mut keyed: Vec<(usize, FastChange)> = changes.drain(..).enumerate().collect();
+    keyed.sort_by_key(key);
+    changes.extend(keyed.into_iter().map(|(_, change)| change));
+}
+
+/// A record's fault, without its place.
+enum Wrong {
+    Tag,
+    Length(usize),
+    Name,
+    Range,
+}
+
+impl Wrong {
+    fn at(self, offset: usize, tag: u16) -> Cause {
+        match self {
+            Wrong::Tag => Cause::FastTag { offset, tag },
+            Wrong::Length(len) => Cause::FastLength { offset, tag, len },
+            Wrong::Name => Cause::FastName { offset },
+            Wrong::Range => Cause::FastRange { offset },
+        }
+    }
+}
+
+/// Returns the tag and the value of the record at `at`, if the block has room for it.
+fn record_at(block: &[u8], at: usize) -> Option<(u16, &[u8])> {
+    let rest = block.get(at..)?;
+    let len = usize::from(half_at(rest, 2)?);
+    Some((half_at(rest, 0)?, rest.get(PREFIX..PREFIX + len)?))
+}
+
+fn change(tag: u16, value: &[u8]) -> Result<FastChange, Wrong> {
+    let length = || Wrong::Length(value.len());
+    let word = |at| word_at(value, at).ok_or_else(length);
+    match tag {
+        ADD_RANGE if value.len() != ADDED => Err(length()),
+        DEL_RANGE if value.len() != REMOVED => Err(length()),
+        ADD_RANGE => {
+            let len = u32::from(half_at(value, 8).ok_or_else(length)?);
+            let high = u64::from(half_at(value, 10).ok_or_else(length)?);
+            let block = Block(high << 32 | u64::from(word(12)?));
+            let is_written = len <= WRITTEN_MAX;
+            let len = if is_written { len } else { len - WRITTEN_MAX };
+            let range = range_of(word(4)?, len)?;
+            Ok(FastChange::AddRange { ino: Ino(word(0)?), range, block, is_written })
+        }
+        DEL_RANGE => {
+            let (start, len) = (word(4)?, word(8)?);
+            Ok(FastChange::RemoveRange { ino: Ino(word(0)?), range: range_of(start, len)? })
+        }
+        CREAT => Ok(FastChange::Create(name_of(value)?)),
+        LINK => Ok(FastChange::Link(name_of(value)?)),
+        UNLINK => Ok(FastChange::Unlink(name_of(value)?)),
+        INODE => match value.split_first_chunk() {
+            Some((ino, record)) if record.len() >= GOOD_OLD_SIZE => Ok(FastChange::Inode {
+                ino: Ino(u32::from_le_bytes(*ino)),
+                record: record.to_vec(),
+            }),
+            _ => Err(length()),
+        },
+        _ => Err(Wrong::Tag),
+    }
+}
+
+/// Returns `len` blocks of a file from `start` on. No file has block `u32::MAX`.
+fn range_of(start: u32, len: u32) -> Result<Range<u32>, Wrong> {
+    let end = start.saturating_add(len);
+    (start < end).then_some(start..end).ok_or(Wrong::Range)
+}
+
+fn name_of(value: &[u8]) -> Result<FastName, Wrong> {
+    let word = |at| word_at(value, at).ok_or(Wrong::Length(value.len()));
+    let name = value.get(BEFORE_NAME..).unwrap_or_default();
+    let is_dot = matches!(name, b"." | b"..");
+    let fits = (1..=255).contains(&name.len());
+    if !fits || is_dot || name.contains(&0) || name.contains(&b'/') {
+        return Err(Wrong::Name);
+    }
+    Ok(FastName { parent: Ino(word(0)?), ino: Ino(word(4)?), name: name.to_vec() })
 }
 
 fn half_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -111,67 +325,4 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::convert::Infallible;
-
-    const BLOCK: usize = 64;
-
-    fn record(tag: u16, value: &[u8]) -> Vec<u8> {
-        let len = value.len() as u16;
-        [&tag.to_le_bytes()[..], &len.to_le_bytes(), value].concat()
-    }
-
-    /// Returns a fast commit of transaction 7 in two blocks: a head, padding, a range, a tail.
-    fn area() -> Vec<u8> {
-        let mut bytes = record(HEAD, &[0, 0, 0, 0, 7, 0, 0, 0]);
-        let pad = BLOCK - bytes.len() - PREFIX;
-        bytes.extend(record(7, &vec![0; pad]));
-        bytes.extend(record(ADD_RANGE, &[1; 16]));
-        let mut tail = vec![0; BLOCK - 20 - PREFIX];
-        tail[0] = 7;
-        let mut tail = record(TAIL, &tail);
-        let sum = Seed::from_raw(0).chain(&bytes).chain(&tail[..PREFIX + 4]).value();
-        tail[PREFIX + 4..PREFIX + 8].copy_from_slice(&sum.to_le_bytes());
-        bytes.extend(tail);
-        bytes
-    }
-
-    fn holds(bytes: &[u8], expected: u32) -> bool {
-        let blocks = bytes.chunks(BLOCK).map(|block| Ok::<_, Infallible>(block.to_vec()));
-        let Ok(holds) = holds_fast_commit(blocks, Sequence(expected));
-        holds
-    }
-
-    #[test]
-    fn a_whole_fast_commit_of_the_expected_transaction_counts_and_no_other() {
-        let whole = area();
-        assert_eq!(whole.len(), 2 * BLOCK);
-        assert!(holds(&whole, 7));
-        assert!(!holds(&whole, 8));
-        assert!(!holds(&whole[..BLOCK], 7), "the second block was not written");
-        assert!(!holds(&[0; 2 * BLOCK], 0));
-        for at in 0..BLOCK + 20 + PREFIX + 8 {
-            // A head with unknown features counts, whatever follows.
-            let is_feature = (4..8).contains(&at);
-            let mut broken = whole.clone();
-            broken[at] ^= 0x40;
-            assert_eq!(holds(&broken, 7), is_feature, "byte {at}");
-        }
-    }
-
-    #[test]
-    fn lengths_beyond_the_block_end_the_scan() {
-        for (at, len) in [(2, 61u16), (2, u16::MAX), (14, 49), (BLOCK + 2, 61), (BLOCK + 22, 41)] {
-            let mut hostile = area();
-            hostile[at..at + 2].copy_from_slice(&len.to_le_bytes());
-            assert!(!holds(&hostile, 7), "{len} at {at}");
-        }
-    }
-
-    #[test]
-    fn an_error_of_reading_is_returned() {
-        let blocks = [Ok(area()[..BLOCK].to_vec()), Err("unreadable")];
-        assert_eq!(holds_fast_commit(blocks, Sequence(7)), Err("unreadable"));
-    }
-}
+mod tests;

@@ -242,7 +242,7 @@ impl JournalSuperblock {
     /// Fails if Lanefs cannot replay and write this journal.
     ///
     /// `fast_commit` is accepted: the area shows whether there are fast commits, see
-    /// [`super::holds_fast_commit`].
+    /// [`super::FastCommits`].
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.

@@ -1,0 +1,174 @@
+//! The file system while fast commits are applied: its blocks, with the changes in memory.
+
+use super::refusal::refused;
+use crate::error::Error;
+use crate::volume::system::SystemBlocks;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::{Block, Group, Ino};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Blocks with their new contents, in order.
+pub(crate) type Images = Vec<(Block, Arc<[u8]>)>;
+
+/// Returns the contents of a block after the last transaction of the log.
+pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
+
+/// The most bytes of changed blocks, bitmaps and inodes; no log has room for more.
+const MOST_BYTES: usize = 1 << 30;
+/// The most blocks of directories that are searched.
+const MOST_SEARCHED: u64 = 1 << 22;
+/// The most extents of all changed files.
+const MOST_EXTENTS: u64 = 1 << 23;
+
+/// The file system after the last transaction, and the changes so far.
+pub(super) struct Draft<'a> {
+    pub(super) read: Read<'a>,
+    pub(super) superblock: Superblock,
+    pub(super) geometry: Geometry,
+    pub(super) checksums: Checksums,
+    system: SystemBlocks,
+    pub(super) descriptors: Vec<GroupDesc>,
+    /// The descriptors without the changes.
+    pub(super) described: Vec<GroupDesc>,
+    /// Changed bitmaps of blocks.
+    pub(super) bitmaps: BTreeMap<Group, Bitmap>,
+    /// Changed bitmaps of inodes.
+    pub(super) inode_bitmaps: BTreeMap<Group, Bitmap>,
+    /// Other changed blocks.
+    pub(super) blocks: BTreeMap<Block, Arc<[u8]>>,
+    /// The number of directory blocks that were searched.
+    searched: Cell<u64>,
+    /// The number of extents that were loaded or added.
+    extents: Cell<u64>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(
+        superblock: &Superblock,
+        read: Read<'a>,
+        own: &[(Block, u32)],
+    ) -> Result<Draft<'a>, Error> {
+        let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+        let descriptors = descriptors(&geometry, checksums, read)?;
+        Ok(Draft {
+            read,
+            superblock: superblock.clone(),
+            geometry,
+            checksums,
+            system: SystemBlocks::new(&geometry, &descriptors, own.iter().copied()),
+            described: descriptors.clone(),
+            descriptors,
+            bitmaps: BTreeMap::new(),
+            inode_bitmaps: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            searched: Cell::new(0),
+            extents: Cell::new(0),
+        })
+    }
+
+    pub(super) fn block_bytes(&self) -> usize {
+        self.geometry.block_size().bytes()
+    }
+
+    /// Returns a block with the changes so far.
+    pub(super) fn block(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        match self.blocks.get(&block) {
+            Some(bytes) => Ok(bytes.clone()),
+            None => Ok((self.read)(block)?.into()),
+        }
+    }
+
+    pub(super) fn put(&mut self, block: Block, bytes: Arc<[u8]>) -> Result<(), Error> {
+        self.check_room(self.blocks.len(), bytes.len())?;
+        self.blocks.insert(block, bytes);
+        Ok(())
+    }
+
+    /// Fails if memory for one object more than `count` of `size` bytes is refused.
+    pub(super) fn check_room(&self, count: usize, size: usize) -> Result<(), Error> {
+        match count.saturating_add(1).saturating_mul(size) > MOST_BYTES {
+            true => Err(refused("that change more blocks than a log has")),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts a directory block that is searched.
+    pub(super) fn count_search(&self) -> Result<(), Error> {
+        self.searched.set(self.searched.get().saturating_add(1));
+        match self.searched.get() > MOST_SEARCHED {
+            true => Err(refused("of too many names in long directories")),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts extents in memory.
+    pub(super) fn count_extents(&self, more: u64) -> Result<(), Error> {
+        self.extents.set(self.extents.get().saturating_add(more));
+        match self.extents.get() > MOST_EXTENTS {
+            true => Err(refused("of files with too many extents")),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if blocks of an inode must not be at this place.
+    pub(super) fn check_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
+        if !self.geometry.contains_run(start, u64::from(len)) {
+            return Err(Error::OutsideFileSystem { block: start });
+        }
+        match self.system.first_in(start, u64::from(len)) {
+            Some(block) => Err(Error::ClaimsMetadata { ino, block }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the place of an inode's record: its block in the table, and the bytes in it.
+    fn place_of(&self, ino: Ino) -> Result<(Block, Range<usize>), Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let table = self.descriptor(place.group)?.inode_table;
+        let range = place.offset..place.offset + self.geometry.inode_size();
+        Ok((Block(table.0 + u64::from(place.table_block)), range))
+    }
+
+    /// Returns the bytes of an inode in its table.
+    pub(super) fn record(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        let (block, range) = self.place_of(ino)?;
+        Ok(self.block(block)?.get(range).ok_or(Error::Stale)?.to_vec())
+    }
+
+    /// Changes the bytes of an inode in its table.
+    pub(super) fn put_record(&mut self, ino: Ino, record: &[u8]) -> Result<(), Error> {
+        let (block, range) = self.place_of(ino)?;
+        let mut bytes = self.block(block)?.to_vec();
+        let place = bytes.get_mut(range).filter(|place| place.len() == record.len());
+        place.ok_or(Error::Stale)?.copy_from_slice(record);
+        self.put(block, bytes.into())
+    }
+}
+
+/// Reads and checks all group descriptors.
+fn descriptors(
+    geometry: &Geometry,
+    checksums: Checksums,
+    read: Read<'_>,
+) -> Result<Vec<GroupDesc>, Error> {
+    // Not preallocated, since the number of groups comes from the superblock and may be wrong.
+    let mut descriptors = Vec::new();
+    for index in 0..geometry.desc_blocks() {
+        let bytes = read(geometry.desc_block(index).ok_or(Error::Stale)?)?;
+        for record in bytes.chunks_exact(geometry.desc_size()) {
+            let group = Group(descriptors.len() as u32);
+            if group.0 < geometry.group_count() {
+                let descriptor = GroupDesc::decode(record, group, geometry, checksums)?;
+                descriptors.try_reserve(1).map_err(|_| Error::TooManyGroups)?;
+                descriptors.push(descriptor);
+            }
+        }
+    }
+    Ok(descriptors)
+}

@@ -1,0 +1,227 @@
+//! Bitmaps, tables and descriptors of groups while fast commits are applied.
+
+use super::blocks::{Draft, Images};
+use crate::error::Error;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::InodePlace;
+use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use std::ops::Range;
+
+impl Draft<'_> {
+    pub(super) fn descriptor(&self, group: Group) -> Result<&GroupDesc, Error> {
+        self.descriptors.get(group.0 as usize).ok_or(Error::Stale)
+    }
+
+    fn descriptor_mut(&mut self, group: Group) -> Result<&mut GroupDesc, Error> {
+        self.descriptors.get_mut(group.0 as usize).ok_or(Error::Stale)
+    }
+
+    /// Marks blocks as free. Blocks that are free already stay so: a replay by another program
+    /// that was interrupted may have freed them.
+    pub(super) fn free(&mut self, start: Block, len: u32) -> Result<(), Error> {
+        for (group, bits) in self.pieces(start, len)? {
+            let bitmap = self.bitmap_mut(group)?;
+            let mut at = bits.start;
+            while let Some(first) = bitmap.next_set(at..bits.end) {
+                let end = bitmap.next_clear(first..bits.end).unwrap_or(bits.end);
+                let cleared = bitmap.clear(first, end - first);
+                cleared.map_err(|cause| Corruption::Bitmap { group, cause })?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks blocks as in use, whether they are or not.
+    pub(super) fn take(&mut self, start: Block, len: u32) -> Result<(), Error> {
+        for (group, bits) in self.pieces(start, len)? {
+            self.bitmap_mut(group)?.fill(bits);
+        }
+        Ok(())
+    }
+
+    /// Takes a free block, if possible in the group of `near` or after it.
+    pub(super) fn allocate(&mut self, near: Block) -> Result<Block, Error> {
+        let groups = self.geometry.group_count();
+        let first = self.geometry.group_of(near).map_or(0, |(group, _)| group.0);
+        for group in (first..groups).chain(0..first).map(Group) {
+            let is_full = self.descriptor(group)?.free_blocks == 0;
+            if is_full && !self.bitmaps.contains_key(&group) {
+                continue;
+            }
+            let bits = self.geometry.clusters_in_group(group).unwrap_or(0);
+            let bitmap = self.bitmap_mut(group)?;
+            let Some(bit) = bitmap.next_clear(0..bits) else { continue };
+            bitmap.fill(bit..bit + 1);
+            return self.geometry.block_at(group, bit).ok_or(Error::Stale);
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Returns the first block of an inode's group.
+    pub(super) fn first_block_near(&self, ino: Ino) -> Block {
+        let group = self.geometry.inode_place(ino).map(|place| place.group);
+        group.and_then(|group| self.geometry.group_first_block(group)).unwrap_or_default()
+    }
+
+    /// Returns a run of blocks as bits of groups.
+    fn pieces(&self, start: Block, len: u32) -> Result<Vec<(Group, Range<u32>)>, Error> {
+        let mut pieces = Vec::new();
+        let (mut at, end) = (start.0, start.0.saturating_add(len.into()));
+        while at < end {
+            let outside = Error::OutsideFileSystem { block: Block(at) };
+            let (group, bit) = self.geometry.group_of(Block(at)).ok_or(outside.clone())?;
+            let last = self.geometry.group_last_block(group).ok_or(outside)?;
+            let len = end.min(last.0 + 1) - at;
+            pieces.push((group, bit..bit + len as u32));
+            at += len;
+        }
+        Ok(pieces)
+    }
+
+    fn bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
+        if !self.bitmaps.contains_key(&group) {
+            self.check_room(self.bitmaps.len(), self.block_bytes())?;
+            let desc = self.descriptor(group)?;
+            let bitmap = match desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                true => {
+                    let own = desc.metadata(&self.geometry);
+                    Bitmap::uninitialised_blocks(group, own, &self.geometry)?
+                }
+                false => {
+                    let bytes = self.block(desc.block_bitmap)?;
+                    Bitmap::decode_blocks(&bytes, group, desc, &self.geometry, self.checksums)?
+                }
+            };
+            self.bitmaps.insert(group, bitmap);
+        }
+        self.bitmaps.get_mut(&group).ok_or(Error::Stale)
+    }
+
+    fn inode_bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
+        if !self.inode_bitmaps.contains_key(&group) {
+            self.check_room(self.inode_bitmaps.len(), self.block_bytes())?;
+            let desc = self.descriptor(group)?;
+            let bitmap = match desc.flags.contains(GroupFlags::INODE_UNINIT) {
+                true => Bitmap::new(self.geometry.inodes_per_group()),
+                false => {
+                    let bytes = self.block(desc.inode_bitmap)?;
+                    Bitmap::decode_inodes(&bytes, group, desc, &self.geometry, self.checksums)?
+                }
+            };
+            self.inode_bitmaps.insert(group, bitmap);
+        }
+        self.inode_bitmaps.get_mut(&group).ok_or(Error::Stale)
+    }
+
+    /// Returns whether an inode is in use.
+    pub(super) fn is_used(&mut self, ino: Ino) -> Result<bool, Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        Ok(self.inode_bitmap_mut(place.group)?.get(place.index))
+    }
+
+    /// Marks an inode as in use, and makes its part of the table valid.
+    pub(super) fn use_inode(&mut self, ino: Ino) -> Result<(), Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        self.initialise_table(&place)?;
+        let index = place.index;
+        self.inode_bitmap_mut(place.group)?.fill(index..index + 1);
+        let per_group = self.geometry.inodes_per_group();
+        let desc = self.descriptor_mut(place.group)?;
+        desc.itable_unused = desc.itable_unused.min(per_group.saturating_sub(index + 1));
+        Ok(())
+    }
+
+    /// Zeroes the part of a group's table that was never used, up to the block of an inode, if
+    /// mke2fs left that for later.
+    fn initialise_table(&mut self, place: &InodePlace) -> Result<(), Error> {
+        let desc = *self.descriptor(place.group)?;
+        let is_zeroed = desc.flags.contains(GroupFlags::INODE_ZEROED);
+        if is_zeroed || self.checksums == Checksums::None {
+            return Ok(());
+        }
+        let (size, per_block) = (self.geometry.inode_size(), self.geometry.inodes_per_block());
+        let used = self.geometry.inodes_per_group().saturating_sub(desc.itable_unused);
+        for n in used / per_block.max(1)..place.table_block.saturating_add(1) {
+            let block = Block(desc.inode_table.0 + u64::from(n));
+            let kept = used.saturating_sub(n.saturating_mul(per_block)).min(per_block);
+            let kept = kept as usize * size;
+            if place.index < used {
+                break;
+            }
+            let mut bytes = vec![0; self.block_bytes()];
+            if kept > 0 {
+                let old = self.block(block)?;
+                let both = bytes.get_mut(..kept).zip(old.get(..kept));
+                if let Some((new, old)) = both {
+                    new.copy_from_slice(old);
+                }
+            }
+            self.put(block, bytes.into())?;
+        }
+        Ok(())
+    }
+
+    /// Counts directories that were added to a group, or removed from it.
+    pub(super) fn count_directories(&mut self, ino: Ino, more: i64) -> Result<(), Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let desc = self.descriptor_mut(place.group)?;
+        desc.used_dirs = u32::try_from(i64::from(desc.used_dirs) + more).unwrap_or(0);
+        Ok(())
+    }
+
+    /// Encodes the changed bitmaps and their descriptors.
+    pub(super) fn encode_groups(&mut self) -> Result<(), Error> {
+        let (geometry, checksums, size) = (self.geometry, self.checksums, self.block_bytes());
+        for (group, bitmap) in std::mem::take(&mut self.inode_bitmaps) {
+            let mut bytes = vec![0; size];
+            let desc = self.descriptor_mut(group)?;
+            let free = bitmap.count_clear();
+            if free == geometry.inodes_per_group() && free == desc.free_inodes {
+                continue;
+            }
+            desc.flags -= GroupFlags::INODE_UNINIT;
+            desc.free_inodes = free;
+            bitmap.encode_inodes_into(&mut bytes, desc, &geometry, checksums);
+            let place = desc.inode_bitmap;
+            self.put(place, bytes.into())?;
+        }
+        for (group, bitmap) in std::mem::take(&mut self.bitmaps) {
+            let mut bytes = vec![0; size];
+            let desc = self.descriptor_mut(group)?;
+            desc.flags -= GroupFlags::BLOCK_UNINIT;
+            desc.free_blocks = bitmap.count_clear();
+            bitmap.encode_blocks_into(&mut bytes, desc, &geometry, checksums);
+            let place = desc.block_bitmap;
+            self.put(place, bytes.into())?;
+        }
+        let changed: Vec<(Group, GroupDesc)> = (0..)
+            .map(Group)
+            .zip(self.descriptors.iter().zip(&self.described))
+            .filter(|(_, (desc, before))| desc != before)
+            .map(|(group, (desc, _))| (group, *desc))
+            .collect();
+        for (group, desc) in changed {
+            let (index, range) = geometry.desc_place(group).ok_or(Error::Stale)?;
+            let place = geometry.desc_block(index).ok_or(Error::Stale)?;
+            let mut bytes = self.block(place)?.to_vec();
+            let record = bytes.get_mut(range).ok_or(Error::Stale)?;
+            desc.encode_into(record, group, &geometry, checksums);
+            self.put(place, bytes.into())?;
+        }
+        Ok(())
+    }
+
+    /// Returns all changed blocks that differ from those on the device.
+    pub(super) fn into_images(self) -> Result<Images, Error> {
+        let mut images = Vec::new();
+        for (block, bytes) in &self.blocks {
+            if (self.read)(*block)?[..] != bytes[..] {
+                images.push((*block, bytes.clone()));
+            }
+        }
+        Ok(images)
+    }
+}

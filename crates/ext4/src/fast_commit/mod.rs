@@ -1,0 +1,81 @@
+//! Replays fast commits: computes the blocks that their changes lead to. Nothing is written here.
+//!
+//! A fast commit has the fields of inodes, mappings and names, not blocks. They are applied to the
+//! file system as the last transaction left it, in this order:
+//! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. An inode
+//!    number may be used again: then its last owner counts, and the blocks of the first are free.
+//! 2. `trees`: first the bitmaps get the blocks that the files now have, so that no new node or
+//!    directory block takes one of them. Then the extent trees are changed.
+//! 3. `names`: names are added and removed, in the order of the changes. Link counts follow from
+//!    the last record of an inode and the names after it.
+//! 4. `finish`: inodes without links become orphans, which the mount deletes. Records, bitmaps and
+//!    descriptors are encoded.
+//!
+//! The result is one transaction. So a crash leaves all fast commits, or their whole effect.
+
+mod blocks;
+mod finish;
+mod groups;
+mod inodes;
+mod names;
+mod node;
+mod orphans;
+mod refusal;
+mod trees;
+
+use crate::error::Error;
+use blocks::{Draft, Images, Read};
+use inodes::Inodes;
+use lanefs_ondisk::Block;
+use lanefs_ondisk::features::{Incompat, RoCompat};
+use lanefs_ondisk::jbd2::FastChange;
+use lanefs_ondisk::superblock::Superblock;
+use refusal::refused;
+
+/// Returns the blocks that `changes` lead to, in order, with their new contents. `superblock` is
+/// that after the last transaction; `own` has the runs of the log and of mmp.
+///
+/// # Errors
+/// [`Error::Unsupported`] names a combination that cannot be replayed; [`Error::Corruption`],
+/// [`Error::Device`].
+pub(crate) fn images(
+    superblock: &Superblock,
+    read: Read<'_>,
+    own: &[(Block, u32)],
+    changes: &[FastChange],
+) -> Result<Images, Error> {
+    check_features(superblock)?;
+    let draft = Draft::new(superblock, read, own)?;
+    let mut inodes = Inodes::new(draft);
+    for (n, change) in changes.iter().enumerate() {
+        inodes.apply(n, change)?;
+    }
+    inodes.update_trees()?;
+    for (n, change) in changes.iter().enumerate() {
+        inodes.apply_name(n, change)?;
+    }
+    inodes.finish()
+}
+
+fn check_features(superblock: &Superblock) -> Result<(), Error> {
+    let features = superblock.features();
+    let mut with = Vec::new();
+    for (feature, name) in [
+        (RoCompat::BIGALLOC, "bigalloc"),
+        (RoCompat::QUOTA, "quota"),
+        (RoCompat::SHARED_BLOCKS, "shared_blocks"),
+    ] {
+        if features.ro_compat.contains(feature) {
+            with.push(name);
+        }
+    }
+    for (feature, name) in [(Incompat::ENCRYPT, "encrypt"), (Incompat::CASEFOLD, "casefold")] {
+        if features.incompat.contains(feature) {
+            with.push(name);
+        }
+    }
+    match with.as_slice() {
+        [] => Ok(()),
+        with => Err(refused(&format!("together with {}", with.join(", ")))),
+    }
+}

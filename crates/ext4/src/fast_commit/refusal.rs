@@ -1,0 +1,10 @@
+//! The error for fast commits that cannot be replayed.
+
+use crate::error::Error;
+use lanefs_ondisk::Unsupported;
+
+/// Returns the error; `why` completes "fast commits ...".
+pub(super) fn refused(why: &str) -> Error {
+    let what = format!("fast_commit: fast commits {why} (e2fsck -fy replays them)");
+    Unsupported { what }.into()
+}

@@ -1,0 +1,90 @@
+//! Puts the effect of fast commits into the log, as a transaction.
+//!
+//! Fast commits belong to the number after the last transaction. As soon as the log has a
+//! transaction with that number or a later one, they have no effect. So the replacement takes effect
+//! by one write of the journal superblock. The order of the writes, and the crash that makes it
+//! necessary:
+//! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then use
+//!   the whole ring;
+//! - *the block after the last transaction is zeroed, then the log starts there*: it has no
+//!   transaction, and the fast commits still belong to it. Its former content may be a part of a
+//!   transaction that was not committed;
+//! - *the new transaction after the zeros, with the number after the expected one, then the log
+//!   starts at it*: half of a transaction is never in a log that starts at it.
+
+use crate::config::Log;
+use crate::error::Error;
+use crate::flusher::Flusher;
+use crate::log::{LogWriter, superblock_offset};
+use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::jbd2::Sequence;
+use lanefs_ondisk::{Block, BlockSize};
+
+/// The effect of the fast commits of a log.
+pub struct FastImages {
+    /// The number after the last transaction: [`super::Replay::end`].
+    pub end: Sequence,
+    /// The log block after the last transaction: [`super::Replay::head`].
+    pub head: u32,
+    /// The blocks that the fast commits change, in order, with their new contents.
+    pub images: Vec<(Block, Arc<[u8]>)>,
+}
+
+/// Returns an error if `fast` does not fit into the log.
+///
+/// # Errors
+/// [`Error::TooBig`], and errors of a log that cannot be written.
+pub fn check_fits(
+    device: &dyn Device,
+    block_size: BlockSize,
+    log: &Log,
+    fast: &FastImages,
+) -> Result<(), Error> {
+    writer(device, block_size, log.clone(), fast)?.size(fast.images.len(), 0).map(drop)
+}
+
+/// Replaces the fast commits of `log` by a transaction with their effect, durably. The copies of
+/// the transactions before are in place, durably; nothing else writes the log. After an error or a
+/// crash the log has either the fast commits or the transaction.
+///
+/// # Errors
+/// [`Error::TooBig`] before anything is written, [`Error::Device`].
+pub fn put(
+    device: Arc<dyn Device>,
+    block_size: BlockSize,
+    log: &Log,
+    fast: &FastImages,
+) -> Result<(), Error> {
+    let mut writer = writer(&*device, block_size, log.clone(), fast)?;
+    writer.size(fast.images.len(), 0)?;
+    let on = log.device_or(&*device);
+    let zeros = vec![0; block_size.bytes()];
+    let place = log.map.place(fast.head).ok_or(Error::BadLogMap { log_block: fast.head })?;
+    on.write_durable_at(place.0.0 << block_size.bits(), &zeros)?;
+    let mut superblock = log.superblock.clone();
+    superblock.set_start(Some(fast.head));
+    superblock.set_sequence(fast.end);
+    on.write_durable_at(superblock_offset(&log.map, block_size), &superblock.encode())?;
+    let (flusher, tid) = (Flusher::new(device.clone()), writer.first());
+    let written = writer.write_blocks(&*device, tid, &fast.images, &[])?;
+    flusher.flush()?;
+    writer.flush()?;
+    writer.commit(&flusher, tid, written)?;
+    writer.start_at_head(&flusher, tid)
+}
+
+/// Returns a writer at the block after the one that is zeroed.
+fn writer(
+    device: &dyn Device,
+    block_size: BlockSize,
+    mut log: Log,
+    fast: &FastImages,
+) -> Result<LogWriter, Error> {
+    let area = log.superblock.log_area();
+    let after = fast.head.checked_add(1).filter(|next| area.contains(next));
+    log.superblock.set_start(None);
+    log.superblock.set_sequence(fast.end);
+    log.superblock.set_head(after.unwrap_or(area.start));
+    LogWriter::new(device, block_size, log)
+}
