@@ -61,8 +61,8 @@ pub enum Error {
     /// A repair would need to replay a log that is on another device.
     #[error("the log is on another device and has to be replayed: mount the file system once")]
     LogElsewhere,
-    /// A repair would need to replay fast commits.
-    #[error("the log has fast commits to be replayed: mount the file system once")]
+    /// A repair would need to replay fast commits, which the caller has to replace first.
+    #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
     /// The file system has more inodes than the host's memory can hold a word for.
     #[error("not enough memory for {inodes} inodes")]

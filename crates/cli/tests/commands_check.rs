@@ -93,3 +93,36 @@ fn a_log_that_has_to_be_replayed_is_checked_as_replayed_and_nothing_is_written()
     assert!(said.contains("3 directories"), "{said}");
     assert_eq!(std::fs::read(&copy).unwrap(), before);
 }
+
+#[test]
+fn fast_commits_are_checked_and_repaired_as_replayed() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("32M");
+    let said = try_run(Command::new("mke2fs").args(["-Fq", "-O", "fast_commit"]).arg(&image.path));
+    assert!(said.0.success(), "{}", said.1);
+    let copy = image.dir.path().join("copy.img");
+    let path = copy.to_str().unwrap();
+    let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw,commit=300") else { return };
+    shell(&kernel.path, "mkdir d; sync -f .; echo text >d/f; mkdir d/e; sync d/f");
+    std::fs::copy(&image.path, &copy).unwrap();
+    drop(kernel);
+    let (_, said) = try_run(Command::new(LANEFS).args(["recover", "-n", path]));
+    if !said.contains("and 1 fast commits") {
+        return println!("skipped: the kernel made no fast commit: {said}");
+    }
+    let before = std::fs::read(&copy).unwrap();
+    let (status, said) = check(&[path]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("4 directories"), "{said}");
+    let repair =
+        |arguments: &[&str]| try_run(Command::new(LANEFS).arg("repair").args(arguments).arg(path));
+    assert_eq!(repair(&["-n"]).0.code(), Some(4));
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    let (status, said) = repair(&[]);
+    assert_eq!(status.code(), Some(1), "{said}");
+    let (_, said) = try_run(Command::new(LANEFS).args(["cat", path, "/d/f"]));
+    assert_eq!(said, "text\n");
+    assert_eq!(check(&[path]).0, Some(0));
+}

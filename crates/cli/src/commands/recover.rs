@@ -127,6 +127,7 @@ fn condition(condition: &Condition) -> Value {
         "torn_superblock": condition.torn_superblock,
         "needs_replay": condition.needs_replay,
         "transactions": condition.transactions,
+        "fast_commits": condition.fast_commits,
         "blocks": condition.blocks,
         "orphans": condition.orphans,
         "has_stale_log": condition.has_stale_log,
@@ -143,7 +144,11 @@ fn words(condition: &Condition) -> String {
     }
     if condition.needs_replay {
         let (transactions, blocks) = (condition.transactions, condition.blocks);
-        words.push(format!("{transactions} transactions, {blocks} blocks"));
+        let fast = match condition.fast_commits {
+            0 => String::new(),
+            count => format!(" and {count} fast commits"),
+        };
+        words.push(format!("{transactions} transactions{fast}, {blocks} blocks"));
     }
     if condition.has_stale_log {
         words.push("a change that was being prepared".to_owned());

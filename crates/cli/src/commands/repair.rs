@@ -3,9 +3,9 @@
 use crate::cli::{Failure, ImageArguments, OutputArguments, Report as Failures, WholeImage};
 use lanefs::device::{Access, Device};
 use lanefs_check::repair::{Plan, Shared, plan};
-use lanefs_check::{Finding, Harm};
+use lanefs_check::{Error, Finding, Harm};
 use lanefs_ext4::{Exclusive, Fault};
-use lanefs_offline::{Repair, Undo};
+use lanefs_offline::{Repair, Undo, view_without_fast_commits};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
@@ -96,7 +96,11 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
     let exclusive = if arguments.dry_run { None } else { take(&whole)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
-    let plan = plan(device.clone(), shared).map_err(|error| whole.failure(error))?;
+    let (device, replaced) = replace_fast_commits(device, arguments);
+    let plan = plan(device.clone(), shared).map_err(|error| match (error, replaced) {
+        (Error::FastCommits, Err(why)) => whole.failure(why),
+        (error, _) => whole.failure(error),
+    })?;
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
     if writes && !arguments.dry_run {
@@ -113,6 +117,22 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     drop((plan, repair, device, exclusive));
     whole.close()?;
     Ok(code)
+}
+
+/// Replaces the fast commits in the log by a transaction, which the repair then replays: in a view
+/// if nothing is to be written. Without fast commits nothing is written.
+fn replace_fast_commits(
+    device: Arc<dyn Device>,
+    arguments: &Arguments,
+) -> (Arc<dyn Device>, Result<(), lanefs_offline::Error>) {
+    if !arguments.dry_run {
+        let replaced = lanefs_ext4::log::replace_fast_commits(&device, None);
+        return (device, replaced.map(drop).map_err(lanefs_offline::Error::from));
+    }
+    match view_without_fast_commits(&device) {
+        Ok(view) => (view, Ok(())),
+        Err(error) => (device, Err(error)),
+    }
 }
 
 fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
