@@ -21,9 +21,9 @@ const WAYS: &[(&str, &str)] = &[
     ("allocate inside", "fallocate -z -o 100000 -l 4096 f"),
 ];
 
-/// For each way, on a file system mounted on `dir`: changes a program of root with set-user-ID and
-/// set-group-ID as another user. Returns the way, the program's mode afterwards, and the user that
-/// it runs as then.
+/// Makes a program of root with set-user-ID and set-group-ID on the file system at `dir`, and
+/// changes it, once in each way. Most changes are made by another user and again by root. Returns
+/// the way, the program's mode afterwards, and the user that it runs as then.
 fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let file = dir.join("f");

@@ -96,8 +96,8 @@ pub trait Device: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Does the same as [`Device::read_at`], for bytes that another computer possibly changes: not
-    /// from this host's page cache.
+    /// Does the same as [`Device::read_at`], but never from this host's page cache: another
+    /// computer may have changed the bytes.
     fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.read_at(offset, buf)
     }

@@ -49,7 +49,8 @@ impl Direct {
             return Err(io::ErrorKind::NotFound.into());
         }
         let unit = rustix::param::page_size();
-        // The sector size of a block device is enough for memory too. Files need at most a page.
+        // In memory, too, a block device needs alignment to its sectors only. A file needs at most
+        // a page.
         let memory = rustix::fs::ioctl_blksszget(&file).map_or(unit, |sector| sector as usize);
         Ok(Direct { file, unit, memory, works: AtomicBool::new(true) })
     }

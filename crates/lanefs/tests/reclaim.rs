@@ -17,8 +17,9 @@ const FILES: usize = 50;
 /// threads), and the fixed memory of a mount.
 const BESIDE: usize = (THREADS + 2) * (512 << 10) + (4 << 20);
 
-/// Evicted objects that are not freed yet, when each file is loaded: on a busy machine a thread may
-/// be preempted during a look-up, and its pin keeps objects that others evict meanwhile.
+/// The bytes of evicted objects that are not freed yet while all files are loaded. On a busy
+/// machine a thread may be preempted during a look-up. Then its pin keeps the objects that other
+/// threads evict.
 const IN_LIMBO: usize = CAP / 2;
 
 #[test]

@@ -103,7 +103,7 @@ impl<T> Growing<T> {
         part.first.get(index)
     }
 
-    /// Adds elements at the end. The caller orders its calls.
+    /// Adds elements at the end. The caller makes sure that one thread at a time calls this.
     ///
     /// # Panics
     /// If another thread extends the table at the same time.

@@ -72,8 +72,8 @@ pub struct SharedLock {
     order: u64,
     rank: Rank,
     bias: AtomicBool,
-    /// The lane that took shared holds through the inner lock, or a mark that several lanes took
-    /// some.
+    /// The lane whose threads took shared holds through the inner lock, or a mark for several
+    /// lanes.
     seen: AtomicU16,
     /// Shared holds until the bias may be set again. Updates may be lost, which affects only speed.
     inhibit: AtomicU16,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Files that build the worlds from `std` and other crates.
 const FACADE: [&str; 3] = ["lanes/src/world/", "lanes/src/sync.rs", "lanes/tests/facade.rs"];
-/// Names of shared ownership, which every file may take from `std`. A test of `ondisk`, which
+/// The types of shared ownership, which every file may take from `std`. A test of `ondisk`, which
 /// depends on no other crate and has neither locks nor threads, also takes the type of a value that
 /// is initialised once.
 const FREE: [&str; 2] = ["Arc", "Weak"];

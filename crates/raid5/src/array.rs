@@ -8,7 +8,7 @@
 //!   returns.
 //!
 //! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the
-//! array's state and of the log's state are taken inside and held briefly.
+//! array's state and of the log's state come after these and are held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::Source;

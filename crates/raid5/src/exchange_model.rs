@@ -204,8 +204,9 @@ fn replace_failing() {
     }
 }
 
-/// Models one thread that writes a chunk of a row which misses its other data chunk, while the
-/// member with the written chunk, or with the parity, fails all writes and is replaced.
+/// Models one thread that writes a data chunk of a row of three members. The member with the other
+/// data chunk is missing. The member with the written chunk, or with the parity, fails all writes
+/// and is replaced meanwhile.
 fn replace_failing_degraded(parity: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();

@@ -3,7 +3,7 @@
 use crate::listing::{Digest, GRAIN};
 use std::collections::BTreeMap;
 
-/// The data of a file in grains; an absent grain is zeros.
+/// The data of a file, in pieces of [`GRAIN`] bytes; an absent piece is zeros.
 #[derive(Clone, Default, Debug)]
 pub struct Data {
     size: u64,

@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Checks crash states at volume.
+/// Checks many thousand crash states.
 fn crash_states(seed: u64, states: u64) -> ExitCode {
     let begun = Instant::now();
     let told =

@@ -381,7 +381,7 @@ impl Generator {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // A size that fits with the present attributes into a block of 1 KiB and the inode.
+        // The value fits into the inode and a block of 1 KiB, beside the present attributes.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let len = match self.large_values && self.rng.u32(..3) == 0 {
             true => self.rng.usize(LARGEST_INSIDE + 1..9000),

@@ -1,7 +1,7 @@
 //! Runs fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
 //!
-//! The policies of waking threads that wait for a row alternate in one run, on arrays of the same
-//! geometry in memory.
+//! A policy says which thread is woken when a row becomes free. The policies alternate in one run,
+//! on arrays of the same geometry in memory.
 //!
 //! A writer holds its row on its own thread throughout the write. In memory that takes so little
 //! time that other threads never wait, and the policy does not matter. md holds its stripes during

@@ -53,7 +53,7 @@ pub(super) fn check_dot_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: 
     parent(directory, ino);
 }
 
-/// Records the parent that "..", in whatever form, names.
+/// Records the parent to which ".." refers, in any of its forms.
 pub(super) fn parent(directory: &mut Directory<'_>, ino: Ino) {
     directory.parents.set_dot_dot(directory.ino, ino);
     directory.count_target(ino);

@@ -181,7 +181,7 @@ impl Sink for ImageFile<'_> {
     }
 }
 
-/// A directory in an image that is being read, a batch of names at a time.
+/// The reading of a directory in an image, a batch of names at a time.
 pub struct ImageListing<'fs> {
     dir: ImageFile<'fs>,
     cookie: u64,

@@ -18,8 +18,9 @@ pub enum Depth {
 pub type Act<'a> =
     dyn FnMut(&ImageTree<'_>, &ImagePath, &Entry<ImageNode>) -> Result<(), Failure> + 'a;
 
-/// Calls `act` for the file at `place`, and for everything below it if so wanted, a directory before
-/// its entries. Symbolic links below `place` are not followed. Reports failures and continues.
+/// Calls `act` for the file at `place` and, if requested, for everything below it, a directory
+/// before its entries. Symbolic links below `place` are not followed. Reports failures and
+/// continues.
 pub fn each_file(
     fs: &FileSystem,
     place: &ImagePath,

@@ -25,7 +25,7 @@ pub(crate) struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Creates the set of bitmaps. None is in memory yet; at most `bytes` of them are kept in
+    /// Creates the set, with no bitmap in memory. Later at most `bytes` of bitmaps are kept in
     /// memory.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());

@@ -201,7 +201,8 @@ impl Space {
         self.note_shortage(&pool);
     }
 
-    /// Moves the stashes into the pool; returns how many blocks claims under way have drawn.
+    /// Moves the stashes into the pool. Returns the number of blocks that unfinished claims have
+    /// drawn.
     fn collect(&self, pool: &mut Pool) -> u64 {
         let mut drawn = 0;
         for stash in self.stashes.iter() {
@@ -245,8 +246,8 @@ impl Space {
 }
 
 impl Pool {
-    /// Returns whether returned blocks must go to the pool: to refill the reserve, to cover lost
-    /// blocks, or for a claim that runs alone.
+    /// Returns whether the pool gets the blocks that are given back: to refill the reserve, to
+    /// cover lost blocks, or for a claim that runs alone.
     fn is_short(&self, reserved: u64) -> bool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }

@@ -25,7 +25,7 @@ pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.
     pub owner: Ino,
-    /// The goal's group, the only one in which the caller is noted.
+    /// The group of the goal. The caller is noted in this group only.
     pub group: u32,
     pub met: Cell<bool>,
 }

@@ -83,7 +83,7 @@ impl FileData<'_> {
     }
 
     /// Maps the blocks that the file loses behind its end, which is `size` bytes. Returns the first
-    /// file block of them, or `None` if there are none.
+    /// of these file blocks, or `None` if there are none.
     fn park(
         &self,
         layout: &mut Layout,

@@ -251,8 +251,8 @@ impl Place {
         self.check(expected)
     }
 
-    /// Counts up, after a check that no other computer has stored a number. The last number was
-    /// stored `elapsed` ago.
+    /// Stores the next number, after a check that no other computer has stored one. The last number
+    /// was stored `elapsed` ago.
     fn next(&self, before: &Mmp, interval: u16, elapsed: Duration) -> Result<Mmp, Error> {
         self.check(before)?;
         let number = match before.state {

@@ -44,7 +44,7 @@ pub struct Mount {
     /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
     /// the file system in a better state.
     found: State,
-    /// The right to write, if the file system has `mmp`. Given up after all writes, since the
+    /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].
     _exclusive: Option<Exclusive>,
 }

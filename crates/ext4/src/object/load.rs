@@ -106,8 +106,8 @@ impl Objects {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }
 
-    /// Returns the indexing of a directory by its flags in memory. The caller, which reads the
-    /// directory's blocks, holds the directory's operation lock.
+    /// Returns whether and how a directory is indexed, by its flags in memory. The caller, which
+    /// reads the directory's blocks, holds the directory's operation lock.
     fn indexing_of(&self, ino: Ino) -> Indexing {
         let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
         self.volume.indexing(InodeFlags::from_bits_retain(flags).contains(InodeFlags::INDEX))

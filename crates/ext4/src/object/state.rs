@@ -45,8 +45,8 @@ pub(crate) struct InodeState {
     pub(crate) listed: Option<Listed>,
     /// The place in the orphan file or list.
     pub(crate) orphan: Option<OrphanSlot>,
-    /// Is set if the inode was created without a name (O_TMPFILE): link may give it the first. An
-    /// inode that lost its last name gets no other.
+    /// Is set if the inode was created without a name (O_TMPFILE): link(2) may give it its first
+    /// name. An inode that lost its last name gets no other.
     pub(crate) linkable: bool,
     /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
     /// this commit.

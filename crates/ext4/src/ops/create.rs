@@ -423,7 +423,7 @@ impl Fs {
         let base = self.objects.tables.base(table, &self.objects)?;
         let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
-        // documentation, "Index Nodes"). As for e2fsck, a record with links is in use.
+        // documentation, "Index Nodes"). A record with links is in use, as e2fsck assumes too.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);
         let bytes = record.get(0x64..0x68).and_then(|bytes| bytes.try_into().ok());
         Ok(Predecessor { generation: bytes.map_or(0, u32::from_le_bytes), lives })

@@ -199,7 +199,7 @@ impl Objects {
     }
 
     /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in new
-    /// groups. They are valid for the smaller file system too, whose groups they all contain.
+    /// groups. They are valid for the smaller file system too: they contain all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
         let (device, new) = (&self.volume.device, &growth.new);
         let size = new.block_size();

@@ -18,7 +18,7 @@
 //!
 //! # How does an index grow?
 //!
-//! A full leaf is first compacted, then split where both halves have about the same bytes. If names
+//! A full leaf is first compacted, then split where both halves have about the same size. If names
 //! of one hash are separated, the low bit of the second leaf's index entry is set, and every
 //! look-up of the hash reads both leaves. A full node is split in halves. A full root gets a level
 //! below it, up to one level of nodes, or two with `large_dir`; after that the directory is full. A

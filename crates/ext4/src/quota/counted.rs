@@ -27,11 +27,11 @@ impl Counted {
     }
 }
 
-/// A number of inodes, and of units of a number of bytes, that an operation is going to use.
+/// The inodes and the space that an operation is going to use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) inodes: u64,
-    /// Bytes of a unit.
+    /// The bytes of one unit of space.
     pub(crate) unit: u64,
     pub(crate) units: u64,
 }

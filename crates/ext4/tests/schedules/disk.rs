@@ -18,7 +18,7 @@ type Sectors = HashMap<u64, (u64, Sector)>;
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
-    /// Read before and after each operation, so that other threads may run there.
+    /// Each operation reads it at its start and at its end: at a read, another thread may run.
     turn: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ struct State {
     pending: Vec<(u64, u64, Sector)>,
     /// The number of writes and flushes before the power cut.
     until_cut: Option<u64>,
-    /// Selects the pending writes that survive: one bit for each write, repeated.
+    /// Selects the pending writes that survive: bit n mod 64 decides for the n-th write.
     survivors: u64,
     cut: Option<Cut>,
     promises: Vec<(String, Vec<u8>)>,

@@ -112,8 +112,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals, so that they do not kill the process. To be called before other threads
-    /// start: those inherit the mask.
+    /// Blocks the signals, so that they do not kill the process. Call this before other threads
+    /// start, so that they inherit the mask.
     ///
     /// # Errors
     /// The host refused.

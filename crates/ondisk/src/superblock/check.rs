@@ -233,8 +233,8 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Either an inode or a device. The device's number is only a hint where to find it, and is 0
-        // for an image file; its UUID identifies it.
+        // Either an inode or a device. The number of the device is only a hint, and is 0 for an
+        // image file; the UUID identifies the device.
         let names_device = device != 0 || raw.s_journal_uuid != [0; 16];
         if (ino == 0 && !names_device) || (ino != 0 && (device != 0 || !exists(ino))) {
             return Err(Cause::JournalPlace { ino, device });

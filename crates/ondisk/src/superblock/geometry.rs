@@ -254,8 +254,8 @@ impl Geometry {
         all.filter(|group| self.group_has_super(*group))
     }
 
-    /// Returns the blocks of descriptors and of the reserve after them at the start of a group,
-    /// after the group's superblock if there is one.
+    /// Returns the number of blocks for descriptors, and for the reserve after them, at the start
+    /// of a group. The group's superblock, if it has one, is not counted.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
         let meta_group = group.0 / self.descs_per_block();
         if self.is_meta_bg(meta_group) {

@@ -11,7 +11,7 @@ use lanefs_ondisk::{FileType, Ino};
 /// Names up to this length are stored in the entry, which then is one cache line.
 const SHORT: usize = 22;
 
-/// The word of an absent name: no type has this bit.
+/// The word of an entry whose name does not exist. No file type sets this bit.
 const ABSENT: u64 = 1 << 63;
 
 /// A name in a directory, on its own cache lines.

@@ -50,8 +50,8 @@ pub(crate) fn by_mode(
         return if class(6) { Verdict::Yes } else { Verdict::No };
     }
     let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
-    // With a list, the group bits are its mask. If they are empty, the list allows no more than the
-    // mode bits.
+    // If the inode has a list, the group bits are the mask of the list. An empty mask means that
+    // the list allows no more than the mode bits.
     if attr.permissions & GROUP_CLASS != 0 {
         return Verdict::AskList(allowed);
     }

@@ -31,8 +31,8 @@ pub(super) struct AttributeBlocks {
 }
 
 impl AttributeBlocks {
-    /// Stores attributes: those that fit into the inode there, in the given order; the rest in a
-    /// block.
+    /// Stores attributes: in the given order each goes to the inode if it still fits there, else to
+    /// a block.
     pub(super) fn store(
         &mut self,
         out: &mut BlockWriter<'_>,

@@ -116,9 +116,9 @@ impl Reasons {
         format!("{verb} by {}", self.way(site))
     }
 
-    /// Returns the functions of Lanefs on the call path to an access, innermost first. Of a lock or
-    /// a similar building block only the innermost function is named, since its caller is more
-    /// informative.
+    /// Returns the functions of Lanefs on the call path to an access, innermost first. Of the
+    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named: the function that
+    /// calls them says more.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
