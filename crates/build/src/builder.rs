@@ -126,8 +126,8 @@ impl<'p> Builder<'p> {
     }
 
     /// Adds a table of files, modes, owners or labels. Tables apply after all sources: mtree
-    /// specifications, tables of devices, fs_config, file_contexts, in this order; those of one kind
-    /// in the order in which they are added.
+    /// specifications, tables of devices, fs_config, file_contexts, in this order; those of one
+    /// kind in the order in which they are added.
     pub fn table(mut self, table: Table) -> Self {
         self.tables.push(table);
         self

@@ -50,7 +50,8 @@ impl Table {
         Table::of(name, FsConfig::parse(text, mountpoint).map(Rules::FsConfig))
     }
 
-    /// Parses a file_contexts file of SELinux: a regular expression for the path, a type, a context.
+    /// Parses a file_contexts file of SELinux: a regular expression for the path, a type, a
+    /// context.
     pub fn file_contexts(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
         Table::of(name, Contexts::parse(text, mountpoint).map(Rules::Contexts))
     }

@@ -37,8 +37,8 @@ fn a_pipe_shows_bytes_and_rate_and_no_end() {
     assert!(!said.contains(" read, "), "without a terminal: {said}");
 }
 
-/// A lease delays the opening of the tar until its holder gives it up, later than a progress line is
-/// due.
+/// A lease delays the opening of the tar until its holder gives it up, later than a progress line
+/// is due.
 #[test]
 fn a_tar_shows_its_part_and_the_time_left() {
     let dir = scratch();

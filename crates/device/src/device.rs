@@ -76,8 +76,8 @@ pub trait Device: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its end,
-    /// and a block device is looked at again.
+    /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its
+    /// end, and a block device is looked at again.
     fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
         let refused = std::io::ErrorKind::Unsupported;
         Err(DeviceError::new(Operation::Write, len, 0, refused))

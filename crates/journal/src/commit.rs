@@ -121,8 +121,8 @@ impl<O, D> Journal<O, D> {
             self.checkpoint(log, upto, tid, None)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
-        // Also with a log on another device this flush comes first: the data of files must be durable
-        // before the transaction that refers to it.
+        // Also with a log on another device this flush comes first: the data of files must be
+        // durable before the transaction that refers to it.
         self.flush()?;
         log.flush()?;
         log.commit(&self.flusher, tid, written)?;

@@ -13,8 +13,8 @@ struct Run {
     len: u32,
 }
 
-/// Maps log blocks to blocks of the log's device: by the journal inode's extents, or one to one on a
-/// device that only has a log.
+/// Maps log blocks to blocks of the log's device: by the journal inode's extents, or one to one on
+/// a device that only has a log.
 ///
 /// *Invariant*: every log block is mapped to one block within the device, and no two log blocks are
 /// mapped to the same block.

@@ -1,6 +1,6 @@
-//! Compares the replays of logs that debugfs writes by Lanefs and by e2fsck: every block must be the
-//! same. debugfs writes the formats that no kernel writes today: checksums of version 2, and all
-//! formats on a device of their own. `kernel_logs.rs` has the kernel's logs: without checksums,
+//! Compares the replays of logs that debugfs writes by Lanefs and by e2fsck: every block must be
+//! the same. debugfs writes the formats that no kernel writes today: checksums of version 2, and
+//! all formats on a device of their own. `kernel_logs.rs` has the kernel's logs: without checksums,
 //! with checksums of versions 1 and 3, logs that wrap around, and commits that do not wait.
 
 mod host;

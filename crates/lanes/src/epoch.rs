@@ -18,9 +18,9 @@
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
 //! twice for each 8 to 1024 values that the busiest lane retires, the more lanes there are
-//! ([`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB if they are
-//! large. For each new value the lane frees the oldest one, so memory goes from there to the lane's
-//! new objects, and does not pass through other lanes.
+//! ([`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB if they
+//! are large. For each new value the lane frees the oldest one, so memory goes from there to the
+//! lane's new objects, and does not pass through other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};

@@ -15,8 +15,8 @@ pub(crate) const STEP: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
 
-/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks are values of some
-/// kilobytes, of which [`LONGEST`] would be too much memory.
+/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks are values of
+/// some kilobytes, of which [`LONGEST`] would be too much memory.
 const MOST_BYTES: usize = 2 << 20;
 
 /// The bytes that a lane retires between two looks at its list, beyond [`MOST_BYTES`].
@@ -128,8 +128,9 @@ impl Limbo {
         is_due
     }
 
-    /// Frees the oldest values until the list has `keep` values, and no more than [`MOST_BYTES`], as
-    /// far as they were retired in epoch `last` or before. Returns whether the list is that short.
+    /// Frees the oldest values until the list has `keep` values, and no more than [`MOST_BYTES`],
+    /// as far as they were retired in epoch `last` or before. Returns whether the list is that
+    /// short.
     pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
             // The outermost collection frees them.
@@ -146,9 +147,9 @@ impl Limbo {
         }
     }
 
-    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves `keep` values
-    /// if they have no more than [`MOST_BYTES`]. Returns the number of values that were moved, and
-    /// whether no others are left.
+    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves `keep`
+    /// values if they have no more than [`MOST_BYTES`]. Returns the number of values that were
+    /// moved, and whether no others are left.
     fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, bool) {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;

@@ -6,8 +6,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
-    /// A mount's topology lock, for moving a directory to another parent; and the lock of the thread
-    /// that makes the file system larger. Held across I/O.
+    /// A mount's topology lock, for moving a directory to another parent; and the lock of the
+    /// thread that makes the file system larger. Held across I/O.
     Topology,
     /// An inode's operation lock. Held across I/O, waits for log space, and several transactions.
     Operation,

@@ -1,13 +1,13 @@
 //! Indirect block maps: the mapping of ext2 and ext3, and of old files in an ext4.
 //!
-//! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to a
-//! single, double and triple indirect block. An indirect block is an array of pointers and nothing
-//! else: it has no header and no checksum, also with `metadata_csum`. A pointer of 0 is a hole.
-//! Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
+//! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to
+//! a single, double and triple indirect block. An indirect block is an array of pointers and
+//! nothing else: it has no header and no checksum, also with `metadata_csum`. A pointer of 0 is a
+//! hole. Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
 //! "Direct/Indirect Block Addressing".
 //!
-//! *Invariants* of decoded [`Pointers`]: each is 0 or a block that files may use, and none maps file
-//! blocks from [`END`] on.
+//! *Invariants* of decoded [`Pointers`]: each is 0 or a block that files may use, and none maps
+//! file blocks from [`END`] on.
 
 pub use crate::cause::block_map::Cause;
 use crate::extent::{END, ROOT_BYTES};

@@ -5,8 +5,8 @@
 //!
 //! A file has blocks of 1 KiB, whatever the block size of the file system. Block 0 has a header.
 //! Block 1 is the root of a tree of four levels, one for each byte of an id, the highest byte
-//! first. The tree's lowest level refers to *data blocks*: a header of 16 bytes and 14 entries of 72
-//! bytes, in any order. Data blocks with free entries are on a list, doubly linked through their
+//! first. The tree's lowest level refers to *data blocks*: a header of 16 bytes and 14 entries of
+//! 72 bytes, in any order. Data blocks with free entries are on a list, doubly linked through their
 //! headers.
 
 mod entry;

@@ -59,9 +59,9 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns `None`
-    /// and prints the reason if mke2fs is missing. With the word [`FOLDING`] among the options, the
-    /// root directory ignores case, and so do all directories that are created later.
+    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns
+    /// `None` and prints the reason if mke2fs is missing. With the word [`FOLDING`] among the
+    /// options, the root directory ignores case, and so do all directories that are created later.
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");

@@ -101,8 +101,8 @@ fn a_check_in_several_passes_finds_the_same_as_in_one() {
     let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
     assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
     assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));
-    // Clears the block bitmaps of the groups with all metadata and the journal; other groups have no
-    // bitmap yet (BLOCK_UNINIT).
+    // Clears the block bitmaps of the groups with all metadata and the journal; other groups have
+    // no bitmap yet (BLOCK_UNINIT).
     for group in [0, 2] {
         clear_block_bitmap(&*image.device(), group);
     }

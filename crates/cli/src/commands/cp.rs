@@ -36,7 +36,8 @@ pub struct Arguments {
     /// Sources, then the destination; several sources need a directory
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
-    /// Copy recursively and keep mode, owner, times, links and all extended attributes (-rdp and more)
+    /// Copy recursively and keep mode, owner, times, links and all extended attributes (-rdp and
+    /// more)
     #[arg(short, long)]
     archive: bool,
     /// Copy directories recursively

@@ -12,8 +12,8 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The caches of a script's mount: its blocks are in memory anyway, and larger caches take longer to
-/// allocate than a short script.
+/// The caches of a script's mount: its blocks are in memory anyway, and larger caches take longer
+/// to allocate than a short script.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The cached names of a script's mount, for the same reason.

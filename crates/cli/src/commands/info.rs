@@ -19,7 +19,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal (`EXT3_JNL_BACKUP_BLOCKS`).
+/// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal
+/// (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
 /// Shows the superblock of an image without mounting it

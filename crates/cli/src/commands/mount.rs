@@ -69,9 +69,9 @@ pub struct Arguments {
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS, errors=continue|remount-ro,
-    /// norecovery, allow_other, fakeroot, uid=UID, gid=GID, idmap=SHOWN:STORED:COUNT, and those of
-    /// mount(8)
+    /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS,
+    /// errors=continue|remount-ro, norecovery, allow_other, fakeroot, uid=UID, gid=GID,
+    /// idmap=SHOWN:STORED:COUNT, and those of mount(8)
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground

@@ -28,8 +28,8 @@ Examples:
 pub struct Arguments {
     /// The image, or the directory that it is mounted on
     image: PathBuf,
-    /// The size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto: the smallest; the whole file or
-    /// device if it is missing
+    /// The size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto: the smallest; the whole file
+    /// or device if it is missing
     #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
     #[command(flatten)]

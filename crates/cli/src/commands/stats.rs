@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 /// Shows the counters of a mounted file system
 ///
 /// Shows the requests of the kernel and their times, waits for locks by rank, commits, caches, and
-/// the rows of an array that were written whole or in part.
-/// Requests that the kernel answers from its own caches are not counted. Only the owner of the mount
-/// and root can read the counters.
+/// the rows of an array that were written whole or in part. Requests that the kernel answers from
+/// its own caches are not counted. Only the owner of the mount and root can read the counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -41,8 +41,8 @@ pub struct Arguments {
     /// Write to FILE, in place of standard output
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Omit files, with everything below them, whose path below the operand matches (/var/log/*) or,
-    /// if the pattern has no slash, whose name matches
+    /// Omit files, with everything below them, whose path below the operand matches (/var/log/*)
+    /// or, if the pattern has no slash, whose name matches
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Store the times of the last access and inode change too

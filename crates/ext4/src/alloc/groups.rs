@@ -190,8 +190,8 @@ impl Groups {
         Group(self.empty_from(region.start + placed % (region.end - region.start), region))
     }
 
-    /// Returns the first group from `first` on, in the cyclic order of `range`, that has room and no
-    /// directory. If there is none, or none is found soon, returns `first`.
+    /// Returns the first group from `first` on, in the cyclic order of `range`, that has room and
+    /// no directory. If there is none, or none is found soon, returns `first`.
     pub(super) fn empty_from(&self, first: u32, range: Range<u32>) -> u32 {
         const TRIES: usize = 128;
         let summaries = &self.shared.summaries;

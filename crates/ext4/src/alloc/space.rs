@@ -164,8 +164,8 @@ impl Space {
         }
     }
 
-    /// Adds `blocks` to the stash of `lane`, or to the pool if they are needed there. If this ends a
-    /// claim, `ended` is the number of blocks that the claim had drawn.
+    /// Adds `blocks` to the stash of `lane`, or to the pool if they are needed there. If this ends
+    /// a claim, `ended` is the number of blocks that the claim had drawn.
     fn fill(&self, lane: Lane, blocks: u64, ended: u64) {
         let mut stash = self.stashes.of(lane).lock();
         // Both counts change under one lock, so that `collect` sees the blocks as drawn or as open.

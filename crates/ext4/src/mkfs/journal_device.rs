@@ -45,8 +45,8 @@ pub fn make_journal_device(
 /// journal, and the same call completes the change.
 ///
 /// # Errors
-/// [`Error::JournalDevice`] if `journal` is no journal, has other blocks, or belongs to another file
-/// system; [`Error::InvalidArgument`] if the file system is not clean or has a journal.
+/// [`Error::JournalDevice`] if `journal` is no journal, has other blocks, or belongs to another
+/// file system; [`Error::InvalidArgument`] if the file system is not clean or has a journal.
 pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) -> Result<(), Error> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -199,8 +199,9 @@ impl Numbers {
         self.inodes_per_group * self.groups
     }
 
-    /// Reserves blocks after the descriptors for growing, as far as one block of pointers reaches. If the descriptors themselves would take most of a group, spreads
-    /// them over the groups instead.
+    /// Reserves blocks after the descriptors for growing, as far as one block of pointers reaches.
+    /// If the descriptors themselves would take most of a group, spreads them over the groups
+    /// instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
         let desc_blocks = self.groups.div_ceil(self.descs_per_block());

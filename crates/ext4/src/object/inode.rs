@@ -183,8 +183,8 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
-    /// Returns the form of the mappings of a file or directory; for data in the inode, the form that
-    /// file systems with `inline_data` have.
+    /// Returns the form of the mappings of a file or directory; for data in the inode, the form
+    /// that file systems with `inline_data` have.
     pub(crate) fn form(&self) -> Form {
         let flags = InodeFlags::from_bits_retain(self.rights().flags);
         match flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {

@@ -255,8 +255,8 @@ impl Fs {
         Ok(Born { claim, inode, block, xattrs, held })
     }
 
-    /// Makes sure that the owners of a new inode are counted, and that their limits permit the inode
-    /// and its first block.
+    /// Makes sure that the owners of a new inode are counted, and that their limits permit the
+    /// inode and its first block.
     fn hold_for_new(&self, disk: &disk::Inode, new: &NewInode<'_>) -> Result<Vec<Held>, Error> {
         let owners = owners(disk);
         self.objects.know_owners(&owners)?;

@@ -198,8 +198,8 @@ impl Objects {
         size.contains(block).then(|| self.read_block(block)).transpose()
     }
 
-    /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in new
-    /// groups. They are valid for the smaller file system too: they contain all its groups.
+    /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in
+    /// new groups. They are valid for the smaller file system too: they contain all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
         let (device, new) = (&self.volume.device, &growth.new);
         let size = new.block_size();

@@ -14,8 +14,8 @@ const TRIM: Opcode = opcode::read_write::<[u64; 3]>(b'X', 121);
 /// image file is made longer.
 ///
 /// # Errors
-/// `PermissionDenied` for users who are neither root nor the owner of the mount; `Unsupported` if it
-/// cannot grow while it is mounted.
+/// `PermissionDenied` for users who are neither root nor the owner of the mount; `Unsupported` if
+/// it cannot grow while it is mounted.
 pub fn grow_mounted(mount_point: &Path, blocks: u64) -> io::Result<()> {
     let root = File::open(mount_point)?;
     // SAFETY: the kernel reads one u64, which the setter has.

@@ -12,15 +12,15 @@
 //! if fewer threads wait than the reserve should have, a thread starts another before it serves its
 //! request. The watch thread also starts threads, for a queue that makes no progress.
 //!
-//! A request that finds no waiting thread stays in the kernel's queue until some thread of the queue
-//! replies, even if a thread is started for it; hence the reserve of threads. A search for holes and
-//! a change of flags make the kernel send requests and wait for them. If no other thread of the
-//! queue waits and none can be started, they fail with EBUSY. The queues of absent processors need
-//! an entry too; one thread serves all these queues.
+//! A request that finds no waiting thread stays in the kernel's queue until some thread of the
+//! queue replies, even if a thread is started for it; hence the reserve of threads. A search for
+//! holes and a change of flags make the kernel send requests and wait for them. If no other thread
+//! of the queue waits and none can be started, they fail with EBUSY. The queues of absent
+//! processors need an entry too; one thread serves all these queues.
 //!
 //! The number of threads never decreases: the kernel has no way to take an entry out of a queue. If
-//! a thread that has an entry terminates for any reason, the session ends: otherwise its queue might
-//! have no entry.
+//! a thread that has an entry terminates for any reason, the session ends: otherwise its queue
+//! might have no entry.
 
 use super::processors::{Processors, bind};
 use super::queues::{Queue, Seen, Waiting, reserve};
@@ -199,9 +199,9 @@ impl<S: Service> Shared<'_, S> {
         self.ring_threads.lock().retain(|thread| *thread != me);
     }
 
-    /// Returns the result of the thread, or `None` if its queue does not need the thread: the kernel
-    /// refused the entry of a thread that was started later. The kernel does that while the file
-    /// system is unmounted, and where it has no memory.
+    /// Returns the result of the thread, or `None` if its queue does not need the thread: the
+    /// kernel refused the entry of a thread that was started later. The kernel does that while the
+    /// file system is unmounted, and where it has no memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

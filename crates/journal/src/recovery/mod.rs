@@ -156,8 +156,8 @@ pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Erro
     replay.write(target)
 }
 
-/// Records on the log's device, durably, that the log is empty and continues after `sequence`, which is
-/// [`Recovered::sequence`]. Called only after all replayed blocks are durable.
+/// Records on the log's device, durably, that the log is empty and continues after `sequence`,
+/// which is [`Recovered::sequence`]. Called only after all replayed blocks are durable.
 ///
 /// # Errors
 /// [`Error::Device`]; the log is then as before, or empty.

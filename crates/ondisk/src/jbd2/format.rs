@@ -5,7 +5,8 @@ use crate::cause::jbd2::Cause;
 use crate::checksum::Seed;
 use crate::types::BlockSize;
 
-/// Offset of the records of a revoke block: after the header and the word that counts the bytes in use.
+/// Offset of the records of a revoke block: after the header and the word that counts the bytes in
+/// use.
 pub(super) const RECORDS_OFFSET: usize = 16;
 
 /// Bytes of a uuid after a tag.

@@ -17,8 +17,8 @@ const SIZE: usize = 1024;
 const USERS: usize = 48;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
-/// The most blocks before the log: on a device of its own with blocks of 1 KiB, the boot block and two
-/// superblocks.
+/// The most blocks before the log: on a device of its own with blocks of 1 KiB, the boot block and
+/// two superblocks.
 const MOST_BEFORE_LOG: u32 = 3;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;

@@ -54,8 +54,8 @@ impl JournalDevice {
         Ok(JournalDevice { uuid: raw.s_uuid, block_size, blocks })
     }
 
-    /// Returns the bytes of the superblock of a new device, with the fields that mke2fs sets. `time`
-    /// is in seconds since 1970. More blocks than 2^32 are an error of the caller.
+    /// Returns the bytes of the superblock of a new device, with the fields that mke2fs sets.
+    /// `time` is in seconds since 1970. More blocks than 2^32 are an error of the caller.
     pub fn encode(&self, time: u32) -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = RawSuperblock::zeroed();
         raw.s_blocks_count_lo.set(self.blocks as u32);

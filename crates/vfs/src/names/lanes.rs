@@ -15,8 +15,8 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket. With lock, tags and addresses it is one cache line, so a new name moves one
-/// line if another thread changed the bucket last.
+/// Entries of one bucket. With lock, tags and addresses it is one cache line, so a new name moves
+/// one line if another thread changed the bucket last.
 const WAYS: usize = 4;
 
 /// A one in each tag of a word.

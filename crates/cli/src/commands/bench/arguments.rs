@@ -9,9 +9,10 @@ use std::time::Duration;
 
 /// Measures Lanefs and other mounted file systems with the same workloads
 ///
-/// Each workload runs on all targets in turn, in short slices. The table shows, for each target, the
-/// rate (median, smallest and largest slice), the ratio to the first target, the latency, and the CPU
-/// time per operation. CPU time counts this process, the FUSE server and the kernel's threads.
+/// Each workload runs on all targets in turn, in short slices. The table shows, for each target,
+/// the rate (median, smallest and largest slice), the ratio to the first target, the latency, and
+/// the CPU time per operation. CPU time counts this process, the FUSE server and the kernel's
+/// threads.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Workloads:
@@ -54,8 +55,8 @@ pub struct Arguments {
     /// Workloads to run [default: all]; or `seeds` or `efficiency`, then the parts of it to run
     #[arg(value_name = "WORKLOAD")]
     pub(super) what: Vec<What>,
-    /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH. Can be
-    /// repeated [default: lib:ram, or none with --peers]
+    /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH.
+    /// Can be repeated [default: lib:ram, or none with --peers]
     #[arg(long = "target", value_name = "TARGET")]
     pub(super) targets: Vec<TargetSpec>,
     /// Numbers of threads, each measured separately [default: 1; seeds: 1,2,4,8,16,32,64]
@@ -70,9 +71,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value = "5",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) slices: u32,
-    /// Locking policies, each measured as a separate target, for lib:ram and lib:raid5: before (older
-    /// kernels), after (Lanefs), or single ones joined by +, as in overwrite=exclusive+busy_group=wait.
-    /// lib:raid5 has stripe_wake=all|one too
+    /// Locking policies, each measured as a separate target, for lib:ram and lib:raid5: before
+    /// (older kernels), after (Lanefs), or single ones joined by +, as in
+    /// overwrite=exclusive+busy_group=wait. lib:raid5 has stripe_wake=all|one too
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     pub(super) policies: Vec<NamedPolicies>,
     /// Limit of the cache memory of each lib: target, in MiB
@@ -84,11 +85,12 @@ pub struct Arguments {
     /// File size for workloads that read or write data, in MiB [default: 64]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(super) file_size: Option<u64>,
-    /// Bytes per read or write of direct-read, direct-write, append and fsync, in KiB, a multiple of 4
-    /// [default: 4]
+    /// Bytes per read or write of direct-read, direct-write, append and fsync, in KiB, a multiple
+    /// of 4 [default: 4]
     #[arg(long, value_name = "KIB", value_parser = parse_access)]
     pub(super) access_size: Option<u64>,
-    /// Workloads of mix and their shares [default: stat=50,open-close=20,create-unlink=20,append=10]
+    /// Workloads of mix and their shares [default:
+    /// stat=50,open-close=20,create-unlink=20,append=10]
     #[arg(long, value_name = "WORKLOAD=SHARE,...")]
     pub(super) mix: Option<Mix>,
     /// Journal of each image of seeds, in MiB [default: as mke2fs chooses]

@@ -35,8 +35,9 @@ pub struct Arguments {
     /// Image file (made if it does not exist), block device, or array (md:...)
     #[arg(value_name = "IMAGE")]
     pub(super) image: PathBuf,
-    /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or device];
-    /// auto with --from: as small as the files allow, and auto+SIZE or auto+N% for free space
+    /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or
+    /// device]; auto with --from: as small as the files allow, and auto+SIZE or auto+N% for free
+    /// space
     #[arg(short, long)]
     pub(super) size: Option<Wanted>,
     /// The same as --size, but as in mke2fs a number without a suffix counts KiB, or blocks with -b
@@ -45,7 +46,8 @@ pub struct Arguments {
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
-    /// Block size: 1K, 2K, 4K, and up to 64K for machines with pages as large [default: 1K for sizes under 512M, else 4K]
+    /// Block size: 1K, 2K, 4K, and up to 64K for machines with pages as large [default: 1K for
+    /// sizes under 512M, else 4K]
     #[arg(short, long)]
     pub(super) block_size: Option<Size>,
     /// Number of inodes

@@ -10,16 +10,17 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Filling")]
 pub struct From {
     /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,
-    /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked in
-    /// order, so a file of a later source replaces the file of the same name of an earlier one. The
-    /// kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:. oci:PATH:NAME
-    /// chooses one of several images
+    /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked
+    /// in order, so a file of a later source replaces the file of the same name of an earlier one.
+    /// The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
+    /// oci:PATH:NAME chooses one of several images
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,
     /// Fill with the contents of this directory; as --from dir:DIR
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
-    /// Make the image as small as the files allow, like --size auto; --size is then its largest size
+    /// Make the image as small as the files allow, like --size auto; --size is then its largest
+    /// size
     #[arg(long)]
     pub(super) shrink: bool,
     /// Owner and group of all files
@@ -43,8 +44,8 @@ pub struct From {
     /// Apply a file_contexts file of SELinux: REGEX [TYPE] CONTEXT
     #[arg(long, value_name = "FILE")]
     pub(super) file_contexts: Vec<PathBuf>,
-    /// Directory where the image will be mounted: the paths of --fs-config and --file-contexts begin
-    /// with it
+    /// Directory where the image will be mounted: the paths of --fs-config and --file-contexts
+    /// begin with it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(super) mountpoint: String,
     /// Attributes and times that ext4 cannot store: an error, or left out with a warning
@@ -57,8 +58,8 @@ pub struct From {
     /// SOURCE_DATE_EPOCH, which also bounds the times
     #[arg(long)]
     pub(super) reproducible: bool,
-    /// Write the hash tree of dm-verity to FILE, or append it to the image, as veritysetup format does,
-    /// and print the root hash. The image must not be changed afterwards
+    /// Write the hash tree of dm-verity to FILE, or append it to the image, as veritysetup format
+    /// does, and print the root hash. The image must not be changed afterwards
     #[arg(long, value_name = "FILE|append")]
     pub(super) verity: Option<verity::Place>,
     /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]

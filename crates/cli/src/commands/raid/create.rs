@@ -26,8 +26,8 @@ Examples:
 
 The layout is that of mdadm, and Linux can assemble the array.")]
 pub struct Arguments {
-    /// The members in the order of their slots, `missing` for one that is added later. Image files that
-    /// do not exist are made
+    /// The members in the order of their slots, `missing` for one that is added later. Image files
+    /// that do not exist are made
     #[arg(value_name = "MEMBER", required = true, num_args = 3..=32)]
     members: Vec<PathBuf>,
     /// Size of new image files; if all members exist, space to use on each (suffixes K, M, G, T)
@@ -39,7 +39,8 @@ pub struct Arguments {
     /// Layout of the parity
     #[arg(short, long, default_value = "left-symmetric", value_parser = layouts())]
     layout: Layout,
-    /// How parity is restored after a crash: partial parity log (ppl), write-intent bitmap, or full resync
+    /// How parity is restored after a crash: partial parity log (ppl), write-intent bitmap, or full
+    /// resync
     #[arg(short = 'k', long, value_enum, default_value = "ppl")]
     consistency: ConsistencyName,
     /// Bytes of a member for each bit of the bitmap (with --consistency bitmap)

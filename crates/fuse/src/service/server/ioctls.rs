@@ -1,5 +1,6 @@
 //! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
-//! whole file system by root or the owner of the mount: a larger size, and the discard of free blocks.
+//! whole file system by root or the owner of the mount: a larger size, and the discard of free
+//! blocks.
 
 use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};

@@ -132,7 +132,8 @@ impl<'fs> Stage<'fs> {
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
-    /// The directories of thread `me` that another thread creates: siblings, as in an unpacked tree.
+    /// The directories of thread `me` that another thread creates: siblings, as in an unpacked
+    /// tree.
     fn made_for(me: usize) -> (String, String) {
         (format!("/made/{me}"), format!("/made/{me}-away"))
     }
