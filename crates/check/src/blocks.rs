@@ -35,8 +35,8 @@ struct FileBlocks<'a> {
     ino: Ino,
     is_directory: bool,
     claimed: Claimed,
-    /// The cluster of the block before, and its place in the file, in clusters: the next extent may
-    /// begin in the same cluster, at the same place.
+    /// The cluster of the previous extent's last block, and the position of that cluster in the
+    /// file, in clusters. The next extent may begin in the same cluster, at the same position.
     last_cluster: Option<(u64, u64)>,
 }
 
@@ -54,8 +54,8 @@ pub fn claim(run: &Run<'_>, ino: Ino, record: &Record) -> Claimed {
 }
 
 impl FileBlocks<'_> {
-    /// Claims clusters. Of the inode of reserved descriptors, only the first block is its own:
-    /// `special` checks that all others are blocks that the groups reserve.
+    /// Claims clusters. The inode of reserved descriptors claims only its first block: `special`
+    /// checks that all others are blocks that the groups reserve.
     fn claim(&self, place: Place, clusters: Range<u64>) {
         if self.ino != Ino::RESIZE || self.claimed.clusters == 1 {
             self.run.claim_clusters(place, clusters);

@@ -24,7 +24,7 @@ const RUN: &str = "chmod 777 mnt
 NO_COLOR=1 ./pjdfstest -c pjdfstest.toml -p $PWD/mnt >said 2>&1 || true
 ";
 
-/// Returns the cases that failed, and prints how many passed.
+/// Returns the cases that failed, and prints the number of cases that passed.
 fn failed(scene: &Scene) -> Vec<String> {
     let outcomes = outcomes(&fs::read_to_string(scene.path().join("said")).unwrap());
     let passed = outcomes.values().filter(|outcome| *outcome == "ok").count();

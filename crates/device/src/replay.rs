@@ -24,7 +24,7 @@ pub enum Kept {
         /// The random seed.
         seed: u64,
     },
-    /// Works as [`Kept::Torn`], but the operation of the last event had not returned: a durable
+    /// Works like [`Kept::Torn`], but the operation of the last event had not returned: a durable
     /// write may then be missing or torn too.
     Unended {
         /// The random seed.

@@ -7,7 +7,8 @@ use lanefs_ext4::{Access, Error, Fallocate, MountOptions, OnError, Privilege, Se
 use std::process::Command;
 
 /// Returns an image with the file "victim", which has a double indirect block, and the numbers of
-/// the blocks of its map: single indirect, double indirect, and the first node of the latter.
+/// the blocks of its map: single indirect, double indirect, and the first node of the double
+/// indirect one.
 fn image_with_a_map() -> (Image, [u64; 3]) {
     let image = Image::made(&["-t", "ext3", "-b", "1024", "-J", "size=1"], "32M");
     let source = image.path().with_file_name("source");

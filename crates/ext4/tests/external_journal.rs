@@ -210,7 +210,7 @@ fn a_clean_file_system_is_read_without_its_journal_and_a_dirty_one_is_not() {
     assert!(matches!(error, Error::JournalDevice { why: UnfitJournal::Missing, .. }));
 }
 
-/// Notes, after each operation of one of two devices, how many events both have seen.
+/// Notes, after each operation of one of two devices, the number of events that both have seen.
 struct Noting {
     device: Arc<RecordingDevice>,
     both: [Arc<RecordingDevice>; 2],

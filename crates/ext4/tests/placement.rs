@@ -51,7 +51,7 @@ fn in_turn<T: Send>(
     })
 }
 
-/// Returns how many groups more than one worker used in the last rounds.
+/// Returns the number of groups that more than one worker used in the last rounds.
 fn shared(groups: &[Vec<u32>]) -> usize {
     let mut users: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
     for (me, mine) in groups.iter().enumerate() {

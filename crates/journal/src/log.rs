@@ -176,8 +176,8 @@ impl LogWriter {
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. Of the other fields it writes the values in memory, so it may repeat an update
-    /// of the log's start that failed before.
+    /// and e2fsck. The other fields get their values in memory. So this may repeat an update of the
+    /// log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)

@@ -37,7 +37,7 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, Some(client), |progress| progress.durable)
     }
 
-    /// Works as [`Journal::commit`], and waits for the deferred work of `tid` too: then freed
+    /// Works like [`Journal::commit`], and waits for the deferred work of `tid` too: then freed
     /// blocks are available.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl<O, D> Journal<O, D> {
         self.check_abort()
     }
 
-    /// Works as [`Journal::stop`], on the calling thread if no thread serves.
+    /// Works like [`Journal::stop`], on the calling thread if no thread serves.
     ///
     /// # Errors
     /// The same as for [`Journal::stop`].

@@ -21,7 +21,7 @@ pub struct Statistics {
     pub checkpoints: u64,
     /// Block images written in place.
     pub blocks_in_place: u64,
-    /// How many times a joiner waited for credits.
+    /// The number of times that a joiner waited for credits.
     pub credit_waits: u64,
 }
 

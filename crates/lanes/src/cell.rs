@@ -78,7 +78,7 @@ impl<T: Words> SeqCell<T> {
         self.finish(odd, words);
     }
 
-    /// Works as [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
+    /// Works like [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
     /// instruction. With unordered writers, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();

@@ -271,7 +271,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// Works as [`Holds::add`], even while the count contains [`MANY`] of a running fold.
+    /// Works like [`Holds::add`], even while the count contains [`MANY`] of a running fold.
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }

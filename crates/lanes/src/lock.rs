@@ -37,7 +37,7 @@ impl<T> Mutex<T> {
         self.lock_as(None)
     }
 
-    /// Works as [`Mutex::lock`]; several locks of this rank may be held if they are taken in
+    /// Works like [`Mutex::lock`]; several locks of this rank may be held if they are taken in
     /// ascending `order`.
     ///
     /// # Panics
@@ -217,7 +217,7 @@ impl Condvar {
         self.inner.wait(&mut guard.inner);
     }
 
-    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
+    /// Works like [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
     /// notified. The checkers have no clock: under them the time is over as soon as every other
     /// thread had a chance to run.
     ///

@@ -139,7 +139,7 @@ where
         self.change(key, decide, V::clone)
     }
 
-    /// Works as [`Map::update`]; returns the result of `look` on the value that was replaced or
+    /// Works like [`Map::update`]; returns the result of `look` on the value that was replaced or
     /// removed.
     fn change<R>(
         &self,

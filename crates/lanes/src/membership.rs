@@ -95,7 +95,7 @@ impl Membership {
         }
     }
 
-    /// Works as [`Membership::join`], but returns `None` instead of waiting.
+    /// Works like [`Membership::join`], but returns `None` instead of waiting.
     #[track_caller]
     pub fn try_join(&self) -> Option<Member<'_>> {
         if is_closed(self.state.load(Ordering::Acquire)) {

@@ -62,7 +62,7 @@ pub trait Replaced: Send + Sync + 'static {
     fn heap_bytes(&self) -> usize;
 }
 
-/// Works as [`Published`], for a value that may be absent.
+/// Works like [`Published`], for a value that may be absent.
 pub struct Slot<T> {
     value: AtomicPtr<T>,
     _owns: PhantomData<T>,

@@ -51,7 +51,7 @@ impl Image {
         Ok(inode)
     }
 
-    /// Gives an inode these mappings, and returns how many blocks their nodes take.
+    /// Gives an inode these mappings, and returns the number of blocks for their nodes.
     pub(crate) fn build_mappings(
         &mut self,
         ino: Ino,

@@ -204,7 +204,7 @@ pub struct Node {
     pub entries: Entries,
 }
 
-/// Returns how many entries fit into a node of `bytes` bytes.
+/// Returns the number of entries that fit into a node of `bytes` bytes.
 pub fn capacity(bytes: usize) -> u16 {
     (bytes.saturating_sub(HEADER) / ENTRY).min(u16::MAX as usize) as u16
 }

@@ -174,7 +174,8 @@ impl Array {
     }
 
     /// Clears bitmap bits of regions without a write since the last call. Records that the array is
-    /// clean if there was no write at all and all parity is right. To be called at intervals.
+    /// clean if there was no write at all and all parity is right. The owner of the array calls
+    /// this at intervals.
     ///
     /// # Errors
     /// Errors of the flush or of the record.

@@ -127,7 +127,7 @@ impl OpenArray {
         }
     }
 
-    /// Forgets failed devices, which frees their device numbers. Returns how many there were.
+    /// Forgets failed devices, which frees their device numbers. Returns their number.
     ///
     /// # Errors
     /// If the change cannot be recorded.

@@ -98,9 +98,9 @@ impl Array {
         self.install(slot, member, 0)
     }
 
-    /// Works as [`Array::attach`] for a member whose metadata `record` writes: the slot changes in
-    /// the metadata and in this array under one lock. `record` also returns the member's standing,
-    /// with either no row or all rows valid.
+    /// Works like [`Array::attach`] for a member whose metadata `record` writes: the slot changes
+    /// in the metadata and in this array under one lock. `record` also returns the member's
+    /// standing, with either no row or all rows valid.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,

@@ -644,7 +644,7 @@ fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // The crash: the log is applied, and then right parity is recorded on all members.
+    // After the crash the log is applied, and then right parity is recorded on all members.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);

@@ -280,7 +280,7 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
 }
 
 /// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many after
-/// the exchange. Returns how many results have the old member, and how many the new one.
+/// the exchange. Returns the number of results with the old member, and with the new one.
 fn check_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());

@@ -117,7 +117,7 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     between(base, change, [&before, &before], check)
 }
 
-/// Works as [`at_every_cut`], for a change between two contents.
+/// Works like [`at_every_cut`], for a change between two contents.
 ///
 /// # Panics
 /// At the first state in which a check fails.

@@ -233,7 +233,8 @@ pub fn sweep(
     Ok(done)
 }
 
-/// Tries faults of every kind in one workload, about `most` of each. Returns how many were tried.
+/// Tries faults of every kind in one workload, about `most` of each. Returns the number of faults
+/// that were tried.
 pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };

@@ -195,7 +195,7 @@ pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_entry)
 }
 
-/// Works as [`of_library`], without the contents of files: digests are 0.
+/// Works like [`of_library`], without the contents of files: digests are 0.
 pub fn shape_of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_shape)
 }
@@ -256,7 +256,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     Ok(entry)
 }
 
-/// Works as [`library_entry`], without the contents.
+/// Works like [`library_entry`], without the contents.
 fn library_shape(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let attr = inode.attr();
     let mut xattrs = BTreeMap::new();

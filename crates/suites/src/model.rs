@@ -474,7 +474,7 @@ impl Model {
         listing
     }
 
-    /// Works as [`Model::listing`], without the contents: digests are 0.
+    /// Works like [`Model::listing`], without the contents: digests are 0.
     pub fn shape(&self) -> Listing {
         let mut listing = Listing::default();
         let ids = self.ids();

@@ -59,7 +59,7 @@ impl Recorder {
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
     }
 
-    /// Works as [`record`].
+    /// Works like [`record`].
     ///
     /// # Errors
     /// The same as for [`record`].

@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub struct VfsOptions {
     /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
     pub mount: MountOptions,
-    /// About how many names may be cached; `None` chooses some ten thousand, or fewer if the memory
-    /// for cached names is too small for that number.
+    /// The approximate number of names in the cache; `None` chooses some ten thousand, or fewer if
+    /// the memory for cached names is too small for that number.
     pub names: Option<usize>,
 }
 
@@ -36,8 +36,8 @@ pub struct Vfs {
 /// An inode, or `None` if the name does not exist.
 pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
-/// How many times a name is looked up again because its inode was deleted meanwhile. If the limit
-/// is reached, the entry probably refers to a free inode.
+/// The number of times that a name is looked up again because its inode was deleted meanwhile. If
+/// the limit is reached, the entry probably refers to a free inode.
 const RETRIES: u32 = 16;
 
 impl Vfs {

@@ -229,7 +229,7 @@ impl<R: Read> Reader<R> {
         Ok(self.map.size)
     }
 
-    /// Records how many bytes follow.
+    /// Records the number of bytes that follow.
     fn expect(&mut self, stored: u64) {
         self.left = stored;
         self.padding = (BLOCK as u64 - stored % BLOCK as u64) % BLOCK as u64;

@@ -1,11 +1,13 @@
-//! Tracks whether a group has its bitmaps in memory, and how many operations need them there.
+//! Tracks whether the bitmaps of a group are in memory, and the number of operations that need
+//! them.
 
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 
 /// The bit of [`Presence`] that is set while the bitmaps are in memory.
 const READY: u32 = 1 << 31;
 
-/// Whether a group's bitmaps are in memory, and how many operations need them to stay there.
+/// Whether a group's bitmaps are in memory, and the number of operations that need them to stay
+/// there.
 #[derive(Debug, Default)]
 pub(super) struct Presence(AtomicU32);
 

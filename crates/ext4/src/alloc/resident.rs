@@ -60,7 +60,7 @@ impl Residents {
         self.set.grow(groups);
     }
 
-    /// Returns how many groups have their bitmaps in memory.
+    /// Returns the number of groups whose bitmaps are in memory.
     pub(super) fn count(&self) -> usize {
         self.counts.0.count.load(Ordering::Relaxed)
     }

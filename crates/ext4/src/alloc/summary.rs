@@ -134,7 +134,7 @@ impl Summaries {
         self.inodes.next(from)
     }
 
-    /// Notes how many blocks are not taken.
+    /// Notes the number of blocks that are not taken.
     ///
     /// # Locking
     /// The caller of this and of the three functions below holds the group's guard.
@@ -142,7 +142,7 @@ impl Summaries {
         changes(&self.of(group).has_blocks, blocks > 0);
     }
 
-    /// Notes how many inodes are not taken.
+    /// Notes the number of inodes that are not taken.
     pub(crate) fn set_open_inodes(&self, group: u32, inodes: u32) {
         if changes(&self.of(group).has_inodes, inodes > 0) {
             match inodes {

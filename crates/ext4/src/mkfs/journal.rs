@@ -21,9 +21,9 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
 }
 
 /// Returns the block at which the search for free blocks starts: the first block of a group near
-/// the middle, so that seeks to the journal are short. Of the middle group and its neighbours,
-/// chooses the group with the most room; with flexible groups, chooses between the first two groups
-/// of the middle flexible group.
+/// the middle, so that seeks to the journal are short. Chooses the group with the most room: the
+/// middle group or one of its neighbours, or, with flexible groups, one of the first two groups of
+/// the middle flexible group.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

@@ -224,7 +224,7 @@ impl Numbers {
         }
     }
 
-    /// Returns how many blocks of the last group would be metadata without `flex_bg`.
+    /// Returns the number of blocks in the last group that would be metadata without `flex_bg`.
     fn last_group_overhead(&self) -> u64 {
         let table = (self.inodes_per_group * u32::from(self.inode_size))
             .div_ceil(self.block_size.bytes() as u32);

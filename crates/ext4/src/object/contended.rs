@@ -20,8 +20,9 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The number of times that another lane than the last one must change a name before the directory
-/// counts as contended. A directory that several threads fill only once stays below this number.
+/// The directory counts as contended after this many changes of names that were each made by
+/// another lane than the change before. A directory that several threads fill only once stays below
+/// this number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count in one delta. So a check of the link limit may miss

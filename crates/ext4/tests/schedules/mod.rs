@@ -262,7 +262,7 @@ fn config(endless: Option<usize>) -> shuttle::Config {
     config
 }
 
-/// Prints after how many schedules the first failure occurred.
+/// Prints the number of schedules up to the first failure.
 fn report_failures() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -93,8 +93,7 @@ fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Closes the standard streams and leaves the working directory. To be called after the last
-/// message.
+/// Closes the standard streams and leaves the working directory. Call this after the last message.
 ///
 /// # Errors
 /// /dev/null or / cannot be opened.

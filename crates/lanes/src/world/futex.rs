@@ -53,7 +53,8 @@ mod linux {
             futex::wait_bitset(&self.word, Flags::PRIVATE, expected, None, hears).is_ok()
         }
 
-        /// Works as [`FutexWord::sleep`], for at most `timeout`; returns `true` after the timeout.
+        /// Works like [`FutexWord::sleep`], for at most `timeout`; returns `true` after the
+        /// timeout.
         pub(crate) fn sleep_for(&self, expected: u32, timeout: Duration) -> bool {
             let timeout = Timespec {
                 tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),

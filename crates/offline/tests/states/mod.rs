@@ -94,7 +94,7 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     between(base, change, [&before, &before], check)
 }
 
-/// Works as [`at_every_cut`], for a change of contents: after a recovery the contents are one of
+/// Works like [`at_every_cut`], for a change of contents: after a recovery the contents are one of
 /// the two in `ends`, and after another run they are the second.
 pub fn between(
     base: Arc<dyn Device>,

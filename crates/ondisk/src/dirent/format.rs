@@ -42,7 +42,7 @@ pub struct DirFormat {
 }
 
 impl DirFormat {
-    /// Returns how many bytes of a leaf records can use.
+    /// Returns the number of bytes in a leaf that records can use.
     pub fn record_bytes(&self) -> usize {
         self.block_size.bytes() - if self.has_checksums { TAIL } else { 0 }
     }

@@ -43,7 +43,7 @@ const FOLDING: [(&str, u64, usize); 2] = [
 /// mount these images.
 const LARGE_BLOCKS: usize = 3;
 
-/// How many formats a corpus has.
+/// The number of formats in a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The first few.

@@ -32,7 +32,7 @@ pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
     filled_by_seed(options, size, megabytes, 0)
 }
 
-/// Works as [`filled`], with another tree for another seed.
+/// Works like [`filled`], with another tree for another seed.
 pub(super) fn filled_by_seed(
     options: &str,
     size: &str,

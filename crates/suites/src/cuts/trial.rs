@@ -89,7 +89,7 @@ impl Trial<'_> {
         self.run_on(base, &|device| device, effort, goes_on)
     }
 
-    /// Works as [`Trial::run`], but the change is recorded on the device that `wrap` returns.
+    /// Works like [`Trial::run`], but the change is recorded on the device that `wrap` returns.
     pub(super) fn run_on(
         &self,
         base: &Arc<dyn Device>,

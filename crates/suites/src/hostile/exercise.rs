@@ -35,9 +35,9 @@ impl Outcome {
     }
 }
 
-/// Names of one directory that are visited, at most.
+/// The most names of one directory that are visited.
 const NAMES: usize = 400;
-/// Inodes that are visited and changed, at most.
+/// The most inodes that are visited, and that are changed.
 const VISITS: usize = 600;
 const CHANGES: usize = 25;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Files that are visited, at most.
+/// The most files that are visited.
 const VISITS: usize = 600;
 
 /// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` where

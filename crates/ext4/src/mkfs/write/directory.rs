@@ -133,7 +133,7 @@ impl Directory<'_> {
     }
 }
 
-/// Returns how many of the names fit into a block, at least one.
+/// Returns the number of names that fit into a block, at least one.
 fn fitting<'a, 'n: 'a>(format: &Format, names: impl IntoIterator<Item = &'a Packed<'n>>) -> usize {
     let (room, mut bytes) = (format.directories.record_bytes(), 0);
     let fits = names.into_iter().take_while(|packed| {

@@ -36,9 +36,9 @@ pub enum BlockChange {
 /// removed wherever it is stored.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`, the latter also if the
-/// attribute to remove does not exist; [`Error::NoSpace`] if the attribute does not fit, in which
-/// case the state is unchanged; corruption.
+/// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`; [`Error::NoAttribute`] also if
+/// the attribute to remove does not exist; [`Error::NoSpace`] if the attribute does not fit, and
+/// then the state is unchanged; corruption.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,

@@ -159,7 +159,7 @@ impl Superblock {
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns how many device numbers there are.
+    /// Returns the number of device numbers.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }

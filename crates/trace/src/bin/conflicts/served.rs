@@ -167,7 +167,7 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Works as [`Client::ask`], with names of this round behind the body.
+    /// Works like [`Client::ask`], with names of this round behind the body.
     fn ask_named(&mut self, opcode: u32, node: u64, body: &[&[u8]], names: &[usize]) -> u64 {
         let own = std::mem::take(&mut self.names);
         let mut parts: Vec<&[u8]> = body.to_vec();
