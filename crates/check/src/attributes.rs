@@ -20,7 +20,7 @@ const END: usize = 4;
 /// `system.`, whose `data` is the rest of an inline file.
 const SYSTEM: u8 = 7;
 
-/// The number of the prefix and the name of the attribute with the encryption context.
+/// The attribute with the encryption context: the number of its prefix, and its name.
 const CONTEXT: (u8, &[u8]) = (9, b"c");
 
 /// An entry with its value.

@@ -360,8 +360,8 @@ fn options_that_exclude_each_other_are_refused_by_name() {
     }
 }
 
-/// In a user namespace whose root is ann, and that has the ids 100000 to 165535 of the host as 1 to
-/// 65536, all operations have the same results as for root, except those on device nodes and
+/// Root of the user namespace is ann, and the ids 100000 to 165535 of the host are 1 to 65536
+/// there. All operations have the same results as for root, except those on device nodes and
 /// `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]

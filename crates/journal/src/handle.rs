@@ -56,9 +56,9 @@ impl<'a, O, D> Handle<'a, O, D> {
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
 
-    /// Removes an object that this transaction has put on the list, after [`crate::Tracked::bury`]
-    /// returned that it has no image: an object that is created and deleted within one transaction
-    /// leaves nothing on the list.
+    /// Removes an object that this transaction has put on the list. Call this if
+    /// [`crate::Tracked::bury`] returned that the object has no image. So an object that is created
+    /// and deleted within one transaction leaves nothing on the list.
     pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }

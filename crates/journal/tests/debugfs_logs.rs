@@ -1,7 +1,7 @@
-//! Compares the replays of logs that debugfs writes by Lanefs and by e2fsck: every block must be
-//! the same. debugfs writes the formats that no kernel writes today: checksums of version 2, and
-//! all formats on a device of their own. `kernel_logs.rs` has the kernel's logs: without checksums,
-//! with checksums of versions 1 and 3, logs that wrap around, and commits that do not wait.
+//! debugfs writes logs; Lanefs and e2fsck replay copies of them, and every block must be the same.
+//! debugfs writes the formats that no kernel writes today: checksums of version 2, and all formats
+//! on a device of their own. `kernel_logs.rs` has the kernel's logs: without checksums, with
+//! checksums of versions 1 and 3, logs that wrap around, and commits that do not wait.
 
 mod host;
 
@@ -45,7 +45,7 @@ impl Logged {
         let journal = dir.join("journal");
         File::create(&journal).unwrap().set_len(1 << 20).unwrap();
         must("mke2fs", &["-q", "-F", "-b", "1024", "-O", "journal_dev", arg(&journal)]);
-        // mke2fs gives only block devices to a file system.
+        // mke2fs accepts only a block device as the journal of a file system.
         let device = match run("losetup", &["--find", "--show", arg(&journal)]) {
             Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),
             other => {

@@ -58,7 +58,7 @@ impl Activity {
         self.0.store(ON, Ordering::Release);
     }
 
-    /// Sets the state from on to resting.
+    /// Changes the state `ON` to `RESTING`.
     pub(crate) fn rest(&self) -> Rest {
         if self.exchange(ON, RESTING) {
             return Rest::Began;

@@ -143,11 +143,10 @@ impl Metadata {
         self.known.lock().recorded.clone()
     }
 
-    /// Returns whether a device with this superblock, which is not used now, has all data of the
-    /// array: its superblock was written with the last change of the array's metadata, the array
-    /// was clean at that time, and there was no write since. A change is written before the first
-    /// write and counts two events, so equal event counts and times prove that the device has all
-    /// data.
+    /// Returns whether an unused device with this superblock has all data of the array. That is so
+    /// if its superblock was written with the last change of the array's metadata, the array was
+    /// clean at that time, and there was no write since. A change is written before the first write
+    /// and counts two events, so equal event counts and times prove that the device has all data.
     ///
     /// # Locking
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.

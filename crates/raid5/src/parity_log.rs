@@ -52,7 +52,7 @@ use std::collections::VecDeque;
 /// Bytes of partial parity that one write of a part of a row logs at most, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// A log of one member, not of a later member of the slot.
+/// The log of one member; a later member of the slot has another one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogLocation {
     pub(crate) member: MemberId,

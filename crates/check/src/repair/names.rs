@@ -47,8 +47,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Counts inodes to which names refer as initialised, if the inodes are valid: then a
-    /// descriptor is wrong, and the names are right.
+    /// If a name refers to a valid inode in the part of a table that counts as uninitialised, the
+    /// descriptor is wrong: extends the initialised part.
     fn extend_tables(&mut self, found: &[Finding]) -> bool {
         let mut extended = false;
         let geometry = self.run.volume.geometry;

@@ -4,10 +4,10 @@
 //! read evicts the bitmaps of some other groups; a commit makes more bitmaps clean, and continues
 //! the eviction.
 //!
-//! *Groups that stay.* A group keeps its bitmaps while it is held, while a transaction waits for
-//! the group's image or has not made that image durable, and while a block or an inode of the group
-//! is claimed, or is freed and not durably free: a bit of `taken` must not be lost. A group that
-//! was used since the last pass gets a second chance.
+//! *Groups that stay.* A group keeps its bitmaps while it is held, and while a transaction waits
+//! for the group's image or has not made that image durable. It also keeps them while a block or an
+//! inode of the group is claimed, or is freed and not durably free: a bit of `taken` must not be
+//! lost. A group that was used since the last pass gets a second chance.
 //!
 //! *Locking*: tries the group's guard, and takes no lock that the committer holds. The number of
 //! the last durable transaction shows whether a captured image can be read back already.

@@ -44,8 +44,8 @@ impl BlockMap {
         DIRECT + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
     }
 
-    /// Returns the slot in the inode, and the number of pointer blocks on the way, with the index
-    /// of the block below the slot.
+    /// Returns the slot in the inode, the number of pointer blocks between the slot and block `at`,
+    /// and the index of block `at` among the blocks below the slot.
     fn way(&self, at: u64) -> (usize, u32, u64) {
         if at < DIRECT {
             return (at as usize, 0, 0);

@@ -418,7 +418,7 @@ impl Fs {
         InodeRef::adopt(inode)
     }
 
-    /// Reads the last inode of a number from its record at `offset` in `table`.
+    /// Reads the previous inode with the same number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = self.objects.tables.base(table, &self.objects)?;
         let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;

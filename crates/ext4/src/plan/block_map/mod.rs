@@ -1,6 +1,6 @@
 //! Plans changes of indirect block maps, the mappings of ext2 and ext3.
 //!
-//! As for extent trees, [`load`] builds the [`Map`](super::extent::Map) of a file from its nodes,
+//! As with extent trees, [`load`] builds the [`Map`](super::extent::Map) of a file from its nodes,
 //! which are indirect blocks, and [`plan_replace`] computes which nodes a change of mappings
 //! changes, adds and frees. A block map has no unwritten blocks: all mapped blocks contain data.
 

@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 
 /// Calls `each` with the entries after `cookie`, until it breaks or no entries remain. A cookie is
 /// 0 for the start or the `next` of a delivered entry. "." and ".." come first, then all others in
-/// the order of their hashes, also in linear directories, so that an entry that exists during all
-/// calls is delivered exactly once, whatever other entries are added and removed between calls.
-/// (More than 64 names that are equal in 57 bits of hash may share a cookie, and a reader that
-/// stops among them may miss some. Such names can only be constructed with knowledge of the file
-/// system's hash seed.)
+/// the order of their hashes, also in linear directories. So an entry that exists during all calls
+/// is delivered exactly once, even if other entries are added and removed between calls. (More than
+/// 64 names that are equal in 57 bits of hash may share a cookie, and a reader that stops among
+/// them may miss some. Such names can only be constructed with knowledge of the file system's hash
+/// seed.)
 ///
 /// # Errors
 /// Corruption naming the block, and the errors of `blocks`. Some entries may have been delivered.

@@ -66,9 +66,9 @@ impl Limits {
 
 /// Reads the whole tree under `root`.
 ///
-/// A hostile tree cannot cause endless work: depths decrease on the way down, and a node must start
-/// with the block in its parent's entry, while those blocks differ, so that a non-empty node cannot
-/// be visited twice. The map takes about twice the memory of the nodes.
+/// A hostile tree cannot cause endless work. Depths decrease on the way down. A node must start
+/// with the block in its parent's entry, and the blocks in these entries differ, so no node with
+/// entries is visited twice. The map takes about twice the memory of the nodes.
 ///
 /// # Errors
 /// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
