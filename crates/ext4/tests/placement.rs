@@ -86,7 +86,8 @@ fn workers_in_directories_that_one_thread_made_share_no_group() {
 
 #[test]
 fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
-    // Groups of 8 MiB: eight for each worker, and little more than one.
+    // A group has 8 MiB. Each worker has eight groups in the first image, and little more than one
+    // in the second.
     workers_share_no_group("4G", 3);
     workers_share_no_group("640M", 1);
 }

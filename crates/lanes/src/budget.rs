@@ -58,8 +58,8 @@ impl Budget {
         self.total
     }
 
-    /// Takes a unit, and waits if there is none; `key` chooses the queue. Returns how often the
-    /// thread slept; `None` if it did not have to wait.
+    /// Takes a unit, and waits if there is none; `key` chooses the queue. Returns the number of
+    /// times that the thread slept; `None` if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {
         let mut attempts = 0;
         self.waits.wait_until(key, || {

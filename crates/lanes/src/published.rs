@@ -159,7 +159,7 @@ mod tests {
     use crate::sync::Arc;
     use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize};
 
-    /// Counts how often it is dropped.
+    /// Counts its drops.
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {

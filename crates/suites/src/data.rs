@@ -104,7 +104,7 @@ impl Data {
     }
 }
 
-/// Returns, per grain: its index, the offset in it, the offset in the range, and the number of
+/// Returns for each piece: its index, the offset in it, the offset in the range, and the number of
 /// bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut from = 0;

@@ -7,8 +7,8 @@ use lanefs_ondisk::Ino;
 /// The number of returns that show that callers work at the same time.
 const MANY: u32 = if cfg!(shuttle) { 1 } else { 8 };
 
-/// Counts how often a caller *returns* to a place after another caller worked there for another
-/// owner. Callers that come one after another, like the commands of a script, never return.
+/// Counts the times that a caller *returns* to a place after another caller worked there for
+/// another owner. Callers that come one after another, like the commands of a script, never return.
 ///
 /// Updates by several threads may be lost, which only delays the result.
 #[derive(Debug, Default)]

@@ -258,7 +258,8 @@ impl EntrySlot<'_> {
     }
 }
 
-/// Describes the change of an entry, or of the room for one, that was found with the names locked.
+/// A planned change: of an entry, or of the room for a new entry. The names are locked when the
+/// entry or the room is found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Edit {
     Add(Room, Named),

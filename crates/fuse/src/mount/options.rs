@@ -71,7 +71,7 @@ pub enum DirectIo {
     /// For block devices, if the host can do it.
     #[default]
     BlockDevices,
-    /// Always; a source for which it is not possible is not mounted.
+    /// Always. A source that does not support it is not mounted.
     Always,
     /// Never.
     Never,

@@ -61,8 +61,8 @@ impl Verdicts {
         self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
     }
 
-    /// Returns why e2fsck misses the damage of an image: a known reason for each of the checker's
-    /// findings.
+    /// Returns the reasons for which e2fsck misses the damage of an image: a known one for each of
+    /// the checker's findings.
     pub fn known(&self) -> Option<&'static str> {
         let report = self.report.as_ref()?;
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);
@@ -108,7 +108,7 @@ impl Verdicts {
 const RESIZE: &str = "e2fsck looks at a quarter of the reserved descriptors";
 const DEPTH: &str = "e2fsck accepts an extent node below the root with a wrong depth";
 
-/// Returns why e2fsck -fn does not see a fault.
+/// Returns the reason for which e2fsck -fn does not see a fault.
 fn missed(fault: &Fault) -> Option<&'static str> {
     Some(match fault {
         Fault::Journal(jbd2::Cause::First { .. }) => {

@@ -57,7 +57,7 @@ impl BlockReader for Bitmaps {
     }
 }
 
-/// Counts how often the next group to try is looked for.
+/// Counts the searches for the next group to try.
 #[derive(Debug, Default)]
 struct Counting(Arc<AtomicU64>);
 

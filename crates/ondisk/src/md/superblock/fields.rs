@@ -164,8 +164,8 @@ impl Superblock {
         self.raw.max_dev.get()
     }
 
-    /// Returns how often the array's state changed: the member with the highest count is the
-    /// newest.
+    /// Returns the number of changes of the array's state: the member with the highest number is
+    /// the newest.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
