@@ -187,6 +187,8 @@ pub(super) fn read_block(
 /// The checked writes of a replay, those of fast commits included; nothing is written yet.
 pub struct LogReplay<'a> {
     replay: Replay<'a>,
+    /// The block whose copy is written after all others.
+    last: Option<Block>,
     fast: Option<FastImages>,
 }
 
@@ -201,11 +203,17 @@ pub fn plan<'a>(
     log: &'a Log,
 ) -> Result<LogReplay<'a>, Error> {
     let replay = plan_copies(device, superblock, log)?;
+    // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
+    // log. So after an interruption of this replay, the descriptors must be there.
+    let geometry = superblock.geometry();
+    let next = copied_superblock(&replay, superblock).ok().flatten();
+    let grows = next.is_some_and(|next| next.geometry().block_count() > geometry.block_count());
+    let last = grows.then(|| geometry.super_block());
     let fast = match replay.fast_changes() {
         [] => None,
         _ => Some(plan_fast(device, superblock, log, &replay)?),
     };
-    Ok(LogReplay { replay, fast })
+    Ok(LogReplay { replay, last, fast })
 }
 
 /// Returns the copies in the log that a replay would write.
@@ -281,7 +289,7 @@ impl LogReplay<'_> {
     /// # Errors
     /// [`Error::Device`].
     pub(super) fn write_copies(&self, target: &dyn Device) -> Result<Recovered, Error> {
-        Ok(self.replay.write(target)?)
+        Ok(self.replay.write_ordered(target, self.last)?)
     }
 
     /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the

@@ -82,7 +82,6 @@ pub(super) fn open(
         wipe(&*device, &superblock, &mut log)?;
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
-    let found = superblock.geometry();
     let superblock = match find_log::superblock_in(&replay, &superblock)? {
         Some(next) => {
             superblock.check_next(&next)?;
@@ -90,10 +89,6 @@ pub(super) fn open(
         }
         None => superblock,
     };
-    // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
-    // log. So after an interruption of this replay, the descriptors must be there.
-    let grows = superblock.geometry().block_count() > found.block_count();
-    let last = grows.then(|| found.super_block());
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
     if access == Access::ReadWrite && replay.fast().is_some() {
@@ -105,7 +100,7 @@ pub(super) fn open(
         Access::ReadWrite => device.clone(),
         Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
     };
-    let recovered = replay.write_ordered(&*target, last)?;
+    let recovered = replay.write(&*target)?;
     if access == Access::ReadWrite && log.superblock.start().is_some() {
         let size = superblock.geometry().block_size();
         mark_empty(&*device, &mut log, size, recovered.sequence)?;
