@@ -78,12 +78,6 @@ impl Fs {
         self.objects.cached()
     }
 
-    /// Notes that an inode was created: memory may exceed its limit. The caller holds no lock after
-    /// [`lanefs_lanes::Rank::InodeLoad`].
-    pub fn note_made(&self) {
-        self.objects.note_load();
-    }
-
     pub(crate) fn data<'m>(&'m self, inode: &'m Arc<Inode>) -> FileData<'m> {
         FileData { objects: &self.objects, inode }
     }

@@ -277,7 +277,6 @@ fn inodes_stay_for_a_commit_and_go_when_it_is_settled() {
     let made = OTHERS / 2;
     for n in 0..made {
         fs.create(&root, format!("new {n}").as_bytes(), &file(0o644)).unwrap();
-        fs.note_made();
     }
     let (left, _, _) = fs.cached();
     assert!(left < (made + OTHERS / 4) as usize, "{left} inodes stay for a cache of none");

@@ -19,9 +19,7 @@ impl Vfs {
         check_new_name(name)?;
         let allowed = self.check_add(who, dir).and_then(|()| check_device(who, &new.kind));
         self.or_exists(allowed, dir, name)?;
-        let made = self.fs().create(dir, name, &new_inode(who, &dir.rights(), new))?;
-        self.fs().note_made();
-        Ok(made)
+        self.fs().create(dir, name, &new_inode(who, &dir.rights(), new))
     }
 
     /// Creates a file without a name, with the checks and inherited properties of a file in `dir`.

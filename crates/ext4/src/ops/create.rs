@@ -96,6 +96,7 @@ impl Fs {
                 self.create_locked(dir, name, new, DirLocking::Exclusive)?.ok_or(Error::Busy)?
             }
         };
+        self.objects.note_load();
         self.obey_dirsync(&[dir])?;
         Ok(inode)
     }
@@ -160,7 +161,9 @@ impl Fs {
             let _shared = dir.op.shared();
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
-        self.give_birth(born)
+        let inode = self.give_birth(born)?;
+        self.objects.note_load();
+        Ok(inode)
     }
 
     /// Creates an inode without a name, which is an orphan.

@@ -42,7 +42,7 @@ fn mappings_of_open_files_stay_within_the_cap_and_are_read_again() {
                 assert_eq!(byte[0], n as u8);
             }
         }
-        (0..200).for_each(|_| fs.note_made());
+        (0..200).for_each(|_| fs.objects.note_load());
     }
     let left = mapped(&files);
     println!("{left} bytes of at least {all}");
