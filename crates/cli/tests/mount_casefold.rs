@@ -6,7 +6,8 @@ mod mounting;
 use mounting::*;
 use std::fs;
 
-/// Functions of the shell that end a script with an error: the shell ignores the status of "! test".
+/// Functions of the shell that end a script with an error, since the shell ignores a failed
+/// `! test`.
 const CHECKS: &str = r#"
     gone() { if test -e "$1"; then echo "$1 is there" >&2; exit 1; fi; }
     refused() { if "$@" 2>/dev/null; then echo "$* succeeded" >&2; exit 1; fi; }

@@ -41,8 +41,8 @@
 //! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. RAID-5 arrays have
 //! the same names as on the command line, see [`Source`].
 //!
-//! With the feature `build`, `Builder` makes an image together with its files, from directories, tars
-//! (also from a stream) and container images, on any device.
+//! With the feature `build`, `Builder` makes an image together with its files, from directories,
+//! tars (also from a stream) and container images, on any device.
 //!
 //! The crates of the lower layers are public as modules: they contain every type that occurs in a
 //! signature of this crate. [`FileSystem::vfs`] works on inodes and names, for servers of other

@@ -36,7 +36,8 @@ impl Source {
         Source::open_with(name, part, ArrayOptions::new(access))
     }
 
-    /// Works as [`Source::open`]. An array is opened with `options`; an image only with their access.
+    /// Works as [`Source::open`]. An array is opened with `options`; an image only with their
+    /// access.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].

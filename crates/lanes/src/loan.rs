@@ -1,8 +1,8 @@
 //! Lends a request's bytes to another thread, which processes the request for its owner.
 //!
 //! The owner only borrows the bytes, so it must not continue while the other thread reads them.
-//! [`Loan::lend`] enforces this: it ends the loan before it returns, also when it unwinds, and waits
-//! for a thread that has borrowed the bytes. After the end no thread can borrow them.
+//! [`Loan::lend`] enforces this: it ends the loan before it returns, also when it unwinds, and
+//! waits for a thread that has borrowed the bytes. After the end no thread can borrow them.
 
 use crate::lock::{Condvar, Mutex};
 use crate::rank::Rank;
@@ -84,9 +84,9 @@ impl Borrowed {
     /// Returns the slices of the request.
     pub fn slices(&self) -> &[&[u8]] {
         let Bytes { first, count } = self.0.bytes;
-        // SAFETY: `first` and `count` come from a slice that `Loan::lend` borrows. `Loan::lend` does
-        // not return while the state is `Borrowed`, and only the drop of this value changes that
-        // state. Both lifetimes of the result end before that drop.
+        // SAFETY: `first` and `count` come from a slice that `Loan::lend` borrows. `Loan::lend`
+        // does not return while the state is `Borrowed`, and only the drop of this value changes
+        // that state. Both lifetimes of the result end before that drop.
         unsafe { std::slice::from_raw_parts(first, count) }
     }
 }

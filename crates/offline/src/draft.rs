@@ -122,8 +122,8 @@ impl Draft {
     }
 }
 
-/// Returns the blocks that were written, in order. A granule of the view may have a part of a block,
-/// or several blocks.
+/// Returns the blocks that were written, in order. A granule of the view may have a part of a
+/// block, or several blocks.
 fn changed_blocks(changes: &OverlayDevice, bits: u32) -> Vec<Block> {
     let granules = changes.changes();
     let blocks = granules.iter().flat_map(|(at, bytes)| {

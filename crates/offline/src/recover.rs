@@ -39,10 +39,11 @@ pub struct Condition {
     /// A journal was being added or removed: its inode is in use, but the superblock names no
     /// journal.
     pub half_journal: bool,
-    /// Errors were found while the file system was in use: `lanefs repair` and e2fsck clear this state.
+    /// Errors were found while the file system was in use: `lanefs repair` and e2fsck clear this
+    /// state.
     pub has_errors: bool,
-    /// The file system has no journal and was not unmounted: only a check can find out whether it is
-    /// damaged.
+    /// The file system has no journal and was not unmounted: only a check can find out whether it
+    /// is damaged.
     pub is_unclean: bool,
 }
 
@@ -149,8 +150,8 @@ pub fn recover_with(
     Ok(Recovered { before, after: look_with(device, journal)? })
 }
 
-/// Returns a view of `device` in which a transaction has replaced the fast commits of the log, for a
-/// program that replays only transactions. Returns `device` itself if there are none. Writes
+/// Returns a view of `device` in which a transaction has replaced the fast commits of the log, for
+/// a program that replays only transactions. Returns `device` itself if there are none. Writes
 /// nothing.
 ///
 /// # Errors
@@ -163,8 +164,8 @@ pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Dev
     }
 }
 
-/// Does the same as [`recover`], and returns the condition after. A log that must be replayed in any
-/// case is not replayed in memory first.
+/// Does the same as [`recover`], and returns the condition after. A log that must be replayed in
+/// any case is not replayed in memory first.
 pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> {
     let Primary { superblock, wholeness } = Primary::read(&**device)?;
     let has_journal = superblock.journal().is_some();

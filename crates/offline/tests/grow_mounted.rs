@@ -209,15 +209,13 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
 }
 
-/// Files that were durable before the growth are unchanged. The new size is durable when the growth
-/// returns, and so are files in the new groups after their commit: the log then has blocks beyond
-/// the old end.
-#[test]
-fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {
+/// Mounts a recorded image in memory with a durable file `before` of 30,000 bytes. The file system
+/// and its device have these MiB.
+fn recorded([from, to]: [u64; 2]) -> Option<(Arc<RecordingDevice>, Mount)> {
     let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
-    let Some(image) = filled(options, "14M", 1) else { return };
+    let image = filled(options, &format!("{from}M"), 1)?;
     let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
-    file.set_len(20 << 20).expect("a longer file");
+    file.set_len(to << 20).expect("a longer file");
     let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
     let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
     let mount = Mount::open(device.clone(), MountOptions::default()).expect("a mount");
@@ -225,6 +223,17 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     let before = new_file(fs, "before");
     fs.write_at(&before, 0, &[5; 30_000], Privilege::Root).expect("data");
     fs.fsync(&before, SyncMode::Full).expect("durable");
+    drop(before);
+    Some((device, mount))
+}
+
+/// Files that were durable before the growth are unchanged. The new size is durable when the growth
+/// returns, and so are files in the new groups after their commit: the log then has blocks beyond
+/// the old end.
+#[test]
+fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {
+    let Some((device, mount)) = recorded([14, 20]) else { return };
+    let fs = mount.fs();
     new_file(fs, "in the transaction of the growth");
     let begun = device.mark();
     fs.grow(20 << 10).expect("a larger file system");
@@ -237,7 +246,7 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     fs.fsync(&after, SyncMode::Full).expect("durable");
     let used = device.mark();
     let recording = device.recording();
-    drop((before, after));
+    drop(after);
     drop(mount);
     // Nothing refers to the new groups before the first flush.
     let flush = |cut: &usize| matches!(recording.events()[*cut], Event::Flush { .. });
@@ -288,22 +297,12 @@ fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
 /// and when it is replayed.
 #[test]
 fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
-    // The descriptors of the new groups are in the fourth block of descriptors, which is not adjacent
-    // to other blocks of the transaction.
-    let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
-    let Some(image) = filled(options, "48M", 1) else { return };
-    let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
-    file.set_len(56 << 20).expect("a longer file");
-    let inner: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
-    let device = Arc::new(RecordingDevice::new(inner).expect("a recording"));
-    let mount = Mount::open(device.clone(), MountOptions::default()).expect("a mount");
+    // The descriptors of the new groups are in the fourth block of descriptors, which is not
+    // adjacent to other blocks of the transaction.
+    let Some((device, mount)) = recorded([48, 56]) else { return };
     let fs = mount.fs();
-    let before = new_file(fs, "before");
-    fs.write_at(&before, 0, &[5; 30_000], Privilege::Root).expect("data");
-    fs.fsync(&before, SyncMode::Full).expect("durable");
     let begun = device.mark();
     fs.grow(56 << 10).expect("a larger file system");
-    drop(before);
     mount.close().expect("an unmount");
     let recording = device.recording();
     let scratch = Scratch::new(recording.base()).expect("a scratch file");

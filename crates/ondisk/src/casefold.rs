@@ -5,9 +5,9 @@
 //! ignored by default are removed, and marks are not reordered across them. Characters that Unicode
 //! 12.1 does not assign stay as they are. A name that is not UTF-8 is its own folded form.
 //!
-//! Sources: kernel documentation, ext4, "Case-insensitive file name lookups"; Unicode 12.1, sections
-//! 3.11 and 3.13. The order of the steps is that of `debugfs -R "dx_hash -c"`, compared for all code
-//! points.
+//! Sources: kernel documentation, ext4, "Case-insensitive file name lookups"; Unicode 12.1,
+//! sections 3.11 and 3.13. The order of the steps is that of `debugfs -R "dx_hash -c"`, compared
+//! for all code points.
 
 use caseless::Caseless;
 use std::borrow::Cow;
@@ -33,8 +33,8 @@ impl Folding {
         self != Folding::Strict || std::str::from_utf8(name).is_ok()
     }
 
-    /// Returns whether a new entry may get this name, which is neither "." nor "..": a name with the
-    /// same form as one of these could not be told from it.
+    /// Returns whether a new entry may get this name, which is neither "." nor "..": a name with
+    /// the same form as one of these could not be told from it.
     pub fn permits_new(self, name: &[u8]) -> bool {
         let is_dot = || matches!(&*self.form(name), b"." | b"..");
         self == Folding::None || self.permits(name) && !is_dot()

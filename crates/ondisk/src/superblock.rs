@@ -307,8 +307,8 @@ impl Superblock {
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
-    /// Returns how directories with the flag of `chattr +F` compare names; `None` if there can be no
-    /// such directories (no feature `casefold`).
+    /// Returns how directories with the flag of `chattr +F` compare names; `None` if there can be
+    /// no such directories (no feature `casefold`).
     pub fn folding(&self) -> Option<Folding> {
         let has = self.features().incompat.contains(Incompat::CASEFOLD);
         let is_strict = self.raw.s_encoding_flags.get() & STRICT_ENCODING != 0;

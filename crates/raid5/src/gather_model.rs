@@ -1,5 +1,5 @@
-//! Explores schedules of writers whose parts complete each other's rows: each part is written by its
-//! own thread or by another one.
+//! Explores schedules of writers whose parts complete each other's rows: each part is written by
+//! its own thread or by another one.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};

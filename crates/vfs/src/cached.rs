@@ -171,7 +171,8 @@ impl Vfs {
         Some((dir, reached.before))
     }
 
-    /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search it.
+    /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search
+    /// it.
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
         !self.folds(dir) && searches_by_mode(who, dir)
     }

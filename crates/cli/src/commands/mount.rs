@@ -59,8 +59,8 @@ Options for speed, with their cost (docs/mount.md):
                     parallel. Cost: each write(2) is a request
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
                     must not be read through the page cache at the same time
-  -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows; lanefs
-                    stats has the waits for a row
+  -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows;
+                    lanefs stats has the waits for a row
 
 Other options:
   -o transport=read read requests by read(2), even if root has enabled FUSE over io_uring")]

@@ -2,6 +2,7 @@
 
 use super::refusal::refused;
 use crate::error::Error;
+use crate::volume::descriptors::descriptors;
 use crate::volume::system::SystemBlocks;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::bitmap::Bitmap;
@@ -149,26 +150,4 @@ impl<'a> Draft<'a> {
         place.ok_or(Error::Stale)?.copy_from_slice(record);
         self.put(block, bytes.into())
     }
-}
-
-/// Reads and checks all group descriptors.
-fn descriptors(
-    geometry: &Geometry,
-    checksums: Checksums,
-    read: Read<'_>,
-) -> Result<Vec<GroupDesc>, Error> {
-    // Not preallocated, since the number of groups comes from the superblock and may be wrong.
-    let mut descriptors = Vec::new();
-    for index in 0..geometry.desc_blocks() {
-        let bytes = read(geometry.desc_block(index).ok_or(Error::Stale)?)?;
-        for record in bytes.chunks_exact(geometry.desc_size()) {
-            let group = Group(descriptors.len() as u32);
-            if group.0 < geometry.group_count() {
-                let descriptor = GroupDesc::decode(record, group, geometry, checksums)?;
-                descriptors.try_reserve(1).map_err(|_| Error::TooManyGroups)?;
-                descriptors.push(descriptor);
-            }
-        }
-    }
-    Ok(descriptors)
 }

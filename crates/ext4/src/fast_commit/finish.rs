@@ -1,6 +1,6 @@
 //! The last part of a replay: records, descriptors and the superblock.
 
-use super::blocks::Images;
+use super::blocks::{Draft, Images};
 use super::inodes::Inodes;
 use crate::error::Error;
 use crate::object::superblock::SUPERBLOCK;
@@ -32,7 +32,7 @@ impl Inodes<'_> {
     }
 }
 
-impl super::blocks::Draft<'_> {
+impl Draft<'_> {
     fn set_last_orphan(&mut self, first: Option<Ino>) -> Result<(), Error> {
         let mut superblock = self.superblock.clone();
         let has_entries = superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);

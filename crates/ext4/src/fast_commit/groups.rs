@@ -139,18 +139,15 @@ impl Draft<'_> {
     fn initialise_table(&mut self, place: &InodePlace) -> Result<(), Error> {
         let desc = *self.descriptor(place.group)?;
         let is_zeroed = desc.flags.contains(GroupFlags::INODE_ZEROED);
-        if is_zeroed || self.checksums == Checksums::None {
+        let used = self.geometry.inodes_per_group().saturating_sub(desc.itable_unused);
+        if is_zeroed || self.checksums == Checksums::None || place.index < used {
             return Ok(());
         }
         let (size, per_block) = (self.geometry.inode_size(), self.geometry.inodes_per_block());
-        let used = self.geometry.inodes_per_group().saturating_sub(desc.itable_unused);
         for n in used / per_block.max(1)..place.table_block.saturating_add(1) {
             let block = Block(desc.inode_table.0 + u64::from(n));
             let kept = used.saturating_sub(n.saturating_mul(per_block)).min(per_block);
             let kept = kept as usize * size;
-            if place.index < used {
-                break;
-            }
             let mut bytes = vec![0; self.block_bytes()];
             if kept > 0 {
                 let old = self.block(block)?;

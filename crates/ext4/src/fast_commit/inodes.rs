@@ -6,9 +6,10 @@ use super::refusal::refused;
 use crate::error::Error;
 use crate::plan::extent::{Extent, State};
 use crate::volume::own_files;
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::jbd2::{FastCause, FastChange};
-use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, xattr};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -129,8 +130,6 @@ fn release(draft: &mut Draft<'_>, node: &Node) -> Result<(), Error> {
 
 /// Drops a reference to a block of attributes.
 fn release_attributes(draft: &mut Draft<'_>, ino: Ino, place: Block) -> Result<(), Error> {
-    use lanefs_ondisk::features::Incompat;
-    use lanefs_ondisk::xattr;
     let damaged = |cause| Corruption::Xattr { ino, block: Some(place), cause };
     if draft.superblock.features().incompat.contains(Incompat::EA_INODE) {
         return Err(refused("that use the number of an inode with attributes again (ea_inode)"));

@@ -109,8 +109,8 @@ pub(super) fn open(
 }
 
 /// Replaces the fast commits in the log of the file system on `device` by a transaction with their
-/// effect, durably. Any program that replays logs can then replay it. `journal` is the device of the
-/// log, if the log has one. Returns false if there are no fast commits.
+/// effect, durably. Any program that replays logs can then replay it. `journal` is the device of
+/// the log, if the log has one. Returns false if there are no fast commits.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if they cannot be replayed; nothing was written then. [`Error::Device`];

@@ -22,6 +22,7 @@ use crate::object::superblock::{SUPERBLOCK, SuperState};
 use crate::object::table::Tables;
 use crate::policy::{Access, Purpose};
 use crate::volume::Volume;
+use crate::volume::descriptors::descriptors;
 use crate::volume::system::SystemBlocks;
 use lanefs_device::Device;
 use lanefs_journal::{Config, Journal};
@@ -32,7 +33,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::{
     Geometry, OrphanEntries, Recovery as NeedsRecovery, State, Superblock,
 };
-use lanefs_ondisk::{Block, Corruption, FileType, Group, Ino, checksum::Checksums, inode as disk};
+use lanefs_ondisk::{Block, Corruption, FileType, Ino, checksum::Checksums, inode as disk};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -272,21 +273,7 @@ pub fn read_descriptors(
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Vec<GroupDesc>, Error> {
-    // Not preallocated, since the number of groups comes from the superblock and may be wrong.
-    let mut descriptors = Vec::new();
-    for index in 0..geometry.desc_blocks() {
-        let block = geometry.desc_block(index).ok_or(Error::Stale)?;
-        let bytes = read_block(device, geometry, block)?;
-        for record in bytes.chunks_exact(geometry.desc_size()) {
-            let group = Group(descriptors.len() as u32);
-            if group.0 < geometry.group_count() {
-                let descriptor = GroupDesc::decode(record, group, geometry, checksums)?;
-                descriptors.try_reserve(1).map_err(|_| Error::TooManyGroups)?;
-                descriptors.push(descriptor);
-            }
-        }
-    }
-    Ok(descriptors)
+    descriptors(geometry, checksums, &|block| read_block(device, geometry, block))
 }
 
 fn seconds() -> u64 {

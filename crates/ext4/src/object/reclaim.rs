@@ -7,8 +7,8 @@ use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Objects {
-    /// Counts an inode or a metadata block that was loaded or created, and checks the caches once in
-    /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
+    /// Counts an inode or a metadata block that was loaded or created, and checks the caches once
+    /// in [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
         // Two threads of one lane may count two loads as one. The count only decides how often to
         // check, and an exact count would cost a locked instruction per load.

@@ -1,6 +1,7 @@
 //! The properties of a mount that operations do not change: the device, the places on it, and the
 //! formats. Only a growth of the file system changes the size and adds places.
 
+pub(crate) mod descriptors;
 pub(crate) mod kind;
 pub(crate) mod reader;
 pub(crate) mod system;

@@ -202,8 +202,8 @@ impl Server {
         self.vfs.fs()
     }
 
-    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode of
-    /// this type.
+    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode
+    /// of this type.
     ///
     /// The kernel would not find another spelling of a name in a directory that ignores case. A
     /// rename moves the kernel's cached name together with its validity, so that the name of a file

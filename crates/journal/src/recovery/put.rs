@@ -1,11 +1,11 @@
 //! Puts the effect of fast commits into the log, as a transaction.
 //!
 //! Fast commits belong to the number after the last transaction. As soon as the log has a
-//! transaction with that number or a later one, they have no effect. So the replacement takes effect
-//! by one write of the journal superblock. The order of the writes, and the crash that makes it
-//! necessary:
-//! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then use
-//!   the whole ring;
+//! transaction with that number or a later one, they have no effect. So the replacement takes
+//! effect by one write of the journal superblock. The order of the writes, and the crash that makes
+//! it necessary:
+//! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
+//!   use the whole ring;
 //! - *the block after the last transaction is zeroed, then the log starts there*: it has no
 //!   transaction, and the fast commits still belong to it. Its former content may be a part of a
 //!   transaction that was not committed;

@@ -1,4 +1,5 @@
-//! Crash states of writes that are gathered: of one row, by three threads, in certain interleavings.
+//! Crash states of writes that are gathered: of one row, by three threads, in certain
+//! interleavings.
 
 use crate::rig::hook::{HookDevice, Kind, Outcome};
 use crate::*;
@@ -31,8 +32,8 @@ impl Gathering {
         })
     }
 
-    /// Writes ranges of sectors that wait for each other: the first at once, and the others from the
-    /// first member operation of this kind on, or else after the first. Returns the writes.
+    /// Writes ranges of sectors that wait for each other: the first at once, and the others from
+    /// the first member operation of this kind on, or else after the first. Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,

@@ -4,10 +4,10 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-sizes [-- --share 0.01] [ROW...]
 //! ```
 //!
-//! Each row runs in a process of its own, whose peak of memory is in the table. The images are sparse
-//! files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow sparse files of
-//! 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end of each row
-//! `lanefs check` judges the image, and e2fsck too where it is not too slow.
+//! Each row runs in a process of its own, whose peak of memory is in the table. The images are
+//! sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow
+//! sparse files of 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end
+//! of each row `lanefs check` judges the image, and e2fsck too where it is not too slow.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -141,8 +141,8 @@ impl Steps {
         self.since = Instant::now();
     }
 
-    /// Does something for each number below `count`, and notes time and CPU time of the first and of
-    /// the last tenth, each for one number.
+    /// Does something for each number below `count`, and notes time and CPU time of the first and
+    /// of the last tenth, each for one number.
     fn each(
         &mut self,
         what: &str,

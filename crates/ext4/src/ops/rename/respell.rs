@@ -24,7 +24,8 @@ struct Places<'f> {
 
 impl Fs {
     /// Changes the spelling of a name in a directory that ignores case, if both names are the same
-    /// entry; two names of one inode stay as they are. Returns false if the names changed meanwhile.
+    /// entry; two names of one inode stay as they are. Returns false if the names changed
+    /// meanwhile.
     pub(super) fn respell(&self, ends: &Ends<'_>) -> Result<bool, Error> {
         let Ends { from, name, to, new_name, source, .. } = ends;
         let flags = InodeFlags::from_bits_retain(from.rights().flags);
