@@ -67,17 +67,19 @@ impl NumberSet {
         {
             return later.insert(number);
         }
-        let (at, bit) = place(number as usize);
-        if self.levels[0][at].load(Ordering::Relaxed) & bit == 0 {
-            self.insert_from(0, number as usize);
-        }
+        self.insert_from(0, number as usize);
     }
 
     fn insert_from(&self, level: usize, mut at: usize) {
         for words in &self.levels[level..] {
             let (word, bit) = place(at);
-            if words[word].load(Ordering::Relaxed) & bit == 0 {
-                words[word].fetch_or(bit, Ordering::Relaxed);
+            // The thread that gives an empty word its first bit sets the bit of the word. If the
+            // bit here is set and is about to be cleared, the thread that clears it sees the lower
+            // bit afterwards, and sets it again.
+            if words[word].load(Ordering::Relaxed) & bit != 0
+                || words[word].fetch_or(bit, Ordering::Relaxed) != 0
+            {
+                return;
             }
             // Either this thread sees that the upper bit is cleared, or the thread that cleared it
             // sees the new lower bit and sets it again.
