@@ -28,7 +28,7 @@ impl Groups {
         let mut groups = Vec::new();
         for index in 0..geometry.desc_blocks() {
             let bytes = geometry.desc_block(index).and_then(|at| volume.read_block(at).ok());
-            for group in (0..geometry.group_count()).map(Group).skip(groups.len()) {
+            for group in (groups.len() as u32..geometry.group_count()).map(Group) {
                 let Some((block, range)) = geometry.desc_place(group) else { break };
                 if block != index {
                     break;
