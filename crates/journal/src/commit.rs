@@ -69,7 +69,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Makes a last commit, writes everything in place, and marks the log empty. No thread can join
-    /// any more.
+    /// meanwhile.
     pub(crate) fn finish(
         &self,
         committer: &mut Committer,
@@ -82,6 +82,7 @@ impl<O, D> Journal<O, D> {
         let Some(log) = &mut committer.log else { return Ok(()) };
         if let Some(newest) = log.ring.newest() {
             self.write_in_place(log, newest, None)?;
+            log.ring.release(newest);
         }
         if log.is_marked() {
             log.move_tail(&self.flusher, Tail::Empty { next: tid.next() })?;

@@ -33,7 +33,7 @@ pub struct Journal<O, D> {
     pub(crate) store: Arc<Store>,
     pub(crate) flusher: Flusher,
     pub(crate) counters: Counters,
-    /// Whether the journal was stopped or aborted; read by every join, written at most twice.
+    /// Whether the journal was stopped or aborted; read by every join, and rarely written.
     pub(crate) fate: Padded<Fate>,
     /// A copy of `durable` in `progress`, for threads that do not wait; written by each commit.
     pub(crate) durable: Padded<AtomicU64>,
@@ -55,7 +55,7 @@ pub struct Journal<O, D> {
 
 pub(crate) struct Fate {
     pub(crate) cause: OnceLock<Arc<Error>>,
-    /// Whether the journal was stopped: no thread can join any more.
+    /// Whether the journal was stopped or is paused: no thread can join.
     pub(crate) stopped: AtomicBool,
     /// Whether the abort was reported to the client.
     pub(crate) reported: AtomicBool,

@@ -150,10 +150,28 @@ impl<O, D> Journal<O, D> {
     /// # Errors
     /// The same as for [`Journal::stop`].
     pub fn stop_now(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
+        let _ends = Serving { journal: self };
+        self.pause(client)
+    }
+
+    /// Commits, writes everything in place and marks the log empty, on the calling thread. Joins
+    /// fail from now on, until [`Journal::resume`].
+    ///
+    /// # Errors
+    /// The same as for [`Journal::stop`].
+    ///
+    /// # Locking
+    /// The same as for [`Journal::commit_here`].
+    pub fn pause(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
         self.fate.stopped.store(true, Ordering::Release);
         self.credits.wake_all();
-        let _ends = Serving { journal: self };
         self.round(client, |journal, committer| journal.finish(committer, client))
+    }
+
+    /// Lets threads join again after [`Journal::pause`]. The caller makes sure that the journal is
+    /// not being stopped.
+    pub fn resume(&self) {
+        self.fate.stopped.store(false, Ordering::Release);
     }
 
     /// Runs one round on the calling thread: commits the running transaction unless it is empty.

@@ -1,5 +1,6 @@
 //! Mounting and unmounting, the options of a mount, its statistics.
 
+mod access;
 pub(crate) mod find_log;
 pub(crate) mod log;
 pub(crate) mod mmp;

@@ -40,11 +40,11 @@ use lanefs_ondisk::{Block, Corruption, FileType, Ino, checksum::Checksums, inode
 /// Dropping a mount does the same as [`Mount::close`], but cannot report an error.
 pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
-    fs: Arc<Fs>,
+    pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
     /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
     /// the file system in a better state.
-    found: State,
+    pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].
     _exclusive: Option<Exclusive>,
@@ -147,7 +147,7 @@ impl Mount {
     }
 
     /// Marks the file system as in use, durably.
-    fn mark_in_use(&self, purpose: Purpose) -> Result<(), Error> {
+    pub(super) fn mark_in_use(&self, purpose: Purpose) -> Result<(), Error> {
         let objects = &self.fs.objects;
         let orphan_file = objects.superblock.snapshot().orphan_file();
         let (now, found) = (seconds(), self.found);
@@ -203,14 +203,20 @@ impl Mount {
         if ended.is_err() {
             return Err(Error::Busy);
         }
-        let (orphans_left, found) = (orphans_left(objects), self.found);
+        self.mark_clean(!was_read_only)
+    }
+
+    /// Marks the file system as unmounted, durably; without a journal only if `is_whole`.
+    pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
+        let (objects, found) = (&self.fs.objects, self.found);
+        let orphans_left = orphans_left(objects);
         let (blocks, inodes) = objects.groups.free_counts();
         write_superblock(objects, |superblock| {
             superblock.set_write_time(seconds());
             superblock.set_free_blocks(blocks);
             superblock.set_free_inodes(u32::try_from(inodes).unwrap_or(u32::MAX));
             superblock.set_dirty_features(NeedsRecovery::NotNeeded, orphans_left);
-            if !was_read_only && superblock.journal().is_none() {
+            if is_whole && superblock.journal().is_none() {
                 superblock.set_state(superblock.state() | (found & State::VALID));
             }
         })

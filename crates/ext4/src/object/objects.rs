@@ -96,7 +96,11 @@ impl Objects {
     pub(crate) fn join(&self, credits: u32) -> Result<Handle<'_>, Error> {
         self.check_writable()?;
         let quotas = if self.mount.quotas().is_some() { quota::CREDITS } else { 0 };
-        Ok(self.journal.join(credits + quotas)?)
+        match self.journal.join(credits + quotas) {
+            // The file system became read-only after the check above.
+            Err(lanefs_journal::Error::Stopped) => Err(Error::ReadOnly),
+            joined => Ok(joined?),
+        }
     }
 
     /// Records damage in the superblock, for errors that no caller receives, and makes the mount

@@ -1,0 +1,54 @@
+//! Changes a mount to read-only and back, while it is used.
+
+use super::open::Mount;
+use crate::error::Error;
+use crate::policy::{Access, OnError, Purpose};
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_ondisk::superblock::State;
+
+impl Mount {
+    /// Makes the mount read-only, and the file system on the device clean, as after an unmount:
+    /// everything is written in place and the log is empty. Operations under way finish, or fail
+    /// with [`Error::ReadOnly`]. A mount that is read-only stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Device`] or an abort of the journal: the file system needs recovery then.
+    ///
+    /// # Locking
+    /// The same as for `fsync`: the caller holds no lock and no handle.
+    pub fn make_read_only(&self) -> Result<(), Error> {
+        let objects = &self.fs.objects;
+        let _growing = self.fs.growing.lock();
+        if objects.is_read_only() {
+            return Ok(());
+        }
+        objects.become_read_only();
+        objects.drop_windows();
+        objects.journal.pause(objects)?;
+        self.mark_clean(true)
+    }
+
+    /// Makes the mount writable again after [`Mount::make_read_only`].
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the file system was opened read-only, or became read-only after an
+    /// error. [`Error::Device`]; the mount stays read-only then.
+    pub fn make_writable(&self) -> Result<(), Error> {
+        let objects = &self.fs.objects;
+        let _growing = self.fs.growing.lock();
+        let is_new_damage = (objects.superblock.snapshot().state() - self.found)
+            .contains(State::ERROR)
+            && objects.on_error == OnError::ReadOnly;
+        if objects.access == Access::ReadOnly || objects.journal.cause().is_some() || is_new_damage
+        {
+            return Err(Error::ReadOnly);
+        }
+        if objects.is_read_only() {
+            // Before any change: after a crash the log must be replayed.
+            self.mark_in_use(Purpose::Use)?;
+            objects.journal.resume();
+            objects.read_only.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Makes a mount read-only and writable again while threads use it.
+
+mod image;
+
+use image::{Image, file};
+use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege, SyncMode};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WRITERS: usize = 3;
+const CHANGES: usize = 8;
+const CUTS: usize = 24;
+
+/// A file whose fsync returned when the device had this number of events.
+struct Synced {
+    name: String,
+    at: usize,
+}
+
+struct Scene {
+    device: Arc<RecordingDevice>,
+    mount: Mount,
+}
+
+impl Scene {
+    fn new(arguments: &[&str]) -> Scene {
+        let image = Image::made(arguments, "16M");
+        let ram = Arc::new(RamDevice::from_file(image.path()).unwrap());
+        let device = Arc::new(RecordingDevice::new(ram).unwrap());
+        let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+        Scene { device, mount }
+    }
+
+    /// Creates and syncs a file.
+    fn make(&self, name: &str) -> Result<(), Error> {
+        let fs = self.mount.fs();
+        let inode = fs.create(&fs.root()?, name.as_bytes(), &file(0o644))?;
+        fs.write_at(&inode, 0, name.as_bytes(), Privilege::Root)?;
+        fs.fsync(&inode, SyncMode::Full)
+    }
+
+    /// Makes files until told to stop; only the errors of a read-only mount are expected.
+    fn write(&self, me: usize, stop: &AtomicBool) -> Vec<Synced> {
+        let mut synced = Vec::new();
+        for n in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let name = format!("file-{me}-{n}");
+            match self.make(&name) {
+                Ok(()) => synced.push(Synced { name, at: self.device.mark() }),
+                Err(Error::ReadOnly) => thread::yield_now(),
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        synced
+    }
+
+    /// Returns the image after a power cut at this event, which loses all writes not flushed.
+    fn cut(&self, at: usize) -> (OverlayDevice, Image) {
+        let recording = self.device.recording();
+        let state = recording.replay().state(at, Kept::None);
+        let image = Image::made(&[], "1M");
+        state.to_file(image.path()).unwrap();
+        (state, image)
+    }
+}
+
+/// The state and the features in the superblock.
+fn is_clean(device: &dyn Device) -> bool {
+    let mut superblock = [0; 1024];
+    device.read_at(1024, &mut superblock).unwrap();
+    let needs_recovery = superblock[0x60] & 4 != 0;
+    superblock[0x3a] & 1 != 0 && !needs_recovery
+}
+
+fn contents(fs: &Fs, name: &str) -> Option<Vec<u8>> {
+    let inode = fs.find(&fs.root().unwrap(), name.as_bytes()).unwrap()?;
+    let mut bytes = vec![0; inode.attr().size as usize];
+    fs.read_at(&inode, 0, &mut bytes).unwrap();
+    Some(bytes)
+}
+
+fn change_access_while_files_are_written(arguments: &[&str]) {
+    let scene = Scene::new(arguments);
+    let stop = AtomicBool::new(false);
+    let (synced, clean) = thread::scope(|s| {
+        let (scene, stop) = (&scene, &stop);
+        let writers: Vec<_> =
+            (0..WRITERS).map(|me| s.spawn(move || scene.write(me, stop))).collect();
+        let mut clean = Vec::new();
+        for _ in 0..CHANGES {
+            thread::sleep(Duration::from_millis(10));
+            scene.mount.make_read_only().unwrap();
+            clean.push(scene.device.mark());
+            assert!(matches!(scene.make("refused"), Err(Error::ReadOnly)));
+            scene.mount.make_writable().unwrap();
+        }
+        scene.make("last").unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let synced: Vec<_> =
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        (synced, clean)
+    });
+    assert!(synced.len() > CHANGES, "the writers made {} files", synced.len());
+    for at in &clean {
+        let (state, image) = scene.cut(*at);
+        assert!(is_clean(&state), "at event {at} the file system is in use");
+        image.check();
+    }
+    let has_journal = !arguments.contains(&"^has_journal");
+    let end = scene.device.mark();
+    let cuts = (1..=CUTS).map(|n| end * n / CUTS).filter(|_| has_journal);
+    for at in cuts {
+        let (_, image) = scene.cut(at);
+        let mount = image.mount(Access::ReadWrite);
+        for file in synced.iter().filter(|file| file.at <= at) {
+            let found = contents(mount.fs(), &file.name);
+            assert_eq!(found.as_deref(), Some(file.name.as_bytes()), "cut at {at} of {end}");
+        }
+        mount.close().unwrap();
+        image.check();
+    }
+    let Scene { device, mount } = scene;
+    mount.close().unwrap();
+    assert!(is_clean(&*device));
+}
+
+#[test]
+fn a_mount_that_becomes_read_only_leaves_a_clean_image_and_can_be_written_again() {
+    change_access_while_files_are_written(&["-b", "4096", "-N", "16384"]);
+}
+
+#[test]
+fn a_mount_without_a_journal_becomes_read_only_too() {
+    change_access_while_files_are_written(&["-b", "4096", "-N", "16384", "-O", "^has_journal"]);
+}
+
+#[test]
+fn a_mount_that_was_opened_read_only_stays_so() {
+    let image = Image::made(&[], "16M");
+    let mount = image.mount(Access::ReadOnly);
+    mount.make_read_only().unwrap();
+    assert!(matches!(mount.make_writable(), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn a_mount_that_was_closed_while_read_only_is_clean() {
+    let scene = Scene::new(&["-b", "4096"]);
+    scene.make("file").unwrap();
+    scene.mount.make_read_only().unwrap();
+    let Scene { device, mount } = scene;
+    mount.close().unwrap();
+    assert!(is_clean(&*device));
+}
