@@ -188,6 +188,52 @@ fn a_read_only_mount_writes_nothing() {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn a_remount_makes_the_image_clean_and_then_writable_again() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &[]);
+    let remount = |options: &str| {
+        let mut command = Command::new(LANEFS);
+        command.arg("mount").arg(&image.path).arg(image.mount_point()).args(["-o", options]);
+        try_run(&mut command)
+    };
+    let file = mounted.path.join("file");
+    fs::write(&file, "text").unwrap();
+    let writer = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    let (status, said) = remount("remount,ro");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("a file is open for writing"), "{said}");
+    drop(writer);
+    let table = "rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other";
+    assert!(remount(&format!("{table},remount,ro")).0.success());
+    let refused = fs::write(mounted.path.join("new"), "text").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+    let (status, said) = remount("remount,rw,sync");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("\"sync\" is not supported"), "{said}");
+    image.assert_clean();
+    let header = run(Command::new("dumpe2fs").arg("-h").arg(&image.path));
+    assert!(!header.contains("needs_recovery"), "{header}");
+    assert!(remount("remount,rw").0.success());
+    fs::write(&file, "more text").unwrap();
+    mounted.umount();
+    image.assert_clean();
+    let mounted = Mounted::new(&image, &["ro"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "more text");
+    let (status, said) = remount("remount,rw");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("it was mounted read-only"), "{said}");
+    mounted.umount();
+    let (status, said) = remount("remount,ro");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("no Lanefs mount"), "{said}");
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn a_file_system_inside_a_disk_image_is_mounted_by_offset() {
     if !can_mount() {
         return;

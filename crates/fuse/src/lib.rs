@@ -26,7 +26,7 @@ pub use ids::{Caller, Conflict, IdOptions, Ids};
 pub use mount::daemon;
 pub use mount::{
     Busy, DirectIo, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch,
-    detach, grow_mounted, trim_mounted,
+    detach, grow_mounted, remount, trim_mounted,
 };
 pub use protocol::{
     AsyncDirect, Caching, Checks, Errno, Opens, Outbox, Request, Transport, Wishes, abi,

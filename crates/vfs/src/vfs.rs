@@ -71,6 +71,11 @@ impl Vfs {
         self.mount.fs()
     }
 
+    /// Returns the mount, whose access can be changed.
+    pub fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
     /// Returns the root directory.
     pub fn root(&self) -> &InodeRef {
         &self.root

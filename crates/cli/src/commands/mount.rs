@@ -14,7 +14,8 @@ use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{
-    Busy, Carried, DirectIo, Ending, Ids, MountPoint, Options, Server, Session, Transport,
+    Busy, Carried, DirectIo, Ending, Ids, MountEntry, MountPoint, Options, Server, Session,
+    Transport,
 };
 use messages::{failed, message, warn};
 use std::error::Error;
@@ -41,6 +42,8 @@ Examples:
   lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
+  lanefs mount -o remount,ro disk.img mnt       read-only from now on, with a clean image
+  lanefs mount -o remount,rw disk.img mnt
 
 An image whose root directory belongs to another user (docs/mount.md):
   lanefs mount -o fakeroot disk.img mnt            you act as root of the image, which keeps its owners
@@ -96,6 +99,12 @@ pub struct Arguments {
 
 /// Runs `lanefs mount`. Returns after the unmount if in the foreground, else once it is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
+    if arguments.options.iter().any(|list| Options::is_remount(list)) {
+        return match remount(arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&*error),
+        };
+    }
     let (options, ids) = match parse_options(arguments) {
         Ok(parsed) => parsed,
         Err(error) => return failed(&error),
@@ -119,6 +128,29 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Changes the mount on the mount point.
+fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let options = Options::for_remount(&arguments.options)?;
+    let wanted = &arguments.mount_point;
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", wanted.display());
+    let entry = MountEntry::of(wanted).map_err(|error| failed(&error))?;
+    let entry = entry.ok_or_else(|| failed(&"no Lanefs mount"))?;
+    if arguments.fake {
+        return Ok(());
+    }
+    lanefs_fuse::remount(&entry.mount_point, &options).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::ResourceBusy => "a file is open for writing",
+            io::ErrorKind::ReadOnlyFilesystem => {
+                "it was mounted read-only, or had an error; unmount and mount again"
+            }
+            io::ErrorKind::PermissionDenied => "only root can remount",
+            _ => return failed(&error).into(),
+        };
+        failed(&why).into()
+    })
 }
 
 fn parse_options(arguments: &Arguments) -> Result<(Options, Ids), lanefs_fuse::OptionError> {

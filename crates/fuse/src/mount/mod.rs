@@ -12,4 +12,4 @@ pub use ending::{Ended, Ending, Watch};
 pub use options::{DirectIo, OptionError, Options};
 pub use point::{Busy, MountError, MountPoint, detach};
 pub use table::MountEntry;
-pub use whole::{grow_mounted, trim_mounted};
+pub use whole::{grow_mounted, remount, trim_mounted};

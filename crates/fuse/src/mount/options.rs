@@ -11,6 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
+/// The word for a change of a mount that exists.
+const REMOUNT: &str = "remount";
+
+/// Options of a FUSE mount that the kernel shows in the mount table.
+const IN_MOUNT_TABLE: [&str; 6] =
+    ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
+
 /// The mount options, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -161,6 +168,45 @@ impl Options {
                 done => done,
             }
         })
+    }
+
+    /// Returns whether a list asks for a change of a mount that exists.
+    pub fn is_remount(list: &str) -> bool {
+        list.split(',').any(|word| word == REMOUNT)
+    }
+
+    /// Returns the options of a remount by the words of `lists`. A remount changes `read_only` and
+    /// what the kernel obeys alone (`nodev`, `nosuid`, `noexec`, `nosymfollow`). Words that
+    /// mount(8) copies from the mount table are ignored.
+    ///
+    /// # Errors
+    /// [`OptionError::Refused`] for an option that only a new mount can change; the errors of
+    /// [`Options::add`].
+    pub fn for_remount(lists: &[String]) -> Result<Options, OptionError> {
+        let mut options = Options::default();
+        let words = lists.iter().flat_map(|list| list.split(','));
+        for word in words.filter(|word| !word.is_empty() && *word != REMOUNT) {
+            let name = word.split('=').next().unwrap_or_default();
+            if IN_MOUNT_TABLE.contains(&name) {
+                continue;
+            }
+            let mut alone = Options::default();
+            alone.add_one(word)?;
+            let changeable = Options {
+                read_only: alone.read_only,
+                no_devices: alone.no_devices,
+                no_set_user_id: alone.no_set_user_id,
+                no_execute: alone.no_execute,
+                no_symlinks: alone.no_symlinks,
+                ..Options::default()
+            };
+            if alone != changeable {
+                let reason = "a remount cannot change it; unmount and mount again";
+                return Err(OptionError::Refused { name: word.to_owned(), reason });
+            }
+            options.add_one(word)?;
+        }
+        Ok(options)
     }
 
     /// Decides where permissions are checked on a mount of user `owner`, after all options were

@@ -278,7 +278,7 @@ fn mount_directly(
     Ok(device)
 }
 
-fn mount_flags(options: &Options) -> MountFlags {
+pub(super) fn mount_flags(options: &Options) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NODEV, options.no_devices);

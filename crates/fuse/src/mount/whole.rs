@@ -1,5 +1,7 @@
 //! Changes of a whole mounted file system, requested by ioctl(2) on its mount point.
 
+use super::options::Options;
+use super::point::mount_flags;
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
@@ -9,6 +11,8 @@ use std::path::Path;
 /// `EXT4_IOC_RESIZE_FS` of the kernel's ext4, and `FITRIM` of `<linux/fs.h>`.
 const RESIZE: Opcode = opcode::write::<u64>(b'f', 16);
 const TRIM: Opcode = opcode::read_write::<[u64; 3]>(b'X', 121);
+/// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
+const SET_READ_ONLY: Opcode = opcode::write::<u32>(b'L', 0xc1);
 
 /// Makes the file system that is mounted on `mount_point` larger, to at most `blocks` blocks. An
 /// image file is made longer.
@@ -34,4 +38,27 @@ pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Re
     unsafe { ioctl(&root, Updater::<TRIM, [u64; 3]>::new(&mut range)) }?;
     let [_, trimmed, _] = range;
     Ok(trimmed)
+}
+
+/// Changes the mount on `mount_point` to be read-only or writable, and the options that the kernel
+/// obeys alone. Once a mount is read-only, its image is clean, as after an unmount.
+///
+/// # Errors
+/// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing;
+/// `ReadOnlyFilesystem` if the file system was opened read-only or had an error.
+pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
+    let root = File::open(mount_point)?;
+    let ask = |value: u32| -> io::Result<()> {
+        // SAFETY: the kernel reads one u32, which the setter has.
+        Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
+    };
+    // The kernel refuses changes for as long as the server does.
+    if !options.read_only {
+        ask(0)?;
+    }
+    rustix::mount::mount_remount(mount_point, mount_flags(options), c"")?;
+    if options.read_only {
+        ask(1)?;
+    }
+    Ok(())
 }

@@ -47,7 +47,7 @@ fn options_are_honoured() {
 
 #[test]
 fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
-    for word in ["grpid", "usrjquota=a", "resuid=7", "sb=32768", "dax=always", "remount"] {
+    for word in ["grpid", "usrjquota=a", "resuid=7", "sb=32768", "dax=always"] {
         assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
     }
     assert!(parsed("nosymfollow").unwrap().no_symlinks);
@@ -93,15 +93,7 @@ fn what_would_be_a_false_promise_is_refused() {
     for list in ["policies=name_cache=global", "policies=before+stripe_wake=all"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }
-    for list in [
-        "data=journal",
-        "errors=panic",
-        "remount,ro",
-        "bsdgroups",
-        "rbind",
-        "noacl",
-        "nouser_xattr",
-    ] {
+    for list in ["data=journal", "errors=panic", "bsdgroups", "rbind", "noacl", "nouser_xattr"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }
     for list in [
@@ -149,4 +141,18 @@ fn ids_are_mapped_as_asked_and_the_server_checks_for_fakeroot() {
     for list in ["uid", "uid=ann", "gid=-1", "idmap", "idmap=u:1:2", "idmap=7:0:0"] {
         assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
     }
+}
+
+#[test]
+fn a_remount_changes_access_and_what_the_kernel_obeys() {
+    let remount = |list: &str| Options::for_remount(&[list.to_owned()]);
+    assert!(Options::is_remount("rw,remount") && !Options::is_remount("rw,remount_noop"));
+    let table = "rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other";
+    let options = remount(&format!("{table},remount,ro")).unwrap();
+    assert!(options.read_only && options.no_set_user_id && !options.no_devices);
+    assert!(!remount("remount,ro,rw,x-gvfs-hide").unwrap().read_only);
+    for list in ["remount,sync", "remount,commit=7", "remount,noatime", "remount,offset=1M"] {
+        assert!(matches!(remount(list), Err(OptionError::Refused { .. })), "{list}");
+    }
+    assert!(matches!(remount("remount,nonsense"), Err(OptionError::Unknown { .. })));
 }

@@ -93,7 +93,7 @@ pub(super) const IGNORED: &[&str] = &[
 
 /// Options of ext4 in the kernel that change behaviour, and the reason why each is refused here.
 pub(super) const REFUSED: &[(&str, &str)] = &[
-    ("remount", "the server cannot change its options; unmount and mount again"),
+    ("remount", "it stands alone, for a mount that exists"),
     ("bind", "mount the image first, then bind its directory"),
     ("rbind", "mount the image first, then bind its directory"),
     ("move", "unmount and mount again"),

@@ -1,6 +1,6 @@
 //! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
-//! whole file system by root or the owner of the mount: a larger size, and the discard of free
-//! blocks.
+//! whole file system by root or the owner of the mount: a larger size, the discard of free blocks,
+//! and the access.
 
 use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};
@@ -22,6 +22,8 @@ const FS_SET_XATTR: u32 = 0x401c_5820;
 /// `<linux/fs.h>`, with a `struct fstrim_range`.
 pub const RESIZE: u32 = 0x4008_6610;
 pub const TRIM: u32 = 0xc018_5879;
+/// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
+const SET_READ_ONLY: u32 = 0x4004_4cc1;
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 /// The offset of `fsx_projid` in `struct fsxattr`.
@@ -88,7 +90,9 @@ impl Server {
                 let project = (project != inode.project()).then_some(project);
                 self.set_flags(&inode, flags, project, kernel)?;
             }
-            RESIZE | TRIM if !self.may_change_all(&request.header) => return Err(Errno::PERM),
+            RESIZE | TRIM | SET_READ_ONLY if !self.may_change_all(&request.header) => {
+                return Err(Errno::PERM);
+            }
             RESIZE => {
                 let [blocks] = words(request.data(input.in_size as usize)?)?;
                 self.fs().grow(blocks)?;
@@ -100,6 +104,11 @@ impl Server {
                     .iter()
                     .for_each(|word| outbox.put_bytes(&word.to_ne_bytes()));
             }
+            SET_READ_ONLY => match word(request.data(input.in_size as usize)?)? {
+                0 => self.vfs.mount().make_writable()?,
+                1 => self.vfs.mount().make_read_only()?,
+                _ => return Err(Errno::INVAL),
+            },
             _ => return Err(Errno::NOTTY),
         }
         Ok(())
