@@ -1,7 +1,26 @@
 //! Suites that test whole file systems through the library interface of ext4.
 //!
 //! Each suite is a module here that can run for any time; `tests/` runs a fixed sample of each, and
-//! the program `lanefs-suites` runs the long forms. `docs/testing.md` says what each suite checks.
+//! the program `lanefs-suites` runs the long forms (`docs/testing.md`).
+//!
+//! | suite | question | oracle |
+//! |---|---|---|
+//! | `model` | do four threads get the results of a tree in memory (the model)? | the model, e2fsck, a remount |
+//! | `fsx` | are all bytes of a file right after each operation? | a copy in memory, e2fsck |
+//! | `crash` | does a crash keep all promises, and show no other state? | the history of the workload, e2fsck, `lanefs check` |
+//! | `faults` | is each failing read, write and flush reported, and nothing lost? | the model, e2fsck |
+//! | `hostile` | does a damaged image do harm? | the expected words of the error; limits of time and memory |
+//! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |
+//! | `--power-cuts` | does another run finish a recover, tune, resize, trim or edit that lost power at any write? | e2fsck, the files before and after |
+//! | `--repairs` | is an image with one change clean after a repair, with all other files as before? | e2fsck, `lanefs check`, the files before |
+//! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | theirs |
+//!
+//! A *crash state* is a cut between two device events of a workload. Each write after the last
+//! flush is kept, lost, or kept sector by sector at random. Lanefs recovers the state; the tree is
+//! compared with the history, and `lanefs check` judges the image. For one state in eight e2fsck
+//! replays a copy, and must find nothing else to repair.
+//!
+//! *Damaged images* have no checksums, so that the checks after the checksum are reached.
 #![forbid(unsafe_code)]
 
 pub mod array;
