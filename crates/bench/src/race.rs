@@ -86,7 +86,7 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -
             done.ended = now;
             return Ok(done);
         }
-        // Reading the clock has a cost that matters for operations below a microsecond.
+        // Reading the clock takes a time that matters for operations below a microsecond.
         batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
         seen = now;
     }

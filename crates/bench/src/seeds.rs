@@ -53,7 +53,7 @@ impl Seed {
         };
         let waiting =
             Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
-        // The first patch of S2 alone skips busy groups; the second gives each inode its own goal.
+        // The first patch of S2 only skips busy groups; the second gives each inode its own goal.
         let skipping = Policies { busy_group: BusyGroup::Skip, ..meeting };
         let own_goals = Policies { stream_goal: StreamGoal::Inode, ..skipping };
         let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };

@@ -23,7 +23,7 @@ pub struct Progress {
 /// Called from any thread.
 pub(crate) type Tell<'p> = dyn Fn(Progress) + Sync + 'p;
 
-/// Returns the bytes in a directory; `None` if the function that it is given ends it.
+/// Returns the bytes in a directory; `None` if the given function stops the count.
 pub(crate) type Measure = fn(&Path, &dyn Fn() -> bool) -> Option<u64>;
 
 /// Counts the bytes of all sources.
@@ -56,7 +56,8 @@ impl<'p> Meter<'p> {
         tell(Progress { done, total: is_known.then(|| self.total.load(Ordering::Relaxed)) });
     }
 
-    /// Runs `build`. If it takes long, adds the sizes of `directories` meanwhile, by `measure`.
+    /// Runs `build`. If the build takes long, adds up the sizes of `directories` meanwhile, by
+    /// `measure`.
     pub(crate) fn beside<T>(
         &self,
         directories: Vec<PathBuf>,

@@ -86,8 +86,7 @@ impl Verity {
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
     /// `offset` on, which must be a multiple of 4096. Hashes with `threads` threads.
     ///
-    /// # Errors
-    /// The errors of the devices. A `len` that is not a multiple of 4096 gives the [`DeviceError`]
+    /// # Errors The errors of the devices. If `len` is not a multiple of 4096: the [`DeviceError`]
     /// of a write beyond the end.
     pub fn write(
         &self,

@@ -39,8 +39,8 @@ fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
     assert_eq!(check(&[path]).0, Some(0));
 }
 
-/// The kernel sets the link count of an indexed directory to 1 when it gets more than 65,000
-/// subdirectories, and keeps it at 1 when they are removed.
+/// When an indexed directory gets more than 65,000 subdirectories, the kernel sets its link count
+/// to 1, and keeps it at 1 when they are removed.
 #[test]
 fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
     let image = Image::new("32M");

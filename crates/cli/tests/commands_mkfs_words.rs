@@ -1,5 +1,5 @@
-//! The options of mke2fs, given to `lanefs mkfs` as well: both make the same file system, structure
-//! by structure as dumpe2fs shows it, and byte by byte.
+//! Gives the options of mke2fs to `lanefs mkfs` too: both must make the same bytes, and dumpe2fs
+//! must show the same.
 
 mod mounting;
 

@@ -91,7 +91,7 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
         said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
     };
     assert!(says("Filesystem UUID:", journal) && says("Journal users:", own), "{said}");
-    // The same bytes as mke2fs makes, but for times, the hash seed and the inodes' extra size.
+    // The same bytes as by mke2fs, except for times, the hash seed and the inodes' extra size.
     let theirs = pair.dir.path().join("theirs.img");
     let id = "11223344-5566-7788-99aa-bbccddeeff00";
     let ours = pair.dir.path().join("ours.img");
@@ -204,7 +204,7 @@ fn the_kernel_and_lanefs_replay_each_others_external_journals() {
     crashed.recover();
     assert_eq!(lanefs(&["cat", &format!("{}:/d/f", word(&crashed.image))]), "kernel\n");
 
-    // The other way: the kernel replays the log of a killed Lanefs.
+    // The other direction: the kernel replays the log of a killed Lanefs.
     let other = crashed.copied();
     let mounted = Mounted::in_foreground_at(&other.image, &other.mount_point(), &[&other.option()]);
     shell(&other.mount_point(), "mkdir e; echo lanefs >e/f; sync e/f");

@@ -85,7 +85,7 @@ fn the_kernel_passes_neither_moved_ranges_nor_lists_of_extents() {
     });
 }
 
-/// A remount that the kernel does alone makes the mount read-only; the server does not know it.
+/// The kernel alone makes the mount read-only; the server is not informed.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_obeys_a_remount_alone() {

@@ -378,7 +378,7 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     watching.wait().unwrap();
     assert_eq!(headings[0], "since it was mounted");
     assert!(headings[1].starts_with("in "), "{headings:?}");
-    // Other users cannot read the attribute, other directories do not have it, and no listing shows
+    // Other users cannot read the attribute. Other directories do not have it, and no listing shows
     // it.
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
     let attribute = "system.lanefs_statistics";

@@ -395,7 +395,7 @@ fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {
     assert!(lists.contains("user.a=\"b\""), "{lists}");
 }
 
-/// `trusted.` attributes on disk are not listed where no user can read them.
+/// Where no user can read `trusted.` attributes, they are not listed.
 #[test]
 #[ignore = "long: a real mount"]
 fn trusted_attributes_are_listed_to_root_outside_of_user_namespaces_alone() {

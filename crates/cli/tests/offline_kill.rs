@@ -89,7 +89,7 @@ struct Case<'a> {
 struct Counts {
     before: u32,
     after: u32,
-    /// The number of kills that came too late: the command had terminated already.
+    /// The number of kills after the command had terminated.
     ended: u32,
     /// The different images that the kills left.
     states: usize,

@@ -67,7 +67,7 @@ pub(crate) fn check_range(
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
 /// *Ordering*: a write that has returned is visible to every later read. It survives a crash only
-/// if a [`Device::flush`] has succeeded that was called after the write returned. Concurrent writes
+/// if a [`Device::flush`] that was called after the write returned has succeeded. Concurrent writes
 /// to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
@@ -83,7 +83,7 @@ pub trait Device: Send + Sync {
         Err(DeviceError::new(Operation::Write, len, 0, refused))
     }
     /// Returns the unit of offsets and lengths of reads and writes: 1 unless opened for direct I/O.
-    /// Two writes at once to different parts of one unit may lose data.
+    /// If two threads write different parts of one unit at the same time, data may be lost.
     fn alignment(&self) -> u32 {
         1
     }
@@ -96,7 +96,7 @@ pub trait Device: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Does the same as [`Device::read_at`], but never from this host's page cache: another
+    /// Does the same as [`Device::read_at`], but not from this host's page cache, since another
     /// computer may have changed the bytes.
     fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.read_at(offset, buf)

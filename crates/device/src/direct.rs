@@ -1,9 +1,9 @@
 //! Direct I/O of file data, past the host's page cache.
 //!
 //! Only whole pages of the host are read and written directly. So no page has both data that is
-//! written directly and a block that is written through the cache; otherwise the cache could write
-//! an older copy of the data. Before a direct access, Linux writes or drops the cached pages of the
-//! range ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
+//! written directly and a block that is written through the cache: the cache could write an older
+//! copy of the data. Before a direct access, Linux writes or drops the cached pages of the range
+//! ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
@@ -49,8 +49,8 @@ impl Direct {
             return Err(io::ErrorKind::NotFound.into());
         }
         let unit = rustix::param::page_size();
-        // In memory, too, a block device needs alignment to its sectors only. A file needs at most
-        // a page.
+        // A block device needs alignment only to its sectors, also of memory addresses. A file
+        // needs at most a page.
         let memory = rustix::fs::ioctl_blksszget(&file).map_or(unit, |sector| sector as usize);
         Ok(Direct { file, unit, memory, works: AtomicBool::new(true) })
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 pub enum Pace {
     /// A flush takes this time.
     Time(Duration),
-    /// A flush returns after the test has done this many steps ([`GatedDevice::step`]), or after no
-    /// step was completed for the time `patience`: then every thread of the test waits for the
-    /// flush.
+    /// A flush returns after the test has done this many steps ([`GatedDevice::step`]). It also
+    /// returns if no step is completed for the time `patience`: then every thread of the test waits
+    /// for the flush.
     Steps {
         /// The number of steps.
         steps: u64,

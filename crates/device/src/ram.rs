@@ -31,7 +31,7 @@ pub struct RamDevice {
     file: File,
 }
 
-// SAFETY: the mapping lives as long as the value, and is only accessed by atomic operations.
+// SAFETY: the mapping lives as long as the value, and only atomic operations access it.
 unsafe impl Send for RamDevice {}
 // SAFETY: as above: concurrent accesses are relaxed atomics.
 unsafe impl Sync for RamDevice {}

@@ -15,8 +15,8 @@ use std::{fmt, io};
 /// in [`std::fs::File`]. The methods that end in `_at` take an offset, and several threads can call
 /// them concurrently.
 ///
-/// It keeps the file system mounted: it can be stored together with its [`crate::FileSystem`], and
-/// moved to another thread. [`crate::FileSystem::close`] fails while a file is open.
+/// It keeps the file system mounted, so it can be stored together with its [`crate::FileSystem`],
+/// and moved to another thread. [`crate::FileSystem::close`] fails while a file is open.
 ///
 /// ```
 /// use lanefs::{File, FileSystem};

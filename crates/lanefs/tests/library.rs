@@ -231,8 +231,8 @@ fn threads_share_a_file_system_as_it_is() {
 
 #[test]
 fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
-    // Inode numbers are reused at once. A walk that combined names of different times would read
-    // another directory's file.
+    // Inode numbers are reused at once. A walk that mixes names of different times would read a
+    // file of another directory.
     const DIRS: usize = 6;
     let image = Image::new("64M");
     let fs = open(&image);

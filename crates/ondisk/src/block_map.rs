@@ -57,12 +57,12 @@ pub fn mappable(block_size: BlockSize) -> u64 {
     (start + reach(block_size, depth)).min(END.into())
 }
 
-/// Returns the largest size in bytes of a file with a block map in which at most `counted` blocks
-/// can be allocated, those of the map included.
+/// Returns the largest size in bytes of a file with a block map, if at most `counted` blocks can be
+/// allocated for its data and its map.
 ///
 /// The value is that of Linux 6.18, observed with truncate(1) for blocks of 1, 2 and 4 KiB, with
 /// and without `huge_file`: the kernel takes the number of blocks that can be counted, and
-/// subtracts the number of nodes that would map so many blocks.
+/// subtracts the number of nodes that this many blocks would need.
 pub fn max_file_size(block_size: BlockSize, counted: u64) -> u64 {
     let data = counted.saturating_sub(nodes_for(block_size, counted));
     mappable(block_size).min(data) << block_size.bits()
@@ -97,8 +97,7 @@ pub struct Pointers(pub Vec<Option<Block>>);
 impl Pointers {
     /// Decodes the pointers in an inode.
     ///
-    /// # Errors
-    /// Any [`Cause`] except [`Cause::Twice`], which can be seen only in several nodes.
+    /// # Errors Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,

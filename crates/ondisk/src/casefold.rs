@@ -36,8 +36,8 @@ impl Folding {
         self != Folding::Strict || std::str::from_utf8(name).is_ok()
     }
 
-    /// Returns whether a new entry may get this name, which is neither "." nor "..": a name with
-    /// the same form as one of these could not be told from it.
+    /// Returns whether a new entry may get this name, which is neither "." nor "..". A name with
+    /// the folded form of one of these is refused, since look-ups could not tell them apart.
     pub fn permits_new(self, name: &[u8]) -> bool {
         let is_dot = || matches!(&*self.form(name), b"." | b"..");
         self == Folding::None || self.permits(name) && !is_dot()

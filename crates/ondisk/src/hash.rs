@@ -2,9 +2,9 @@
 //!
 //! The root of a directory's index names the hash that it uses. A flag of the superblock determines
 //! whether bytes of a name count as signed: the program that created the file system set the flag
-//! according to the program's machine. Sources: kernel documentation, *ext4: Hash Tree
-//! Directories*; MD4 as in RFC 1320, reduced to eight of its sixteen words; TEA as published by
-//! Wheeler and Needham, sixteen rounds. The test values come from `debugfs -R dx_hash`.
+//! according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as
+//! in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
+//! sixteen rounds. The test values come from `debugfs -R dx_hash`.
 
 use crate::casefold::Folding;
 
@@ -159,8 +159,8 @@ impl NameHasher {
     }
 }
 
-/// Computes one block of MD4 with eight message words in place of sixteen: eight steps in each of
-/// the three rounds; each round takes the words in another order.
+/// Computes one block of MD4 with eight message words in place of sixteen. Each of the three rounds
+/// has eight steps, and takes the words in another order.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     let before = *state;
     let choose = |x: u32, y: u32, z: u32| (x & y) | (!x & z);
@@ -175,7 +175,7 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
 }
 
 /// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
-/// are unrolled: every name of a directory that is read is hashed by this function.
+/// are unrolled: this function hashes every name of every directory that is read.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

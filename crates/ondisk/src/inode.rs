@@ -201,8 +201,8 @@ impl Inode {
         fits(self.extra_isize, RawExtra::PROJID_END)
     }
 
-    /// Writes the fields over `bytes`, whose unknown bytes, such as attributes, stay, and sets the
-    /// checksum. For a new inode, `bytes` are zeros.
+    /// Writes the fields over `bytes`, and sets the checksum. Unknown bytes, such as attributes,
+    /// stay. For a new inode, `bytes` are zeros.
     ///
     /// # Errors
     /// [`TooLarge`] if the allocated space does not fit; `bytes` then stay unchanged.
@@ -252,9 +252,9 @@ impl Inode {
         device.encode(&mut self.block);
     }
 
-    /// Returns the target of a symbolic link if it is stored in the inode itself. Then the link
-    /// takes no space except its attributes: a block, and with `ea_inode` values of any size. (The
-    /// length alone does not show this: early ext2 stored short targets in blocks.)
+    /// Returns the target of a symbolic link if it is stored in the inode itself. Such a link takes
+    /// space only for its attributes: a block, and with `ea_inode` values of any size. (The length
+    /// alone does not show this: early ext2 stored short targets in blocks.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             _ if geometry.features().incompat.contains(Incompat::EA_INODE) => u64::MAX,

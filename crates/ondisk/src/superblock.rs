@@ -198,8 +198,8 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// Returns the operations that Lanefs supports on this file system if the caller does not give
-    /// the device of an external journal. The whole superblock is considered.
+    /// Returns the operations that Lanefs supports on this file system, without the device of an
+    /// external journal. The whole superblock is considered.
     pub fn support(&self) -> Support {
         match self.journal() {
             Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),
@@ -207,7 +207,7 @@ impl Superblock {
         }
     }
 
-    /// Does the same as [`Superblock::support`], if the device of an external journal is given.
+    /// Returns the operations that Lanefs supports, given the device of an external journal.
     pub fn support_with_journal(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
             // Inodes of the Hurd have other fields at the same offsets.
@@ -227,8 +227,8 @@ impl Superblock {
         }
     }
 
-    /// Returns reasons for refusing the file system other than unsupported features, such as
-    /// missing features.
+    /// Returns reasons to refuse the file system that are not unsupported features, such as missing
+    /// features.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         if HashVersion::from_byte(self.hash_version()).is_none() {

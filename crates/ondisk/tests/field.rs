@@ -1,5 +1,5 @@
-//! Tests with images as they occur in practice: with other features, resized, or changed by the
-//! kernel.
+//! Tests with images as they occur in practice: with fewer or more features, resized, or changed by
+//! the kernel.
 
 mod image;
 

@@ -1,14 +1,14 @@
 //! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row
-//!   is held exclusively.
+//! - In every row with trusted parity, parity is the XOR of the data, except while a range of the
+//!   row is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the other members record the failure before the operation
 //!   returns.
 //!
-//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the
-//! array's state and of the log's state come after these and are held briefly.
+//! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
+//! The locks of the array's state and of the log's state come after these and are held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::Source;

@@ -60,7 +60,7 @@ pub enum AssembleError {
         /// The other member's array.
         other_set: md::Uuid,
     },
-    /// One device was given twice, or together with a copy of it.
+    /// A device was given twice, or together with a copy of itself.
     #[error("{}", twice(name, other))]
     Twice {
         /// One of the two devices.

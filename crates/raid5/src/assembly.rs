@@ -5,13 +5,13 @@
 //! behind missed writes and is left out.
 //!
 //! One event behind is allowed because a crash can come between the writes of two superblocks, and
-//! md counts one event for a change. Here a change counts two (see [`crate::Metadata`]), so this
-//! rule is sufficient to leave out a device that missed a change. In arrays that md wrote last, an
-//! outdated device may be one event behind or not behind at all, since md takes an event back when
-//! an array becomes clean again. Further rules cover these arrays:
+//! md counts one event for a change. Lanefs counts two events for a change (see
+//! [`crate::Metadata`]), so this rule leaves out every device that missed a change. In arrays that
+//! md wrote last, an outdated device may be one event behind or not behind at all, since md takes
+//! an event back when an array becomes clean again. Further rules cover these arrays:
 //!
-//! - One change writes the same time to all superblocks. A device with the last event and another
-//!   time is from another history of the array.
+//! - One change writes the same time to all superblocks. A device with the last event but another
+//!   time took part in another history of the array.
 //! - A member that is clean while all others are active may be outdated, since becoming active is
 //!   one event and all data is written after it. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see

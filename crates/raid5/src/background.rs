@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// Time without a write after which the array is marked clean. The kernel waits 0.2 s. A longer
-/// time saves superblock writes, two per member for each burst of writes; after a crash it costs a
-/// resync.
+/// time saves superblock writes (two per member for each burst of writes), but makes a resync after
+/// a crash more likely.
 const REST: Duration = Duration::from_millis(500);
 
 /// The background thread. It terminates on request, or when its work fails.

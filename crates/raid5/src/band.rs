@@ -78,7 +78,7 @@ pub(crate) struct Strip {
     pub(crate) to: u64,
     /// The data chunks that are written.
     pub(crate) written: Slots,
-    /// The written chunks that have blocks of which only a part is written.
+    /// The written chunks that have partly written blocks.
     pub(crate) partial: Slots,
 }
 

@@ -32,7 +32,7 @@ pub struct Added {
     /// The member's slot.
     pub slot: usize,
     /// The rows to rebuild: all, or for a former member the rows in the bitmap. `None` for a former
-    /// member that missed no write, which is in sync already.
+    /// member that missed no write: it is in sync already.
     pub misses: Option<Rebuild>,
 }
 

@@ -20,9 +20,8 @@ impl Array {
     /// Computes and rewrites a range that could not be read. Returns `false` if the rewriting does
     /// not help, so that the member must be failed, or if the member was removed meanwhile.
     ///
-    /// # Errors
-    /// The error of the read, if parity may be wrong: then neither the range nor any other data
-    /// that this member has in the row can be computed.
+    /// # Errors The error of the read, if parity may be wrong: then no data of this member in the
+    /// row can be computed.
     ///
     /// # Locking
     /// The caller holds the place's blocks exclusively, and a unit of the budget.

@@ -46,7 +46,7 @@ fn start(shape: Geometry, devices: &[Arc<Memory>]) -> Arc<Array> {
 }
 
 /// Models one thread that writes parts of blocks to a row. The member with the row's parity, or
-/// with the data, fails, is removed, and another one is added and rebuilt.
+/// with the data, fails and is removed; then another member is added and rebuilt.
 fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| memory()).collect();

@@ -62,8 +62,8 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for a member's flush: up to the time limit, or without limit while the array cannot
-    /// work without the member. The wait stops when the member is removed.
+    /// Waits for a member's flush: up to the time limit; without limit if the array needs the
+    /// member. The wait stops when the member is removed.
     fn await_flush(
         &self,
         member: Present<'_>,

@@ -41,8 +41,8 @@ impl FlushGate {
         }
     }
 
-    /// Returns the number of flushes started so far: a write that has returned before this call is
-    /// covered by every flush of a higher number.
+    /// Returns the number of flushes started so far. Every flush with a higher number covers the
+    /// writes that returned before this call.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }

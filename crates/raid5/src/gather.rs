@@ -16,7 +16,7 @@ const MOST: usize = 32;
 pub(crate) enum Join {
     /// All writes that fit.
     Any,
-    /// Only writes with which all written strips are complete, so that nothing has to be read.
+    /// Only writes that complete all written strips, so that nothing has to be read.
     Completing,
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn choose(
     }
 }
 
-/// Returns the indexes of `waiting`, the parts after the start of `own` upwards and then those
-/// before it downwards, so that each part is considered after its neighbour.
+/// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
+/// ascending, then those before it, descending. So each part comes after its neighbour.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =

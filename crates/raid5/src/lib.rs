@@ -10,9 +10,9 @@
 //! a crash left the parity in doubt, it reconstructs; if a member that is not written is missing,
 //! it modifies. On the calling thread (`request.rs`, `write.rs`):
 //!
-//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait:
-//!    the holder possibly writes this thread's part together with its own (*gathering*), and then
-//!    nothing is left to do.
+//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait.
+//!    The holder may write this thread's part together with its own (*gathering*); then nothing is
+//!    left to do.
 //! 2. Take a unit of the row budget (`budget.rs`).
 //! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
 //!    If this is done already, each costs one load.
@@ -23,8 +23,8 @@
 //! 7. Record failed members on all others, before returning.
 //!
 //! Reads of present members take no lock; a computed read holds its blocks shared (`read.rs`).
-//! Threads in different rows share no cache line, unless the rows' parity is on the same member of
-//! an array with a log: its headers follow each other.
+//! Threads in different rows share no cache line, with one exception: the parity of both rows is on
+//! one member and the array has a log, whose headers are written one after the other.
 //!
 //! # How do members come and go under I/O?
 //!

@@ -125,8 +125,7 @@ impl Array {
 
     /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
     ///
-    /// # Locking
-    /// The caller holds no lock or range: writes under way have to complete.
+    /// # Locking The caller holds no lock or range, since writes under way have to complete.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();
@@ -139,8 +138,8 @@ impl Array {
         }
     }
 
-    /// Writes to the member that had the log when the unit was built, and to no other: on a later
-    /// member the area may have other contents.
+    /// Writes to the member that had the log when the unit was built: on a later member the area
+    /// may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member is gone, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

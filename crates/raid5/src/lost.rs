@@ -30,8 +30,9 @@ pub(crate) struct Unread {
 pub(crate) enum ReadError {
     /// The member failed, and the array can work without it.
     Lost(Lost),
-    /// The members changed since the read was planned. Such a change is not a failure: the read is
-    /// planned again. Only changes of members cause a retry, so the number of retries is limited.
+    /// The members changed since the read was planned. A change of members is not a failure: the
+    /// read is planned again. Only changes of members cause a retry, so the number of retries is
+    /// limited.
     Gone,
     /// The operation fails.
     Final(DeviceError),

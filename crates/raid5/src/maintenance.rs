@@ -124,7 +124,7 @@ impl Array {
         member: Member,
         record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
     ) -> Result<Recovery, AssembleError> {
-        // After the record, putting the member into the slot must not fail.
+        // Once the member is recorded, putting it into the slot must not fail.
         self.members.check_place(slot)?;
         let (lost, recovery) = record()?;
         let rows = match recovery {
@@ -341,7 +341,7 @@ impl Array {
     }
 
     /// Handles a failed read after which the work stops: records the member as failed if the array
-    /// can work without it. `slot` is the slot of the member that the work was for.
+    /// can work without it. `slot` is the member for which the work was done.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,

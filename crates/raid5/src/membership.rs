@@ -72,8 +72,7 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // After a failed read only that read returns an error: another member may have failed
-            // since the read was tried.
+            // Only the failed read returns an error, since another member may have failed after it.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }

@@ -322,8 +322,8 @@ impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
     /// While the array is being written, this is sector 0, since any row may be written. With a
-    /// log, recovery restores the parity of such rows, so the result is the first sector that was
-    /// in doubt before, or sector 0 if there was none.
+    /// log, recovery restores the parity of such rows, so the result is the first sector in doubt
+    /// before the crash (sector 0 if there is none).
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -433,8 +433,8 @@ impl State {
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // Regions whose bits are cleared now are in sync on all members of this event. An older
-        // member must not trust the bits, so this has to be recorded before the first bit is
+        // Regions whose bits are cleared now are in sync on all members of this event. A member of
+        // an older event must not trust the bits, so this event is recorded before the first bit is
         // cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {

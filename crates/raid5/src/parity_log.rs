@@ -12,9 +12,9 @@
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.
-//! - If a header carries entries, all partial parity is durable *before* the header is written. A
-//!   torn header is ignored and the previous one counts; but an intact header with torn partial
-//!   parity would lose the carried entries.
+//! - If a header carries entries, all partial parity is durable *before* the header is written.
+//!   Recovery ignores a torn header and uses the previous one; but an intact header with torn
+//!   partial parity would lose the carried entries.
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
 //!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
 //!   the lap.
@@ -49,7 +49,7 @@ use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
 
-/// Bytes of partial parity that one write of a part of a row logs at most, as in md.
+/// The most bytes of partial parity that one write of a part of a row logs, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
 /// The log of one member; a later member of the slot has another one.
@@ -121,7 +121,8 @@ pub(crate) enum Turn {
     Taken,
     /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
-    /// The longest waiting thread gets the turn once at most this many writes are under way.
+    /// The thread that has waited longest gets the turn when at most this many writes are under
+    /// way.
     Blocked {
         /// Entries whose data and parity are being written.
         at_most: usize,
@@ -452,7 +453,7 @@ impl LogState {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// Returns a flush, or first the writes under way, if a flush now would not finish their
+    /// Returns a flush; or the wait for the writes under way, if a flush now would not finish their
     /// entries.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));

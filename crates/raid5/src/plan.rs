@@ -102,7 +102,7 @@ pub fn plan(band: Band) -> Option<Plan> {
             if !band.partial.contains(lost) {
                 return reconstruct(rest | band.partial, write);
             }
-            // All others are read anyway, to compute the old contents of the missing chunk.
+            // All other chunks are read anyway, to compute the old contents of the missing chunk.
             let others = all - Slots::one(lost);
             let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
             match band.parity {

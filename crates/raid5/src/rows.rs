@@ -6,14 +6,14 @@
 //!
 //! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if
 //! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in
-//! vain or overtaken by a conflicting thread. Every waiter that can run is woken: all holders for
-//! which it waits are in its own shard, and each release in that shard checks all waiters.
+//! vain or overtaken by a conflicting thread. Every waiter that can run is woken, since the holders
+//! that block it are in its shard, and each release in that shard checks all waiters.
 //!
 //! *Gathering*: a thread that waits to write lends its bytes ([`Request`]). The thread that holds
 //! the range can write them together with its own, and then the waiting thread has nothing left to
 //! do ([`RowHold::take`]). A write of several rows *offers* its last part in the same way while it
-//! works on the first. A write is taken only if its range lies in the held range: it would have to
-//! wait for that range anyway, and so would each thread that it overtakes.
+//! works on the first. A write is taken only if its range lies in the held range: without gathering
+//! it would wait for that range too, as would each thread that it overtakes.
 
 use crate::band::RowPart;
 use crate::row_write::Durability;
@@ -313,8 +313,8 @@ impl Shard {
         all
     }
 
-    /// Removes all `chosen` writes from the queue and the offers; none, and returns `false`, if one
-    /// was withdrawn.
+    /// Removes all `chosen` writes from the queue and the offers. If one was withdrawn, removes
+    /// none and returns `false`.
     fn remove_all(&mut self, chosen: &[Arc<Waiter>]) -> bool {
         let is_chosen = |waiter: &Arc<Waiter>| chosen.iter().any(|c| Arc::ptr_eq(c, waiter));
         let found = self.waiting.iter().chain(&self.offers).filter(|w| is_chosen(w)).count();
@@ -333,7 +333,7 @@ impl Shard {
         }
     }
 
-    /// Releases a hold. Equal holds are interchangeable: only shared ones can be equal.
+    /// Releases a hold. Equal holds are interchangeable, and only shared holds can be equal.
     fn let_go(&mut self, span: Span) {
         if let Some(held) = self.held.iter_mut().find(|h| **h == Some(span)) {
             *held = None;

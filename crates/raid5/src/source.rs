@@ -19,7 +19,7 @@ pub const MISSING: &str = "missing";
 
 /// An array by name.
 ///
-/// `md:a.img,b.img,c.img`: these members, in any order; `missing` stands for a missing one.
+/// `md:a.img,b.img,c.img`: these members, in any order, with `missing` for each missing one.
 /// `md:UUID`: the members of this array among the block devices; `md:UUID,DIR`: among the files and
 /// devices in a directory. A backslash escapes a comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,8 +159,8 @@ impl Source {
     }
 
     /// Reads the state of the array while another process uses it. Nothing is locked or written,
-    /// and the state may be read during a change. Members that seem stale are read a second time,
-    /// since a change is written to one member after the other.
+    /// and the state may be read during a change. Members that seem outdated are read a second
+    /// time, since a change is written to one member after the other.
     ///
     /// # Errors
     /// See [`AssembleError`].

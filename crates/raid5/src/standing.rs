@@ -10,8 +10,8 @@
 //! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
 //! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow
 //! has its own index among the slot's devices, and keeps this index when it becomes the member. A
-//! write reads the shadow before the member: if the exchange happens in between, the write goes to
-//! one device twice, and never to the old member without the new one.
+//! write reads the shadow before the member. So if the exchange happens in between, the write goes
+//! to the new device twice, never to the old one alone.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -169,8 +169,9 @@ impl Members {
 
     /// Returns the member in `slot`, if `row` is valid on it.
     ///
-    /// A thread that holds a range of the row gets the same member each time, or from some moment
-    /// on `None`: a row becomes valid on another member only while that row is held exclusively.
+    /// A thread that holds a range of the row always gets the same member, or `None` once that
+    /// member is removed: a row becomes valid on another member only while that row is held
+    /// exclusively.
     pub(crate) fn of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
@@ -299,7 +300,7 @@ impl Members {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// Makes the shadow the member. Returns `false` if it is not a shadow any more.
+    /// Makes the shadow the member. Returns `false` if it is no longer a shadow.
     ///
     /// # Locking
     /// The same as for [`Members::put`].
@@ -327,7 +328,7 @@ impl Members {
         }
     }
 
-    /// Returns the device's error for which it was dropped as a shadow, if there was one.
+    /// Returns the error for which the device was dropped as a shadow, if there was one.
     pub(crate) fn given_up(&self, id: MemberId) -> Option<DeviceError> {
         let place = self.slots.get(id.slot)?.members.get(id.device)?;
         place.get()?.given_up.get().cloned()

@@ -38,8 +38,8 @@ pub(crate) enum Progress {
 }
 
 impl Array {
-    /// Writes the group's parts. Returns other threads' writes instead if they arrived during the
-    /// reads and complete the row: nothing of the group is written then.
+    /// Writes the group's parts. If other threads' writes arrived during the reads and complete the
+    /// row, writes nothing and returns these writes.
     ///
     /// # Locking
     /// The caller holds the range of the group exclusively.
@@ -325,8 +325,8 @@ impl Array {
 
     /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row misses another member, whose data can be computed only from the old parity and the
-    /// old data: a half-finished write would lose data that was acknowledged earlier. Chunks whose
+    /// The row lacks another member too, whose data can be computed only from old parity and old
+    /// data. So a half-finished write would lose data that was acknowledged earlier. Chunks whose
     /// old content was not read stay as they are, since no data depends on this content. Strips
     /// whose parity was written are complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {

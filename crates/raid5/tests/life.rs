@@ -235,7 +235,7 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
 
 #[test]
 fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_write() {
-    // A change is announced, then made. In either write a member that the array needs fails once.
+    // Each change is written twice. A member that the array needs fails in one of the two writes.
     for nth in 0..2 {
         let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let hook = Arc::new(HookDevice::new(members.0[0].1.clone()));

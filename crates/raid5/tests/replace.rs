@@ -328,8 +328,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     check_all(5, 29);
 }
 
-/// Every cut of three runs takes minutes: if `LANEFS_SECONDS` is below 20, every fifth cut of one
-/// run is checked.
+/// All cuts of three runs take minutes. If `LANEFS_SECONDS` is below 20, only every fifth cut of
+/// one run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {

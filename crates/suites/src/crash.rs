@@ -1,9 +1,9 @@
 //! The crash suite runs a workload on a recording device. In every crash state that the recording
-//! allows, every promised change must be present, and no change that the workload did not make.
+//! allows, every promised change must be present, and only changes of the workload.
 //!
-//! One thread runs the workload, so the tree after a crash must be the tree after *some* operation:
-//! not before the last promised one, and not after the last one that had started. Each word of data
-//! names the file, operation and position it was written for (see [`words`]).
+//! One thread runs the workload, so the tree after a crash must be the tree after *some* operation
+//! between the last promised one and the last one that had started. Each word of data names the
+//! file, operation and position it was written for (see [`words`]).
 
 mod check;
 pub mod checker;

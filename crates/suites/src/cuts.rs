@@ -1,9 +1,9 @@
 //! Power cuts of commands that change a whole image: recover, tune, resize, trim, edit.
 //!
-//! The writes of a command are recorded. A state is a cut after a write, and of the writes that no
-//! flush covers each is kept, lost or torn. After a recovery from a state the files are as before
-//! the command or as after it; after another run of the command they are as after it. e2fsck finds
-//! nothing both times. For one state in four e2fsck also recovers a copy.
+//! The writes of a command are recorded. A state is a cut after a write; each write that no flush
+//! covers is kept, lost or torn. After a recovery from a state the files are as before the command
+//! or as after it; after another run of the command they are as after it. e2fsck finds nothing both
+//! times. For one state in four e2fsck also recovers a copy.
 
 mod bases;
 mod commands;

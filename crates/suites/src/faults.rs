@@ -146,7 +146,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// Checks that the mount is read-only, and reports that state, once the log has failed.
+/// Checks that the mount is read-only, and says so, once the log has failed.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {

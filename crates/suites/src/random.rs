@@ -3,8 +3,8 @@
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns the seed of `LANEFS_SEED` alone, or `count` seeds from `LANEFS_FIRST_SEED` on, or from
-/// 1.
+/// Returns only the seed in `LANEFS_SEED`, if it is set; else `count` seeds from
+/// `LANEFS_FIRST_SEED` (or 1) on.
 pub fn seeds(count: u64) -> Vec<u64> {
     let named = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
     match (named("LANEFS_SEED"), named("LANEFS_FIRST_SEED").unwrap_or(1)) {

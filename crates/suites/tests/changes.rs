@@ -112,7 +112,7 @@ fn a_check_in_several_passes_finds_the_same_as_in_one() {
     assert_eq!(parts.findings, whole.findings);
 }
 
-/// Clears the block bitmap of a group of an image with blocks of 1 KiB, without its checksum.
+/// Clears the block bitmap of a group, but not its checksum, in an image with blocks of 1 KiB.
 fn clear_block_bitmap(device: &dyn Device, group: u64) {
     let mut word = [0; 4];
     device.read_at(2 * 1024 + group * 64, &mut word).expect("a descriptor");

@@ -86,7 +86,7 @@ fn a_third_level_exists_after_a_crash_or_does_not() {
         if !expected {
             return Err(format!("{} names of {refused} or one more", names.len()));
         }
-        // Whether or not the level exists, the name can be added or is there already.
+        // With or without the level, the name is added or exists already.
         match link(fs, refused) {
             Ok(()) | Err(Error::Exists) => Ok(()),
             Err(error) => Err(error.to_string()),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Counts the lines that move between processors while they run one operation after another.
 ///
-/// A read moves a line if another processor has written the line since this processor last had it.
+/// A read moves a line if another processor has written the line since this processor last used it.
 /// A write moves or invalidates a line if another processor has the line. The first access to a
 /// line does not count, since it occurs only once.
 #[derive(Debug, Default)]

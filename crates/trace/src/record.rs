@@ -88,8 +88,8 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // A lock without a rank: the lock is held while other locks are taken, and a check of the
-    // lock's rank would be in the trace.
+    // A lock without a rank: it is held while other locks are taken, and a check of its rank would
+    // be in the trace.
     use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
     /// The limit of steps in one recording; memory is used only for actual steps.

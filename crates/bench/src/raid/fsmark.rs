@@ -3,11 +3,11 @@
 //! A policy says which thread is woken when a row becomes free. The policies alternate in one run,
 //! on arrays of the same geometry in memory.
 //!
-//! A writer holds its row on its own thread throughout the write. In memory that takes so little
-//! time that other threads never wait, and the policy does not matter. md holds its stripes during
-//! a hand-over to another thread, or during disk I/O. So each array is measured twice: with members
-//! without latency, and with members that take 20 us (plus the error of the host's timer), like a
-//! fast SSD. A chunk is 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
+//! A writer holds its row on its own thread throughout the write. On devices in memory the write is
+//! so short that other threads never wait, and the policy does not matter. md holds its stripes
+//! during a hand-over to another thread, or during disk I/O. So each array is measured twice: with
+//! members without latency, and with members that take 20 us (plus the error of the host's timer),
+//! like a fast SSD. A chunk is 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
 
 mod line;
 
@@ -84,8 +84,8 @@ struct Target {
 pub struct FsMark;
 
 impl FsMark {
-    /// Measures, and calls `each` with every complete line. A run that is stopped returns its
-    /// complete slices.
+    /// Measures, and calls `each` with every complete line. If a run is stopped, its complete
+    /// slices are returned.
     ///
     /// # Errors
     /// If a file system cannot be created, or an operation fails.

@@ -6,9 +6,9 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The speed limit that memory and XOR set. The limit is the time of a loop that does only the
-/// necessary work, one row after another, so that the second step finds the row in the processor's
-/// caches.
+/// The speed limit that memory and XOR set. The limit is the time of a loop with only the necessary
+/// work: both steps for one row, then for the next, so that the second step finds the row in the
+/// processor's caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Seconds to copy one row's data and parity into devices in memory.

@@ -1,4 +1,4 @@
-//! The lines of a table, and the names that a line is compared with.
+//! The lines of a table, and the names to which a line is compared.
 
 use crate::tree::{NodeId, Tree};
 

@@ -52,7 +52,7 @@ impl Header {
 
     fn id(&self, range: Range<usize>, field: &'static str) -> Result<u32, Cause> {
         let number = self.number(range, field)?;
-        // GNU tar writes -1 and other negative ids of systems with signed ids.
+        // GNU tar writes negative ids, such as -1, of systems with signed ids.
         u32::try_from(number)
             .or_else(|_| i32::try_from(number).map(|id| id as u32))
             .map_err(|_| Cause::HeaderField { field })

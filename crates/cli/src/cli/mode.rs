@@ -34,7 +34,7 @@ enum Action {
 struct Bits {
     /// rwx of one class, in the low three bits.
     rwx: u16,
-    /// X: execute, if the file is a directory or any class may execute it already.
+    /// X: execute, if the file is a directory or some class may already execute it.
     if_executable: u16,
     set_id: u16,
     sticky: u16,

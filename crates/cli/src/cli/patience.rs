@@ -20,8 +20,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens an image. If another program uses the image and is possibly about to close it, waits
-/// briefly, but not if the image is mounted.
+/// Opens an image; waits briefly if another program uses it, unless it is mounted.
 pub fn open_image(
     image: &Path,
     access: Access,
@@ -98,7 +97,7 @@ enum Use {
     Lasts,
 }
 
-/// Tries to open until that succeeds, fails permanently, or takes too long; calls back when it has
+/// Tries to open until this succeeds, fails permanently, or takes too long; calls back when it has
 /// to wait.
 fn wait<T, E>(
     patience: Duration,

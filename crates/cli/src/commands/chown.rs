@@ -23,7 +23,7 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<ImagePath>,
-    /// Change directories recursively; in them, change symbolic links and not their targets
+    /// Change directories and everything in them; of symbolic links, the link and not its target
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change symbolic links themselves, not their targets

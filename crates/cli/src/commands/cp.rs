@@ -135,7 +135,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Options that concern the destination.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Written {
-    /// Treat the destination as the new name, even if it is a directory
+    /// Treat the destination as the name of the copy, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }

@@ -39,13 +39,13 @@ pub struct Arguments {
     /// Omit the comments with name and owner
     #[arg(short = 'c', long)]
     omit_header: bool,
-    /// Show all effective rights, also where the mask takes none away
+    /// Show the effective rights of all entries, also if the mask removes none
     #[arg(short = 'e', long, conflicts_with = "no_effective")]
     all_effective: bool,
     /// Show no effective rights
     #[arg(short = 'E', long)]
     no_effective: bool,
-    /// Omit files whose list has nothing that the mode lacks
+    /// Omit files whose list only repeats the mode
     #[arg(short, long)]
     skip_base: bool,
     /// Include everything below directories

@@ -86,7 +86,7 @@ pub struct Arguments {
     /// Accepted for mount(8), without effect: Lanefs never writes /etc/mtab
     #[arg(short, hide = true)]
     pub no_mtab: bool,
-    /// Do all but mount (accepted for mount(8))
+    /// Do everything except the mount (accepted for mount(8))
     #[arg(long, hide = true)]
     pub fake: bool,
     /// Tolerate unknown options (accepted for mount(8))
@@ -299,7 +299,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
     })
 }
 
-/// Lets file data go past the host's page cache, if `wanted` says so for this device.
+/// Lets file data bypass the host's page cache, if `wanted` asks for it on this device.
 fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(), Box<dyn Error>> {
     match wanted {
         DirectIo::Never => Ok(()),

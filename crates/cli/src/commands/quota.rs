@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Show or set only this project
     #[arg(short = 'P', long, value_name = "ID", group = "owner")]
     project: Option<u32>,
-    /// Limit the owner's space: never more than HARD, more than SOFT for the grace time
+    /// Limit the owner's space: never more than HARD; more than SOFT only for the grace time
     #[arg(long, value_name = "[SOFT:]HARD", requires = "owner")]
     space: Option<Pair<Size>>,
     /// Limit the number of the owner's inodes

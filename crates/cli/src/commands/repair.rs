@@ -48,8 +48,8 @@ pub struct Arguments {
     /// Put the old blocks of this undo file back, and repair nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
     undo_apply: Option<PathBuf>,
-    /// Leave blocks that several files use to the first file; give the others holes instead of
-    /// copies
+    /// Give blocks that several files use to the first file, and holes instead of copies to the
+    /// others
     #[arg(long)]
     cut_shared: bool,
     #[command(flatten)]

@@ -28,8 +28,8 @@ Examples:
 pub struct Arguments {
     /// The image, or the directory that it is mounted on
     image: PathBuf,
-    /// The size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto: the smallest; the whole file
-    /// or device if it is missing
+    /// New size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto for the smallest [default:
+    /// the size of the file or device]
     #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
     #[command(flatten)]

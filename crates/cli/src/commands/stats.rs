@@ -79,7 +79,7 @@ fn print(text: &str) -> io::Result<()> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// Returns whether the counter is a present value, not a number of events.
+/// Returns whether the counter is a present value; the others count events.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "ids.", "size.", "transport.", "array.state."]
         .iter()
@@ -253,7 +253,7 @@ impl Counters {
         text
     }
 
-    /// Returns the time in us that `percent` of the requests of a kind did not exceed.
+    /// Returns the time in us within which `percent` of the requests of a kind were answered.
     fn under(&self, kind: &str, percent: u64) -> String {
         let prefix = format!("request.{kind}.under_us.");
         let mut steps: Vec<(Option<u64>, u64)> = self

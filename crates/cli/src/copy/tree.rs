@@ -84,8 +84,8 @@ pub trait Source: Sync {
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
     /// Reads a directory, in the order in which it stores the names.
     fn list(&self, dir: &Self::Node) -> Result<Self::Listing<'_>, Failure>;
-    /// Returns the names in a directory in the order of their bytes: the order of a host's
-    /// directory varies, and the same tree has to give the same copy.
+    /// Returns the names in a directory in the order of their bytes: the same tree has to give the
+    /// same copy, but the order of a host's directory varies.
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure> {
         let (mut listing, mut names) = (self.list(dir)?, Vec::new());
         while let Some(name) = listing.next()? {

@@ -26,7 +26,7 @@ pub struct Entry<N> {
 /// A step of the walk.
 #[derive(Debug)]
 pub enum Visit<N> {
-    /// A file of any type; a directory before its entries.
+    /// A file of any type. A directory comes before its entries.
     File(Entry<N>),
     /// A directory after its entries.
     Left(Entry<N>),

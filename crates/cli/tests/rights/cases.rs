@@ -82,7 +82,7 @@ const FILE_OPS: &[Op] = &[
     Op::Stat,
 ];
 
-/// Operations that depend on the clock only.
+/// Operations whose results depend only on the clock.
 const CLOCK_OPS: &[Op] = &[
     Op::Times(LATE, LATE),
     Op::Times(LATEST, Stamp::Omit),

@@ -218,8 +218,8 @@ impl Device for FileDevice {
             let way = way | FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, way, at, len) {
                 Ok(()) => return Ok(()),
-                // INVAL: a block device requires whole sectors. BUSY: another file has claimed it
-                // (as a mount does), and a page of the range is dirty or in use; nothing was
+                // INVAL: a block device requires whole sectors. BUSY: another file has claimed the
+                // device (as a mount does), and a page of the range is dirty or in use. Nothing was
                 // zeroed.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
                 }

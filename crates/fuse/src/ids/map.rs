@@ -65,8 +65,8 @@ impl Map {
         }
     }
 
-    /// Returns whether new files of the caller `shown` will be shown to the host with that caller's
-    /// id, whatever id is stored.
+    /// Returns whether the host sees new files of the caller `shown` with that caller's id,
+    /// whatever id is stored.
     pub(crate) fn is_shown_as(&self, shown: u32) -> bool {
         match self {
             Map::ShownAs(id) => *id == shown,

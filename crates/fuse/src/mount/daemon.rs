@@ -120,8 +120,8 @@ impl Signals {
         Signals::block_those(&ENDING)
     }
 
-    /// Does the same as [`Signals::block`], except for signals that the process has ignored since
-    /// its start: nohup(1) sets some signals to ignored, and so does a shell for background
+    /// Does the same as [`Signals::block`], but leaves signals that the process has ignored since
+    /// its start: nohup(1) makes a program ignore some, and so does a shell for background
     /// commands. They stay ignored.
     ///
     /// # Errors

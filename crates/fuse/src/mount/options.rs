@@ -68,7 +68,7 @@ pub struct Options {
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
     pub ids: IdOptions,
-    /// Options that permit less safety than Lanefs has anyway, each with the behaviour that stays.
+    /// Options that permit less safety than Lanefs always has, each with the behaviour that stays.
     pub kept_safer: Vec<&'static str>,
 }
 

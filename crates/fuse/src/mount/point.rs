@@ -102,9 +102,8 @@ impl MountPoint {
     ///
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
-    /// # Errors
-    /// See [`MountError`]. EBUSY also if the kernel has reused another server's mount of the
-    /// device.
+    /// # Errors See [`MountError`]. EBUSY, also if the kernel has reused another server's mount of
+    /// the device.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,
@@ -221,9 +220,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Returns whether the kernel made a connection for `device`; a connection has its first request
-/// queued at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that mount,
-/// and `device` belongs to no connection.
+/// Returns whether the kernel made a connection for `device`: a new connection has its first
+/// request at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that
+/// mount, and `device` belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -30,7 +30,7 @@ pub enum AsyncDirect {
     /// direct write also after the write.
     #[default]
     Waits,
-    /// Many requests are in flight. The kernel drops cached pages before the write only, so a page
+    /// Many requests are in flight. The kernel drops cached pages only before the write, so a page
     /// that is read during the write stays in the cache with the old data. The server cannot drop
     /// the page later: `NOTIFY_INVAL_INODE` waits for pages whose requests are possibly queued
     /// behind the writes.

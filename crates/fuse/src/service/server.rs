@@ -13,8 +13,8 @@
 //! only, outside of user namespaces), and the loss of set-user-ID, set-group-ID and file
 //! capabilities.
 //!
-//! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that clear these, sends them at once, and
-//! keeps the mode that it knows. So the server invalidates the attributes *before* it answers;
+//! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear these, sends them at once,
+//! and keeps its cached mode. So the server invalidates the attributes *before* it answers;
 //! otherwise the writer could execute the new contents with the owner's rights. The requests of
 //! fallocate(2) and copy_file_range(2) have no such mark; they clear the bits unless the caller is
 //! root. Without `HANDLE_KILLPRIV_V2` the kernel would ask for `security.capability` before each
@@ -206,10 +206,10 @@ impl Server {
     /// of this type.
     ///
     /// The kernel would not find another spelling of a name in a directory that ignores case. A
-    /// rename moves the kernel's cached name together with its validity, so that the name of a file
-    /// could be moved into such a directory, and would still be there after its removal in another
-    /// spelling. A directory has only one cached name, which the kernel moves when it looks the
-    /// directory up in another spelling.
+    /// rename moves the kernel's cached name together with its validity. So a file's cached name
+    /// could be moved into such a directory, and would still be valid after the file was removed in
+    /// another spelling. A directory has only one cached name, which the kernel moves when it looks
+    /// the directory up in another spelling.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));

@@ -1,14 +1,14 @@
 //! Decides how many threads read requests, by the number of clients that send requests.
 
-/// The increase of the score for a request of another client than the last one; a request of the
-/// same client decreases it by 1.
+/// The increase of the score for a request of another client than the previous request's; a request
+/// of the same client decreases it by 1.
 const STEP: u8 = 4;
 /// The score from which another reader is wanted. A shell that starts one program after the other
 /// stays below this score, since each program sends more than four requests.
 const SEVERAL: u8 = 32;
 /// The highest score: a reader stops reading only after this many requests of one client.
 const MOST: u8 = 160;
-/// The requests of other clients after which yet another reader is wanted.
+/// The number of requests of other clients after which one more reader is wanted.
 const AGAIN: u8 = 8;
 
 /// The conclusion of a reader from a request.

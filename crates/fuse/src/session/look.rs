@@ -1,10 +1,10 @@
 //! How long a reader looks for the next request before it sleeps.
 //!
-//! A client usually sends its next request a few microseconds after a reply. To sleep meanwhile and
-//! be woken, often on another processor, takes longer than to serve a request. So a single reader
-//! looks for a while, and yields the processor between two looks, since the client possibly runs on
-//! the same processor. The reader stops looking if no requests come that soon, or if other programs
-//! use the time.
+//! A client usually sends its next request a few microseconds after a reply. If the reader sleeps
+//! until then, its wake-up, often on another processor, takes longer than serving a request. So a
+//! single reader looks for a while, and yields the processor between two looks, since the client
+//! possibly runs on the same processor. The reader stops looking if requests do not come so soon,
+//! or if other programs need the processor.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_micros(30);
 /// The most successes that are remembered.
 const MOST: u8 = 16;
-/// The number of remembered successes that one look without a request cancels.
+/// The number of successful looks that one look without a request cancels.
 const STEP: u8 = 4;
 /// The number of requests without a look after which a reader tries one look. If that look finds no
 /// request, the number doubles, up to [`SELDOM`]: on a busy machine a look may cost other programs'

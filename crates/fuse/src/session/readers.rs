@@ -8,8 +8,8 @@
 //!
 //! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
 //! slow, the thread *leaves* the readers; if too few remain, a parked thread is woken or a new one
-//! started. The watch thread finds a request that was expected to be quick and takes longer than
-//! [`PATIENCE`], and makes its thread leave. After a slow request, the thread joins the readers
+//! started. If a request that was expected to be quick takes longer than [`PATIENCE`], the watch
+//! thread makes the request's thread leave. After a slow request, the thread joins the readers
 //! again, or parks if there are enough.
 //!
 //! *Locking*: `spares` is a leaf, taken to wake or park threads, never held while serving.
@@ -18,8 +18,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, 
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
-/// The most threads beyond the readers, and so the most requests that may wait for the device at
-/// once. Further requests wait in the kernel's queue.
+/// The most threads besides the readers: the most requests that may wait for the device at once.
+/// Further requests wait in the kernel's queue.
 pub const WAITING: usize = 64;
 /// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
 /// served.

@@ -216,8 +216,7 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Replies to a request on a thread that has no ring, after all rings are dropped.
 ///
-/// # Errors
-/// io_uring failed; then closing the connection has the effect of a reply.
+/// # Errors io_uring failed: closing the connection then has the effect of a reply.
 pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;

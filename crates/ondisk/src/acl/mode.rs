@@ -28,8 +28,8 @@ impl Acl {
         self
     }
 
-    /// Applies a directory's default list to a new file with the requested `mode`: list and mode
-    /// both are reduced to the permissions that both grant.
+    /// Applies a directory's default list to a new file with the requested `mode`. The new list and
+    /// the new mode grant only the permissions that the default list and `mode` both grant.
     pub fn inherit(&self, mode: u16) -> Inherited {
         let reduced = self.mode_bits() & mode;
         let access = self.clone().with_mode(reduced);

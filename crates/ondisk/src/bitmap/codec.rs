@@ -104,10 +104,10 @@ impl Bitmap {
         self.write_to(bytes);
     }
 
-    /// Returns the block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the
-    /// runs of `metadata` are in use, as far as they are in the group. Usually these runs are the
-    /// group's own [`GroupDesc::metadata`], since a program that places metadata of other groups in
-    /// a group also initialises the group's bitmap.
+    /// Returns the block bitmap of a group with `BLOCK_UNINIT`. In use are those blocks of the
+    /// superblock, the descriptors and the runs of `metadata` that are in the group. Usually
+    /// `metadata` is the group's own [`GroupDesc::metadata`]: a program that places metadata of
+    /// other groups in a group also initialises the group's bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.
@@ -200,8 +200,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Computes the checksum over the bytes that the bits of a whole group need, even in the last
-/// group. Later bytes of the block are not covered.
+/// Computes the checksum over the bytes of a whole group's bits, also for the last group, which may
+/// be shorter. Later bytes of the block are not covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,

@@ -19,7 +19,7 @@ pub enum Cause {
     MetadataFreed { bit: u32 },
     #[error("{len} bits from {start} reach beyond the end")]
     BeyondEnd { start: u32, len: u32 },
-    #[error("inode {bit} of the group is in use, in the part of the table that never was")]
+    #[error("inode {bit} of the group is in use, but its part of the table was never used")]
     NeverUsed { bit: u32 },
     #[error("bit {bit} to be set is set")]
     AlreadySet { bit: u32 },

@@ -103,7 +103,7 @@ pub fn entry_at<'a>(
 }
 
 /// Returns "." and "..", which start the first block of every directory, indexed or not. The record
-/// of ".." may extend to the end of the block, as it does in the root of an index.
+/// of ".." may extend to the end of the block, as in the root of an index.
 pub fn dots<'a>(format: &DirFormat, block: &'a [u8]) -> Result<(Entry<'a>, Entry<'a>), Cause> {
     let dot = entry_at(format, block, 0)?;
     if dot.name != b"." || dot.ino.is_none() || dot.rec_len == block.len() {

@@ -29,8 +29,8 @@ pub struct Commit {
     pub secs: u64,
     /// The nanoseconds of the time.
     pub nanos: u32,
-    /// With [`LogChecksums::Transaction`], the checksum of descriptors and copies, if it was
-    /// written.
+    /// With [`LogChecksums::Transaction`], the checksum of descriptors and copies, if the writer
+    /// stored one.
     pub transaction: Option<u32>,
 }
 

@@ -1,9 +1,10 @@
 //! Reads the area of fast commits, which follows the log.
 //!
-//! The area has records of a tag, a length and a value, little endian. A fast commit is some records
-//! and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record crosses a
-//! block: a padding record fills the block, and `TAIL` has a length up to the end of its block. A
-//! fast commit without its `TAIL` was not acknowledged, so it ends the area, as any other bytes do.
+//! The area has records of a tag, a length and a value, little endian. A fast commit is some
+//! records and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record
+//! crosses a block: a padding record fills the block, and `TAIL` has a length up to the end of its
+//! block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and so do bytes
+//! that are no records.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -221,7 +222,7 @@ impl FastCommits {
 }
 
 /// Moves the ranges of each inode after its first record. A fast commit may have the ranges first,
-/// also those of an inode whose number belonged to another one before.
+/// also if the inode's number belonged to another inode before.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {

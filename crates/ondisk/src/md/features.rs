@@ -14,7 +14,7 @@ bitflags! {
         const RESHAPE_ACTIVE = 4;
         /// The bad-block log has entries.
         const BAD_BLOCKS = 8;
-        /// This member is becoming a copy of the member with the same role.
+        /// The contents of the member with the same role are being copied to this member.
         const REPLACEMENT = 16;
         /// A reshape proceeds from the end to the start.
         const RESHAPE_BACKWARDS = 32;

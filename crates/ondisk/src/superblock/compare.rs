@@ -31,7 +31,7 @@ impl Superblock {
     }
 
     /// Returns whether both superblocks agree in every field that mounts, checks and settings do
-    /// not change: a backup is as old as the last change of the layout. None of these fields
+    /// not change. A backup may be as old as the last change of the layout. None of these fields
     /// crosses the boundary of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
@@ -80,8 +80,7 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// Returns the fields that stay the same from one change of the layout to the next, with the other
-/// fields zeroed.
+/// Returns the fields that only a change of the layout changes, with all other fields zeroed.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();

@@ -32,8 +32,8 @@ impl Gathering {
         })
     }
 
-    /// Writes ranges of sectors that wait for each other: the first at once, and the others from
-    /// the first member operation of this kind on, or else after the first. Returns the writes.
+    /// Writes ranges of sectors that wait for each other: the first at once, the others during its
+    /// first member operation of this kind (after it, if there is none). Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,
@@ -124,8 +124,8 @@ fn record_gathered(lost: Option<usize>, consistency: Consistency, seed: u64) -> 
     (Recorded { rig, tape, base, ops }, array.statistics().gathered)
 }
 
-/// Checks the crash states of gathered writes to a whole array, without a member afterwards if
-/// there is a log, or to an array without the member `lost`.
+/// Checks the crash states of gathered writes, to a whole array or to one without the member
+/// `lost`. With a log, a whole array loses a member in the crash too.
 fn check_gathered(seed: u64, lost: Option<usize>, consistency: Consistency) -> (usize, u64) {
     println!("seed {seed}");
     let (recorded, gathered) = record_gathered(lost, consistency, seed);

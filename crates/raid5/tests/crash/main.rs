@@ -263,8 +263,8 @@ impl Recorded {
     }
 
     /// Returns whether a write in flight may change the contents at `place`, which is on a lost
-    /// member. A write to the same block may; without a log, so may a write to another block that
-    /// the same parity covers.
+    /// member. A write to the same block may change them. Without a log, a write to another block
+    /// with the same parity may too.
     fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Location, in_flight: &[usize]) -> bool {
         let shape = self.rig.shape;
         let block = place.offset / 4096;
@@ -422,9 +422,8 @@ fn a_member_that_is_not_flushed_is_found() {
     assert!(finds(Planted::NoFlush(1), Recovery::AsMeant));
 }
 
-/// Checks the states of a log with many laps in which the start of a lap is torn: of each write at
-/// the log's start the first sectors are kept, or the last sectors, or any. Returns the number of
-/// states.
+/// Checks the states of a log with many laps in which the start of a lap is torn: each write at the
+/// log's start keeps its first sectors, its last sectors, or any. Returns the number of states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");

@@ -126,7 +126,7 @@ pub enum Kept {
     Some,
     /// Each write is kept whole, dropped, or kept in some of its sectors.
     Torn,
-    /// All writes that had returned are kept, and of the write in flight only these sectors.
+    /// All writes that had returned are kept; the write in flight keeps only these sectors.
     Sectors {
         from: usize,
         to: usize,

@@ -73,8 +73,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the generator of one change. It mixes the three numbers well enough if they do not
-/// overlap.
+/// Returns the generator of one change. The three numbers must not overlap: then this mixes them
+/// well enough.
 pub fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
 }

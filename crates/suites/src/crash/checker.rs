@@ -128,8 +128,8 @@ impl<'h> Checker<'h> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // An operation that needs no write can make its promise although the operation started
-        // exactly at this cut.
+        // An operation that needs no write can make its promise even if it started exactly at this
+        // cut.
         (lo, begun.max(lo))
     }
 

@@ -8,7 +8,7 @@ use std::fmt;
 /// Counts of the checked states.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
-    /// The number of all workloads, and of those with little memory and slow flushes.
+    /// The number of workloads, and the number of these that had little memory and slow flushes.
     pub workloads: (u64, u64),
     /// Operations of all workloads.
     pub ops: u64,

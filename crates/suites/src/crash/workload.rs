@@ -59,8 +59,7 @@ pub struct Promise {
     pub mark: usize,
     /// The tree is at least as new as after this operation.
     pub tree: usize,
-    /// The data of this file is at least as new as after this operation; the data of all files if
-    /// the number is `None`.
+    /// The data of this file (of all files if `None`) is at least as new as after this operation.
     pub data: (Option<u64>, usize),
 }
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Torn states that a recording has at least, up to a most number at each cut.
+/// The smallest number of torn states of a recording, up to a limit for each cut.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 

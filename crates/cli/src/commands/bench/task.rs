@@ -12,7 +12,7 @@ const OF_ARRAYS: &str = "S4";
 pub enum Task {
     /// The workloads to run on the targets.
     Workloads(Vec<Workload>),
-    /// These seeds of the file system, with or without the seed of arrays.
+    /// These seeds of the file system, and possibly the seed of arrays.
     Seeds(Vec<Seed>, Arrays),
     /// The workloads to compare with the kernel's ext4.
     Efficiency(Vec<Workload>),

@@ -31,7 +31,7 @@ pub struct Parsed {
     pub places: Vec<ImagePath>,
     /// The levels below an operand that are judged.
     pub depths: RangeInclusive<usize>,
-    /// Whether a directory is judged after its entries.
+    /// Whether a directory comes after its entries.
     pub entries_first: bool,
     /// Whether the words contain `--json`.
     pub json: bool,

@@ -26,7 +26,8 @@ pub struct From {
     /// Owner and group of all files
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids, conflicts_with_all = ["root_owner", "map_users", "map_groups"])]
     pub(super) owner: Option<(u32, u32)>,
-    /// Map COUNT users from FROM on in the sources to TO on in the image; others are an error
+    /// Map COUNT users of the sources, from FROM on, to users of the image, from TO on; files of
+    /// other users are an error
     #[arg(long, value_name = "FROM:TO:COUNT")]
     pub(super) map_users: Vec<IdMap>,
     /// Map groups, like --map-users
@@ -48,10 +49,11 @@ pub struct From {
     /// begin with it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(super) mountpoint: String,
-    /// Attributes and times that ext4 cannot store: an error, or left out with a warning
+    /// What to do with attributes and times that ext4 cannot store: fail, or leave them out with a
+    /// warning
     #[arg(long, value_name = "error|warn", default_value = "error", value_parser = parse_on_loss)]
     pub(super) on_loss: OnLoss,
-    /// Names .wh.NAME in tars remove NAME, as in the layers of a container image
+    /// In tars, let an entry .wh.NAME remove NAME, as in the layers of a container image
     #[arg(long)]
     pub(super) whiteouts: bool,
     /// The same sources give the same bytes: UUID, hash seed and times follow from them. Implied by

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// A file without a name: if the program is interrupted, nothing is left of it.
+/// A file without a name, which disappears if the program is interrupted.
 pub(super) struct Unnamed(File);
 
 impl Unnamed {

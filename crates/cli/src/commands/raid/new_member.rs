@@ -17,7 +17,7 @@ impl MadeFile<'_> {
     /// Creates `path` if it does not exist, with the length of the array's shortest member, or more
     /// if needed.
     pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
-        // A missing path in /dev is a typing mistake, not a new file.
+        // A path in /dev that does not exist is a typing mistake: no file is created there.
         if path.symlink_metadata().is_ok()
             || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
         {

@@ -63,7 +63,7 @@ pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
     Ok(Pieces { size, parts, map })
 }
 
-/// Writes map and data. The header has promised the length: if a part cannot be read, zeros are
+/// Writes map and data. The header already names the length, so if a part cannot be read, zeros are
 /// written in its place and the failure is reported.
 pub fn write(
     pieces: &Pieces,

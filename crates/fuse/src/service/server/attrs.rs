@@ -66,8 +66,8 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
 
 /// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
 /// also sends times of its own, with the handle of a file that was written: the change time and the
-/// modification time, which are equal then. It does not indicate whether a program or the kernel
-/// itself set a time to the present, but the two times are equal only in these cases.
+/// modification time, which are equal then. The request does not tell whether a program or the
+/// kernel set a time to the present, but only then are the two times equal.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };

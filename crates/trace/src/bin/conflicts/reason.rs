@@ -117,8 +117,8 @@ impl Reasons {
     }
 
     /// Returns the functions of Lanefs on the call path to an access, innermost first. Of the
-    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named: the function that
-    /// calls them says more.
+    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named, since their
+    /// caller says more.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
@@ -154,7 +154,7 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // The path of a trait's method on a type is in brackets as a whole.
+    // The whole path of a trait's method on a type is in brackets.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 
