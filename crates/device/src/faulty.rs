@@ -1,6 +1,7 @@
 //! A device that fails on request.
 
 use crate::device::{Device, DeviceError, Operation};
+use crate::forward;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
@@ -83,18 +84,7 @@ impl FaultyDevice {
 }
 
 impl Device for FaultyDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn row_len(&self) -> u64 {
-        self.inner.row_len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
+    forward!(inner: len, alignment, row_len, is_read_only);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.strike(Operation::Read, offset, buf.len() as u64)?;
         self.inner.read_at(offset, buf)

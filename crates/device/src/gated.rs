@@ -1,6 +1,7 @@
 //! A device with slow flushes, so that tests can act during a flush.
 
 use crate::device::{Device, DeviceError};
+use crate::forward;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
@@ -80,24 +81,10 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.inner.write_vectored_at(offset, bufs)
-    }
+    forward!(
+        inner: len, alignment, is_read_only, read_at, write_at, write_vectored_at, write_zeros,
+            discard
+    );
     fn flush(&self) -> Result<(), DeviceError> {
         self.hold();
         self.inner.flush()
@@ -105,12 +92,6 @@ impl Device for GatedDevice {
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.hold();
         self.inner.write_durable_at(offset, buf)
-    }
-    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.write_zeros(offset, len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

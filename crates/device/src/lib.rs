@@ -10,6 +10,7 @@ mod device;
 mod direct;
 mod faulty;
 mod file;
+mod forward;
 mod gated;
 mod host_use;
 mod overlay;

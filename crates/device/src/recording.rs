@@ -1,6 +1,7 @@
 //! A device that records every write and flush, so that tests can compute the states after a crash.
 
 use crate::device::{Device, DeviceError};
+use crate::forward;
 use crate::overlay::OverlayDevice;
 use crate::ram::RamDevice;
 use lanefs_lanes::sync::Arc;
@@ -97,21 +98,7 @@ impl Recording {
 }
 
 impl Device for RecordingDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn row_len(&self) -> u64 {
-        self.inner.row_len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
+    forward!(inner: len, alignment, row_len, is_read_only, read_at, discard);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.inner.write_at(offset, buf)?;
         self.push(Event::Write { offset, data: buf.into() });
@@ -136,8 +123,5 @@ impl Device for RecordingDevice {
         let zeros = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
         self.push(Event::Write { offset, data: zeros.into() });
         Ok(())
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }

@@ -6,7 +6,7 @@
 
 mod serving;
 
-use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, forward};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{AsyncDirect, Busy, Caching, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
@@ -64,12 +64,7 @@ fn wait(micros: &AtomicU64) {
 }
 
 impl Device for Slow {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    forward!(inner: len, is_read_only, flush, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.reads.during(|| wait(&self.read));
         self.inner.read_at(offset, buf)
@@ -80,12 +75,6 @@ impl Device for Slow {
             _ => wait(&self.write),
         }
         self.inner.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod serving;
 
-use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation};
+use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation, forward};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{Busy, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
@@ -74,12 +74,7 @@ impl Troubled {
 }
 
 impl Device for Troubled {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    forward!(inner: len, is_read_only, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.strike(Operation::Read, offset, buf.len())?;
         self.inner.read_at(offset, buf)
@@ -91,9 +86,6 @@ impl Device for Troubled {
     fn flush(&self) -> Result<(), DeviceError> {
         self.strike(Operation::Flush, 0, 0)?;
         self.inner.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

@@ -5,7 +5,7 @@
 //! cargo run --release -p lanefs --example fsync [-- MICROSECONDS [SECONDS]]
 //! ```
 
-use lanefs::device::{Device, DeviceError, GatedDevice, Pace, RamDevice};
+use lanefs::device::{Device, DeviceError, GatedDevice, Pace, RamDevice, forward};
 use lanefs::{FileOptions, FileSystem, FormatOptions, OpenOptions};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -26,15 +26,7 @@ impl Counting {
 }
 
 impl Device for Counting {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
+    forward!(inner: len, is_read_only, read_at, discard);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.inner.write_at(offset, buf)
@@ -50,9 +42,6 @@ impl Device for Counting {
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.durable.fetch_add(1, Ordering::Relaxed);
         self.inner.write_durable_at(offset, buf)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

@@ -121,7 +121,7 @@ const HOUSES: &[House] = &[
     House {
         name: "device",
         floors: &[
-            &["device"],
+            &["device", "forward"],
             &["direct", "host_use"],
             &["file", "ram"],
             &["overlay"],

@@ -1,6 +1,6 @@
 //! A member with sectors that are known to be bad.
 
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::Arc;
 use std::io;
 use std::ops::Range;
@@ -20,15 +20,10 @@ impl BadBlocksDevice {
 }
 
 impl Device for BadBlocksDevice {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.below.alignment()
-    }
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
-    }
+    forward!(
+        below: len, alignment, is_read_only, write_at, write_vectored_at, flush, write_durable_at,
+            write_zeros, discard
+    );
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let (len, end) = (buf.len() as u64, offset.saturating_add(buf.len() as u64));
         if self.bad.iter().any(|bad| bad.start < end && offset < bad.end) {
@@ -36,24 +31,6 @@ impl Device for BadBlocksDevice {
             return Err(DeviceError::new(Operation::Read, offset, len, error));
         }
         self.below.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.below.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.below.write_vectored_at(offset, bufs)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.below.flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.below.write_durable_at(offset, buf)
-    }
-    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.write_zeros(offset, len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.discard(offset, len)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member, Standing};
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
 use std::ops::ControlFlow;
@@ -122,15 +122,7 @@ struct FailsWrites {
 }
 
 impl Device for FailsWrites {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.below.read_at(offset, buf)
-    }
+    forward!(below: len, is_read_only, read_at);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         if offset >= self.from && self.fails.load(Ordering::Relaxed) {
             let error = std::io::Error::other("broken");

@@ -2,7 +2,7 @@
 
 mod rig;
 
-use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation};
+use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation, forward};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
@@ -152,12 +152,7 @@ impl Worn {
 }
 
 impl Device for Worn {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    forward!(below: len, is_read_only, flush, write_zeros, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let bad = self.bad.lock().unwrap();
         if bad.range(Worn::blocks(offset, buf.len())).next().is_some() {
@@ -172,15 +167,6 @@ impl Device for Worn {
             bad.remove(&block);
         });
         self.below.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.below.flush()
-    }
-    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.write_zeros(offset, len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.discard(offset, len)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Devices with a planted fault, which a suite must find.
 
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, forward};
 use std::sync::Arc;
 
 /// A write is damaged if its first byte divided by 32 leaves this remainder, so the same operations
@@ -30,15 +30,7 @@ impl Planted {
 }
 
 impl Device for Planted {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
+    forward!(inner: len, is_read_only, read_at, discard);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         if self.bug != Bug::FlippedBit || buf.first().is_none_or(|byte| byte % 32 != MARK) {
             return self.inner.write_at(offset, buf);
@@ -61,8 +53,5 @@ impl Device for Planted {
                 self.flush()
             }
         }
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }

@@ -1,7 +1,7 @@
 //! On an image with a stripe width, large allocations start with a stripe at least as often as the
 //! kernel's do on the same image.
 
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, forward};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_suites::image::Image;
 use lanefs_suites::kernel::Kernel;
@@ -112,26 +112,9 @@ fn share_of_lanefs(
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
+    forward!(0: len, is_read_only, read_at, write_at, flush, discard);
     fn row_len(&self) -> u64 {
         self.1
-    }
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A member that runs a test's code during an operation. So one thread can reproduce an
 //! interleaving that threads reach only by chance.
 
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::sync::Arc;
 
@@ -77,12 +77,7 @@ impl HookDevice {
 }
 
 impl Device for HookDevice {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    forward!(below: len, is_read_only, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.pass(Kind::Read, Operation::Read, offset)?;
         self.below.read_at(offset, buf)
@@ -98,8 +93,5 @@ impl Device for HookDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         self.pass(Kind::Flush, Operation::Flush, 0)?;
         self.below.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.discard(offset, len)
     }
 }

@@ -7,7 +7,7 @@ use crate::image::Image;
 use crate::library::Library;
 use crate::listing::Listing;
 use crate::op::Tree;
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, forward};
 use lanefs_ext4::{Atime, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_offline::{
     Draft, Error, FeatureChange, Image as Opened, JournalChange, Reserved, Settings, recover,
@@ -370,24 +370,7 @@ fn without_times(mut listing: Listing) -> Listing {
 struct Noisy(Arc<dyn Device>);
 
 impl Device for Noisy {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_durable_at(offset, buf)
-    }
+    forward!(0: len, is_read_only, read_at, write_at, flush, write_durable_at);
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.0.write_at(offset, &vec![0xa5; usize::try_from(len).unwrap_or(usize::MAX)])
     }

@@ -1,0 +1,88 @@
+//! Forwards methods of a wrapper to the device that it wraps.
+
+/// Implements the named methods of [`crate::Device`] by the same methods of the device in a field
+/// of `self`, for a wrapper that changes only some operations.
+///
+/// A method that is neither named nor written by hand has the default of the trait, which calls
+/// other methods of the wrapper: the default of `write_zeros`, for example, calls `write_at`.
+///
+/// ```
+/// use lanefs_device::{Device, DeviceError, RamDevice, forward};
+///
+/// /// A device whose flushes do nothing.
+/// struct Hasty {
+///     inner: RamDevice,
+/// }
+///
+/// impl Device for Hasty {
+///     forward!(inner: len, is_read_only, read_at, write_at, discard);
+///     fn flush(&self) -> Result<(), DeviceError> {
+///         Ok(())
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward {
+    ($inner:tt: $($method:ident),+) => {
+        $($crate::forward!(@ $method $inner);)+
+    };
+    (@ len $inner:tt) => {
+        fn len(&self) -> u64 {
+            $crate::Device::len(&self.$inner)
+        }
+    };
+    (@ alignment $inner:tt) => {
+        fn alignment(&self) -> u32 {
+            $crate::Device::alignment(&self.$inner)
+        }
+    };
+    (@ row_len $inner:tt) => {
+        fn row_len(&self) -> u64 {
+            $crate::Device::row_len(&self.$inner)
+        }
+    };
+    (@ is_read_only $inner:tt) => {
+        fn is_read_only(&self) -> bool {
+            $crate::Device::is_read_only(&self.$inner)
+        }
+    };
+    (@ read_at $inner:tt) => {
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), $crate::DeviceError> {
+            $crate::Device::read_at(&self.$inner, offset, buf)
+        }
+    };
+    (@ write_at $inner:tt) => {
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), $crate::DeviceError> {
+            $crate::Device::write_at(&self.$inner, offset, buf)
+        }
+    };
+    (@ write_vectored_at $inner:tt) => {
+        fn write_vectored_at(
+            &self,
+            offset: u64,
+            bufs: &[&[u8]],
+        ) -> Result<(), $crate::DeviceError> {
+            $crate::Device::write_vectored_at(&self.$inner, offset, bufs)
+        }
+    };
+    (@ flush $inner:tt) => {
+        fn flush(&self) -> Result<(), $crate::DeviceError> {
+            $crate::Device::flush(&self.$inner)
+        }
+    };
+    (@ write_durable_at $inner:tt) => {
+        fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), $crate::DeviceError> {
+            $crate::Device::write_durable_at(&self.$inner, offset, buf)
+        }
+    };
+    (@ write_zeros $inner:tt) => {
+        fn write_zeros(&self, offset: u64, len: u64) -> Result<(), $crate::DeviceError> {
+            $crate::Device::write_zeros(&self.$inner, offset, len)
+        }
+    };
+    (@ discard $inner:tt) => {
+        fn discard(&self, offset: u64, len: u64) -> Result<(), $crate::DeviceError> {
+            $crate::Device::discard(&self.$inner, offset, len)
+        }
+    };
+}
