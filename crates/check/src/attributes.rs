@@ -42,8 +42,9 @@ struct Area<'a> {
     entries: usize,
     /// The position from which the offsets of values count.
     base: usize,
-    /// Whether a stored hash of 0 means that the entry has no hash.
-    zero_hash: bool,
+    /// Whether the area is that of an inode: there a stored hash of 0 means that the entry has no
+    /// hash, and e2fsck does not check the place of an empty value.
+    in_inode: bool,
 }
 
 /// Checks the attributes of an inode. Returns the blocks (clusters) that they take.
@@ -68,7 +69,7 @@ fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u
 fn inode_area<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<Area<'a>> {
     let bytes = bytes.get(record.attributes_at(&run.volume.geometry)?..)?;
     let has_some = le32(bytes, 0) == MAGIC;
-    has_some.then_some(Area { bytes, entries: 4, base: 4, zero_hash: true })
+    has_some.then_some(Area { bytes, entries: 4, base: 4, in_inode: true })
 }
 
 /// Returns the value of `system.data`: the part of an inline file that does not fit into the block
@@ -90,7 +91,7 @@ pub fn has_encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> b
     let block = record.file_acl(&run.volume.geometry).filter(|b| run.volume.is_for_files(*b));
     let block = block.and_then(|block| run.volume.read_block(block).ok());
     block.is_some_and(|bytes| {
-        within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, zero_hash: false })
+        within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, in_inode: false })
     })
 }
 
@@ -140,7 +141,7 @@ fn check_block_bytes(
     if blocks != 1 {
         return Err(Cause::Blocks { found: blocks }.into());
     }
-    let area = Area { bytes, entries: BLOCK_HEADER, base: 0, zero_hash: false };
+    let area = Area { bytes, entries: BLOCK_HEADER, base: 0, in_inode: false };
     Ok(check_values(run, place, &parse(&area)?))
 }
 
@@ -213,11 +214,12 @@ fn value<'a>(
     taken: &mut Vec<(usize, usize)>,
 ) -> Result<&'a [u8], Cause> {
     let size = usize::try_from(le32(head, 8)).unwrap_or(usize::MAX);
-    if size == 0 {
-        return Ok(&[]);
-    }
     let start = area.base + usize::from(le16(head, 2));
     let wrong = Cause::ValueRange { offset, value: start, size };
+    if size == 0 {
+        let is_within = area.in_inode || start <= area.bytes.len();
+        return if is_within { Ok(&[]) } else { Err(wrong) };
+    }
     let value = part(area.bytes, start, size).ok_or(wrong.clone())?;
     let end = start + size.next_multiple_of(4);
     if end > area.bytes.len() {
@@ -235,7 +237,7 @@ fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Resul
     let len = usize::try_from(le32(head, 8)).unwrap_or(usize::MAX).checked_next_multiple_of(4);
     let words = part(area.bytes, start, len.unwrap_or(usize::MAX)).unwrap_or_default();
     let valid = xattr::entry_hashes(name, words);
-    if valid.contains(&found) || (area.zero_hash && found == 0) {
+    if valid.contains(&found) || (area.in_inode && found == 0) {
         return Ok(());
     }
     let [computed, _] = valid;

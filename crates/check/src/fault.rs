@@ -1,5 +1,6 @@
 //! The possible faults of an image, as data.
 
+use crate::field::{Feature, Field};
 use crate::harm::Harm;
 use lanefs_ondisk::xattr;
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
@@ -46,14 +47,14 @@ pub enum Fault {
     MarkedErrors,
     #[error("{what} is {found} where {expected} was found")]
     Count { what: &'static str, found: u64, expected: u64 },
-    #[error("{what} is {found}, which is not valid")]
-    Field { what: &'static str, found: u64 },
+    #[error("{field} is {found}, which is not valid")]
+    Field { field: Field, found: u64 },
     #[error("differs from the superblock in {what}")]
     Differs { what: &'static str },
-    #[error("missing, though the file system has the feature {feature}")]
-    Missing { feature: &'static str },
+    #[error("the root directory is missing")]
+    NoRoot,
     #[error("in use, though the file system lacks the feature {feature}")]
-    Feature { feature: &'static str },
+    Feature { feature: Feature },
 
     // Bitmaps.
     #[error("{len} from {start} on are in use by {by} and marked free")]
@@ -207,7 +208,7 @@ impl Fault {
             Superblock(_) | Journal(_) | Special { .. } | StaleLog | NoReplay { .. } => {
                 Harm::Unmountable
             }
-            Missing { .. } | Truncated { .. } | Unreadable => Harm::DataLost { from: None },
+            NoRoot | Truncated { .. } | Unreadable => Harm::DataLost { from: None },
             Descriptor(_) => Harm::Unmountable,
             Bitmap(_) => Harm::NoAllocation,
             Inode(_) | WrongType { .. } | Flags { .. } | LinkTarget => Harm::FileLost,

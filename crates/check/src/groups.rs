@@ -4,6 +4,7 @@
 use crate::bytes::le16;
 use crate::claims::Claims;
 use crate::fault::Fault;
+use crate::field::Feature;
 use crate::place::Place;
 use crate::report::Collector;
 use crate::volume::Volume;
@@ -127,7 +128,7 @@ fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
     if !volume.geometry.features().has_descriptor_checksums() {
         let unused = le16(raw, ITABLE_UNUSED);
         if flags.intersects(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT) || unused != 0 {
-            report.add(place, Fault::Feature { feature: "uninit_bg" });
+            report.add(place, Fault::Feature { feature: Feature::UninitBg });
         }
         return;
     }

@@ -4,6 +4,7 @@
 //! written.
 
 use crate::fault::Fault;
+use crate::field::{Feature, Field};
 use crate::groups::Groups;
 use crate::mapping::Runs;
 use crate::place::Place;
@@ -48,7 +49,7 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
         }
         None => {
             if needs_replay {
-                report.add(Place::Superblock, Fault::Feature { feature: "has_journal" });
+                report.add(Place::Superblock, Fault::Feature { feature: Feature::HasJournal });
             }
             return None;
         }
@@ -62,7 +63,7 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
     };
     if log.superblock.errno() != 0 {
         let found = u64::from(log.superblock.errno().unsigned_abs());
-        report.add(Place::Journal, Fault::Field { what: "the error number", found });
+        report.add(Place::Journal, Fault::Field { field: Field::JournalError, found });
     }
     match (log.superblock.start(), needs_replay) {
         (None, _) => None,
@@ -182,7 +183,7 @@ impl<'a> Log<'a> {
         let users = bytes.get(USERS..).and_then(|rest| rest.first_chunk());
         let found = users.map_or(0, |word| u32::from_be_bytes(*word)).into();
         if found > 1 {
-            return Err(Fault::Field { what: "the number of its file systems", found });
+            return Err(Fault::Field { field: Field::JournalUsers, found });
         }
         superblock.support().map_err(|why| Fault::NoReplay { why: why.to_string() })?;
         debug_assert!(volume.compat(Compat::HAS_JOURNAL));

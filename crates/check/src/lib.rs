@@ -26,6 +26,7 @@ mod checker;
 mod claims;
 mod directories;
 mod fault;
+mod field;
 mod groups;
 mod harm;
 mod inodes;
@@ -49,6 +50,7 @@ mod volume;
 
 pub use checker::{Error, Options, Phase, Progress, check};
 pub use fault::{Fault, TargetFault, Unit};
+pub use field::{Feature, Field};
 pub use harm::Harm;
 pub use place::Place;
 pub use report::{Finding, Report, Totals, Verdict};

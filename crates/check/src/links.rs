@@ -23,7 +23,7 @@ pub fn check_paths(run: &Run<'_>, parents: &Parents) {
                 run.add(Place::Inode { ino: Ino::ROOT }, fault);
             }
         }
-        None => run.add(Place::Superblock, Fault::Missing { feature: "a root directory" }),
+        None => run.add(Place::Superblock, Fault::NoRoot),
     }
     if !parents.has_lost_and_found() {
         run.add(Place::Inode { ino: Ino::ROOT }, Fault::NoLostAndFound);

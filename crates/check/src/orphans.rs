@@ -1,6 +1,7 @@
 //! Orphans: inodes without a name that are to be deleted, in a list or in a file.
 
 use crate::fault::Fault;
+use crate::field::{Feature, Field};
 use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
@@ -9,9 +10,6 @@ use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{FileBlock, Ino};
 use std::collections::HashSet;
-
-/// The field of the superblock that names the file of orphans.
-pub const ORPHAN_FILE: &str = "the inode of the orphan file";
 
 /// Checks the list and the file. Orphans after a crash are not damage. But they occupy space until
 /// a mount or e2fsck has deleted them, so the image is not clean.
@@ -25,13 +23,13 @@ pub fn check(run: &Run<'_>) {
         return;
     }
     if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT) {
-        run.add(Place::Superblock, Fault::Feature { feature: "orphan_file" });
+        run.add(Place::Superblock, Fault::Feature { feature: Feature::OrphanFile });
     }
     let named = run.volume.raw().s_orphan_file_inum.get();
     let record = run.read_inode(Ino(named)).map(|bytes| Record::decode(&bytes));
     if record.is_some_and(|record| record.is_in_use()) {
         // e2fsck would clear the inode.
-        run.add(Place::Superblock, Fault::Field { what: ORPHAN_FILE, found: named.into() });
+        run.add(Place::Superblock, Fault::Field { field: Field::OrphanFile, found: named.into() });
     }
 }
 

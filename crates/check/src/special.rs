@@ -2,6 +2,7 @@
 
 use crate::bytes::le32;
 use crate::fault::Fault;
+use crate::field::Field;
 use crate::place::Place;
 use crate::record::Record;
 use crate::run::Run;
@@ -21,13 +22,9 @@ pub fn check(run: &Run<'_>) {
     if let Err(what) = check_resize(run) {
         run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });
     }
-    if run.volume.incompat(Incompat::MMP)
-        && let Err(what) = check_mmp(run)
-    {
-        run.add(
-            Place::Superblock,
-            Fault::Field { what, found: run.volume.raw().s_mmp_block.get() },
-        );
+    if run.volume.incompat(Incompat::MMP) && !has_mmp(run) {
+        let found = run.volume.raw().s_mmp_block.get();
+        run.add(Place::Superblock, Fault::Field { field: Field::Mmp, found });
     }
 }
 
@@ -78,23 +75,14 @@ fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'st
     Ok(())
 }
 
-/// Checks the block by which two machines would notice each other.
-fn check_mmp(run: &Run<'_>) -> Result<(), &'static str> {
+/// Returns whether the block by which two machines notice each other is valid.
+fn has_mmp(run: &Run<'_>) -> bool {
     let block = Block(run.volume.raw().s_mmp_block.get());
-    let wrong = "the block of mmp";
     if !run.volume.is_for_files(block) {
-        return Err(wrong);
+        return false;
     }
-    let bytes = run.volume.read_block(block).map_err(|_| wrong)?;
-    if le32(&bytes, 0) != MMP_MAGIC {
-        return Err(wrong);
-    }
-    match run.volume.checksums.seed() {
-        Some(seed) => {
-            let covered = bytes.get(..MMP_COVERED).unwrap_or_default();
-            let is_right = seed.chain(covered).value() == le32(&bytes, MMP_COVERED);
-            is_right.then_some(()).ok_or(wrong)
-        }
-        None => Ok(()),
-    }
+    let Ok(bytes) = run.volume.read_block(block) else { return false };
+    let covered = bytes.get(..MMP_COVERED).unwrap_or_default();
+    let sum = run.volume.checksums.seed().map(|seed| seed.chain(covered).value());
+    le32(&bytes, 0) == MMP_MAGIC && sum.is_none_or(|sum| sum == le32(&bytes, MMP_COVERED))
 }

@@ -1,6 +1,7 @@
 //! The superblock and its copies.
 
 use crate::fault::Fault;
+use crate::field::{Feature, Field};
 use crate::place::Place;
 use crate::report::Collector;
 use crate::volume::Volume;
@@ -18,6 +19,8 @@ const GOOD_OLD_SIZE: usize = 128;
 const QUOTA_INODES: [u32; 2] = [3, 4];
 /// The one encoding of names that ignore case.
 const UTF8_12_1: u16 = 1;
+/// The largest size of a descriptor that e2fsck accepts.
+const MOST_DESCRIPTOR_SIZE: u16 = 1024;
 /// The smallest extra size of an inode that is not 0.
 const LEAST_EXTRA: usize = 4;
 
@@ -160,14 +163,14 @@ pub fn check(volume: &Volume, report: &Collector) {
     }
     let reserved = volume.superblock().reserved_blocks();
     if reserved > geometry.block_count() / 2 {
-        let fault = Fault::Field { what: "the number of reserved blocks", found: reserved };
+        let fault = Fault::Field { field: Field::ReservedBlocks, found: reserved };
         report.add(Place::Superblock, fault);
     }
     if !volume.compat(Compat::RESIZE_INODE) && raw.s_reserved_gdt_blocks.get() != 0 {
-        report.add(Place::Superblock, Fault::Feature { feature: "resize_inode" });
+        report.add(Place::Superblock, Fault::Feature { feature: Feature::ResizeInode });
     }
-    for (what, found) in wrong_fields(volume) {
-        report.add(Place::Superblock, Fault::Field { what, found });
+    for (field, found) in wrong_fields(volume) {
+        report.add(Place::Superblock, Fault::Field { field, found });
     }
 }
 
@@ -183,41 +186,47 @@ pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
 }
 
 /// Returns fields that no mount reads, and that e2fsck refuses.
-fn wrong_fields(volume: &Volume) -> Vec<(&'static str, u64)> {
+fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let (raw, geometry) = (volume.raw(), &volume.geometry);
     let mut wrong = Vec::new();
-    let mut check = |what, found: u64, right: bool| {
+    let mut check = |field, found: u64, right: bool| {
         if !right {
-            wrong.push((what, found));
+            wrong.push((field, found));
         }
     };
+    // Without this feature the kernel does not read the size.
+    if !volume.incompat(Incompat::BIT64) {
+        let size = raw.s_desc_size.get();
+        let is_valid = size == 0 || (size.is_power_of_two() && size <= MOST_DESCRIPTOR_SIZE);
+        check(Field::DescriptorSize, size.into(), is_valid);
+    }
     let room = geometry.inode_size().saturating_sub(GOOD_OLD_SIZE);
-    for (what, size) in [
-        ("the least extra size of inodes", raw.s_min_extra_isize.get()),
-        ("the wanted extra size of inodes", raw.s_want_extra_isize.get()),
+    for (field, size) in [
+        (Field::LeastExtraSize, raw.s_min_extra_isize.get()),
+        (Field::WantedExtraSize, raw.s_want_extra_isize.get()),
     ] {
         let is_valid = (LEAST_EXTRA..=room).contains(&size.into()) && size.is_multiple_of(4);
-        check(what, size.into(), room == 0 || size == 0 || is_valid);
+        check(field, size.into(), room == 0 || size == 0 || is_valid);
     }
-    for (what, ino) in [
-        ("the inode of user quotas", raw.s_usr_quota_inum.get()),
-        ("the inode of group quotas", raw.s_grp_quota_inum.get()),
-        ("the inode of project quotas", raw.s_prj_quota_inum.get()),
+    for (field, ino) in [
+        (Field::UserQuotas, raw.s_usr_quota_inum.get()),
+        (Field::GroupQuotas, raw.s_grp_quota_inum.get()),
+        (Field::ProjectQuotas, raw.s_prj_quota_inum.get()),
     ] {
         let is_own = ino >= geometry.first_ino().0 || QUOTA_INODES.contains(&ino);
-        check(what, ino.into(), ino == 0 || (is_own && geometry.has_inode(Ino(ino))));
+        check(field, ino.into(), ino == 0 || (is_own && geometry.has_inode(Ino(ino))));
     }
     let encoding = raw.s_encoding.get();
     let folds = volume.incompat(Incompat::CASEFOLD);
-    check("the encoding of names", encoding.into(), !folds || encoding == UTF8_12_1);
+    check(Field::Encoding, encoding.into(), !folds || encoding == UTF8_12_1);
     let has_journal = volume.compat(Compat::HAS_JOURNAL);
     let is_inside = !has_journal || raw.s_journal_inum.get() != 0;
     let names_device = raw.s_journal_uuid != [0; 16];
-    check("the UUID of a journal device", 1, !(is_inside && names_device));
+    check(Field::JournalDeviceUuid, 1, !(is_inside && names_device));
     let ino = raw.s_journal_inum.get();
-    check("the inode of the journal", ino.into(), ino == 0 || has_journal);
+    check(Field::JournalInode, ino.into(), ino == 0 || has_journal);
     let device = raw.s_journal_dev.get();
-    check("the journal device", device.into(), device == 0 || has_journal);
+    check(Field::JournalDevice, device.into(), device == 0 || has_journal);
     wrong
 }
 

@@ -166,7 +166,7 @@ const HOUSES: &[House] = &[
     House {
         name: "check",
         floors: &[
-            &["bytes", "harm", "parallel", "place"],
+            &["bytes", "field", "harm", "parallel", "place"],
             &["claims", "fault", "parents", "record", "states"],
             &["report", "volume"],
             &["groups", "mapping"],

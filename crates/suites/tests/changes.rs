@@ -1,7 +1,8 @@
 //! The checker and e2fsck agree on images with one change of metadata.
 
-use lanefs_check::{Harm, Options, Report, Verdict};
+use lanefs_check::{Fault, Harm, Options, Report, Verdict};
 use lanefs_device::Device;
+use lanefs_ondisk::xattr;
 use lanefs_suites::changes::{Corpus, Extent, Verdicts, check, cut, repair};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::seeds;
@@ -61,17 +62,38 @@ const GENERATION: u64 = 0x64;
 #[test]
 fn faults_outside_of_the_tree_are_found() {
     // Each with a word of e2fsck's message.
-    for (commands, word) in [
-        (vec!["write /etc/passwd a", "ssv orphan_file_inum 12"], "Orphan file inode"),
-        (vec!["sif <1> uid 1"], "bad block inode looks invalid"),
-        (vec!["sif <1> mode 0100600"], "bad block inode looks invalid"),
+    let inode_fields = "-t ext4 -O ^orphan_file";
+    for (options, commands, word) in [
+        (inode_fields, vec!["write /etc/passwd a", "ssv orphan_file_inum 12"], "Orphan file inode"),
+        (inode_fields, vec!["sif <1> uid 1"], "bad block inode looks invalid"),
+        (inode_fields, vec!["sif <1> mode 0100600"], "bad block inode looks invalid"),
+        ("-t ext3", vec!["ssv desc_size 65535"], "desc_size = 65535"),
     ] {
-        let Some(image) = Image::make("-t ext4 -O ^orphan_file", "16M") else { return };
+        let Some(image) = Image::make(options, "16M") else { return };
         commands.iter().for_each(|command| drop(image.debugfs(command)));
         let verdicts = Verdicts::of(image.path());
         assert!(verdicts.text.contains(word), "{commands:?}: {}", verdicts.text);
         assert!(!verdicts.is_clean_for_lanefs(), "{commands:?}");
     }
+}
+
+#[test]
+fn an_empty_value_that_starts_beyond_its_block_is_found() {
+    let Some(image) = Image::make("-t ext3 -b 1024 -I 128", "16M") else { return };
+    for command in ["write /etc/passwd a", "ea_set -f /dev/null a user.abcd"] {
+        image.debugfs(command);
+    }
+    let stat = image.debugfs("stat a");
+    let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    // The entry loses its name, which is then read as the next entry.
+    image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);
+    // The hash is wrong too; if only that were found, a repair would leave the rest.
+    let findings = report(&image, 256 << 20).findings;
+    let is_range =
+        |fault: &Fault| matches!(fault, Fault::Attributes(xattr::Cause::ValueRange { .. }));
+    assert!(findings.iter().any(|finding| is_range(&finding.fault)), "{findings:?}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ const MOST_LINKS: u32 = 65_000;
 impl Mender<'_> {
     /// Gives every directory and file a path.
     pub fn mend_paths(&mut self, found: &[Finding]) {
-        if found.iter().any(|finding| matches!(finding.fault, Fault::Missing { .. })) {
+        if found.iter().any(|finding| finding.fault == Fault::NoRoot) {
             return self.make_root();
         }
         for finding in found {

@@ -45,7 +45,7 @@ impl Stage {
             return None;
         }
         Some(match (&finding.fault, finding.place) {
-            (Fault::Missing { feature: "a root directory" }, _) => Stage::Paths,
+            (Fault::NoRoot, _) => Stage::Paths,
             (Fault::Count { .. } | Fault::References { .. }, _) => Stage::Counts,
             (Fault::QuotaFile | Fault::Quota { .. }, _) => Stage::Counts,
             (Fault::NamedAsQuota, _) => Stage::Volume,

@@ -5,9 +5,9 @@ use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
+use crate::field::{Feature, Field};
 use crate::groups;
 use crate::mapping::Runs;
-use crate::orphans::ORPHAN_FILE;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -59,14 +59,14 @@ impl Mender<'_> {
     }
 
     fn mend_superblock(&mut self, fault: &Fault) {
-        if matches!(fault, Fault::Field { what: "the block of mmp", .. }) {
+        if matches!(fault, Fault::Field { field: Field::Mmp, .. }) {
             return self.mend_mmp();
         }
         let edited = self.edit_superblock(|raw| match fault {
-            Fault::Field { what, .. } => mend_field(raw, what),
-            Fault::Feature { feature: "resize_inode" } => raw.s_reserved_gdt_blocks.set(0),
-            Fault::Feature { feature: "has_journal" } => clear_recovery(raw),
-            Fault::Feature { feature: "orphan_file" } => {
+            Fault::Field { field, .. } => mend_field(raw, *field),
+            Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
+            Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
+            Fault::Feature { feature: Feature::OrphanFile } => {
                 let present = RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
             }
@@ -295,23 +295,24 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
 }
 
 /// Sets a superblock field that no mount reads to a valid value.
-fn mend_field(raw: &mut RawSuperblock, what: &str) {
+fn mend_field(raw: &mut RawSuperblock, field: Field) {
     let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
-    match what {
-        "the number of reserved blocks" => {
+    match field {
+        Field::ReservedBlocks => {
             raw.s_r_blocks_count_lo.set(0);
             raw.s_r_blocks_count_hi.set(0);
         }
-        "the least extra size of inodes" => raw.s_min_extra_isize.set(extra),
-        "the wanted extra size of inodes" => raw.s_want_extra_isize.set(extra),
-        "the inode of user quotas" => raw.s_usr_quota_inum.set(0),
-        "the inode of group quotas" => raw.s_grp_quota_inum.set(0),
-        "the inode of project quotas" => raw.s_prj_quota_inum.set(0),
-        "the encoding of names" => raw.s_encoding.set(1),
-        "the UUID of a journal device" => raw.s_journal_uuid = [0; 16],
-        ORPHAN_FILE => raw.s_orphan_file_inum.set(0),
-        "the inode of the journal" => raw.s_journal_inum.set(0),
-        "the journal device" => raw.s_journal_dev.set(0),
-        _ => {}
+        Field::DescriptorSize => raw.s_desc_size.set(0),
+        Field::LeastExtraSize => raw.s_min_extra_isize.set(extra),
+        Field::WantedExtraSize => raw.s_want_extra_isize.set(extra),
+        Field::UserQuotas => raw.s_usr_quota_inum.set(0),
+        Field::GroupQuotas => raw.s_grp_quota_inum.set(0),
+        Field::ProjectQuotas => raw.s_prj_quota_inum.set(0),
+        Field::Encoding => raw.s_encoding.set(1),
+        Field::JournalDeviceUuid => raw.s_journal_uuid = [0; 16],
+        Field::OrphanFile => raw.s_orphan_file_inum.set(0),
+        Field::JournalInode => raw.s_journal_inum.set(0),
+        Field::JournalDevice => raw.s_journal_dev.set(0),
+        Field::Mmp | Field::JournalError | Field::JournalUsers => {}
     }
 }

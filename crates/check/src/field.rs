@@ -1,0 +1,67 @@
+//! Names of fields and features in faults.
+
+use std::fmt;
+
+/// A field of the superblock, or of the journal's superblock, with an invalid value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // `Display` describes each
+pub enum Field {
+    ReservedBlocks,
+    DescriptorSize,
+    LeastExtraSize,
+    WantedExtraSize,
+    UserQuotas,
+    GroupQuotas,
+    ProjectQuotas,
+    Encoding,
+    JournalInode,
+    JournalDevice,
+    JournalDeviceUuid,
+    OrphanFile,
+    Mmp,
+    JournalError,
+    JournalUsers,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Field::ReservedBlocks => "the number of reserved blocks",
+            Field::DescriptorSize => "the size of descriptors",
+            Field::LeastExtraSize => "the least extra size of inodes",
+            Field::WantedExtraSize => "the wanted extra size of inodes",
+            Field::UserQuotas => "the inode of user quotas",
+            Field::GroupQuotas => "the inode of group quotas",
+            Field::ProjectQuotas => "the inode of project quotas",
+            Field::Encoding => "the encoding of names",
+            Field::JournalInode => "the inode of the journal",
+            Field::JournalDevice => "the journal device",
+            Field::JournalDeviceUuid => "the UUID of a journal device",
+            Field::OrphanFile => "the inode of the orphan file",
+            Field::Mmp => "the block of mmp",
+            Field::JournalError => "the error number",
+            Field::JournalUsers => "the number of its file systems",
+        })
+    }
+}
+
+/// A feature whose structures are in use though the file system lacks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names of mke2fs
+pub enum Feature {
+    HasJournal,
+    OrphanFile,
+    ResizeInode,
+    UninitBg,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Feature::HasJournal => "has_journal",
+            Feature::OrphanFile => "orphan_file",
+            Feature::ResizeInode => "resize_inode",
+            Feature::UninitBg => "uninit_bg",
+        })
+    }
+}
