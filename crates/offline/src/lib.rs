@@ -17,6 +17,7 @@ mod image;
 mod inodes;
 mod journal;
 mod mend;
+mod mmp;
 mod move_blocks;
 mod move_inodes;
 mod open;

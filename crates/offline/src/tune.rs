@@ -11,6 +11,9 @@ use zerocopy::little_endian::U32;
 /// The largest share of reserved blocks: half of the file system, as in tune2fs.
 const MOST_RESERVED_PERCENT: f64 = 50.0;
 
+/// The longest interval of `mmp` in seconds, as in tune2fs.
+const MOST_MMP_INTERVAL: u16 = 300;
+
 /// The number of reserved blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserved {
@@ -75,6 +78,8 @@ pub struct Settings {
     pub stride: Option<u16>,
     /// Blocks of a whole stripe.
     pub stripe_width: Option<u32>,
+    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
+    pub mmp_interval: Option<u16>,
     /// The hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
     pub hash: Option<u8>,
     /// Whether the file system is for development kernels only.
@@ -86,18 +91,18 @@ pub struct Settings {
 }
 
 /// Features that can be set, and features that can be cleared. A change of one needs only the
-/// superblock, the journal and the orphan file.
+/// superblock, the journal, the orphan file and the block of `mmp`.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::DIR_INDEX)
         .union(Compat::EXT_ATTR)
         .union(Compat::STABLE_INODES),
-    incompat: Incompat::CSUM_SEED,
+    incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
     ro_compat: RoCompat::LARGE_FILE.union(RoCompat::HUGE_FILE).union(RoCompat::DIR_NLINK),
 };
 const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::STABLE_INODES),
-    incompat: Incompat::CSUM_SEED,
+    incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
     ro_compat: RoCompat::empty(),
 };
 
@@ -132,6 +137,11 @@ impl Image {
         check_len("the label", settings.label.as_deref(), 16)?;
         check_len("the last mount point", settings.last_mounted.as_deref(), 63)?;
         check_len("the mount options", settings.mount_options.as_deref(), 63)?;
+        if settings.mmp_interval.is_some_and(|seconds| seconds > MOST_MMP_INTERVAL) {
+            return Err(Error::refused(format!(
+                "the interval of mmp is at most {MOST_MMP_INTERVAL} seconds"
+            )));
+        }
         let FeatureChange { set, clear } = settings.features;
         let refused = [(set, SETTABLE, "set"), (clear, CLEARABLE, "cleared")];
         let now = self.superblock.features();
@@ -221,6 +231,12 @@ impl Image {
         if index && raw.s_hash_seed.iter().all(|word| word.get() == 0) {
             return Err(Error::refused("dir_index needs a hash seed, which this image has not"));
         }
+        if change.set.incompat.contains(Incompat::MMP) {
+            self.add_mmp()?;
+        }
+        if change.clear.incompat.contains(Incompat::MMP) {
+            self.remove_mmp()?;
+        }
         let compat = Compat::STABLE_INODES | Compat::EXT_ATTR | Compat::DIR_INDEX;
         self.edit(|raw| {
             if sets {
@@ -237,8 +253,8 @@ impl Image {
             );
             set(
                 &mut raw.s_feature_incompat,
-                change.set.incompat.bits(),
-                change.clear.incompat.bits(),
+                (change.set.incompat - Incompat::MMP).bits(),
+                (change.clear.incompat - Incompat::MMP).bits(),
             );
             set(&mut raw.s_feature_ro_compat, change.set.ro_compat.bits(), 0);
         })
@@ -312,6 +328,9 @@ fn set_words(raw: &mut RawSuperblock, settings: &Settings) {
     }
     if let Some(width) = settings.stripe_width {
         raw.s_raid_stripe_width.set(width);
+    }
+    if let Some(interval) = settings.mmp_interval {
+        raw.s_mmp_interval.set(interval);
     }
     if let Some(hash) = settings.hash {
         raw.s_def_hash_version = hash;

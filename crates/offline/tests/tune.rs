@@ -162,6 +162,32 @@ fn the_uuid_that_hashes_of_attribute_values_depend_on_is_kept() {
     image.assert_clean("another UUID");
 }
 
+#[test]
+fn mmp_is_added_with_a_block_and_removed_with_it() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let before = dumpe2fs(&image)["Free blocks"].clone();
+    let add = Settings { features: setting("mmp"), mmp_interval: Some(7), ..Settings::default() };
+    let checked = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
+        let fields = dumpe2fs(image);
+        assert!(fields["Filesystem features"].contains("mmp"));
+        assert_eq!(fields["MMP update interval"], "7");
+    });
+    println!("{checked:?}");
+    tune(image.device(), &add).expect("the feature");
+    image.assert_clean("with mmp");
+    if let Some(mount) = image.kernel_mount("") {
+        mount.unmount();
+    }
+    let remove = Settings { features: clearing("mmp"), ..Settings::default() };
+    tune(image.device(), &remove).expect("no feature");
+    image.assert_clean("without mmp");
+    let fields = dumpe2fs(&image);
+    assert!(!fields["Filesystem features"].contains("mmp"));
+    assert_eq!(fields["Free blocks"], before);
+    let long = Settings { mmp_interval: Some(301), ..Settings::default() };
+    assert!(matches!(tune(image.device(), &long), Err(Error::Refused { .. })));
+}
+
 fn journal(change: JournalChange) -> Settings {
     Settings { journal: Some(change), ..Settings::default() }
 }

@@ -66,8 +66,8 @@ pub struct Arguments {
     /// Features, with ^ before those to clear
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
-    /// hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS, stripe_width=BLOCKS, test_fs,
-    /// ^test_fs, force_fsck
+    /// hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS, stripe_width=BLOCKS,
+    /// mmp_update_interval=SECONDS, test_fs, ^test_fs, force_fsck
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Journal: size=MIB adds one, or changes its size; a suffix other than M may be given

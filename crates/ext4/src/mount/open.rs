@@ -65,6 +65,10 @@ impl Mount {
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
+        if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
+            // The log, which is replayed now, added the feature.
+            return Mount::open(device, options);
+        }
         let geometry = superblock.geometry();
         let checksums = superblock.checksums();
         let aborted = log.as_ref().is_some_and(|log| log.superblock.errno() != 0);

@@ -110,6 +110,10 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
             settings.stride = Some(stride.map_err(|_| format!("-E {word}: too large"))?);
         }
         "stripe_width" | "stripe-width" => settings.stripe_width = Some(number()?),
+        "mmp_update_interval" => {
+            let interval = u16::try_from(number()?);
+            settings.mmp_interval = Some(interval.map_err(|_| format!("-E {word}: too large"))?);
+        }
         "test_fs" => settings.test = Some(SuperFlags::TEST_FILESYS),
         "^test_fs" => settings.test = Some(SuperFlags::empty()),
         "force_fsck" => settings.force_check = true,
