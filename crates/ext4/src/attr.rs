@@ -63,11 +63,13 @@ impl Attr {
 impl lanefs_lanes::Words for Rights {
     type Array = [u64; 2];
 
+    #[inline]
     fn to_words(&self) -> [u64; 2] {
         let flags = u64::from(self.flags) << 32 | u64::from(self.permissions);
         [u64::from(self.uid) << 32 | u64::from(self.gid), flags]
     }
 
+    #[inline]
     fn from_words(words: [u64; 2]) -> Rights {
         let (uid, gid) = ((words[0] >> 32) as u32, words[0] as u32);
         Rights { permissions: words[1] as u16, uid, gid, flags: (words[1] >> 32) as u32 }

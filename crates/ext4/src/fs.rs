@@ -43,6 +43,7 @@ impl Fs {
     ///
     /// Always returns `None` with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy),
     /// which finds inodes with their names.
+    #[inline]
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         self.objects.inodes.peek(pin, ino)
     }

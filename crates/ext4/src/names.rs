@@ -15,15 +15,8 @@ impl DirId {
     /// Returns a hash of `name` in this directory, for caches of names.
     #[inline]
     pub fn hash_of(self, name: &[u8]) -> u64 {
-        // One word, and a name whose hash includes its length.
-        struct Key<'a>(u64, &'a [u8]);
-        impl std::hash::Hash for Key<'_> {
-            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-                state.write_u64(self.0);
-                state.write(self.1);
-            }
-        }
-        lanefs_lanes::hash_of(&Key(u64::from(self.ino.0) << 32 | u64::from(self.generation), name))
+        let dir = u64::from(self.ino.0) << 32 | u64::from(self.generation);
+        lanefs_lanes::hash_of_bytes(dir, name)
     }
 }
 

@@ -176,7 +176,7 @@ impl FileSystem {
     fn in_parent<T>(
         &self,
         path: &Path,
-        act: impl FnOnce(&InodeRef, &Last) -> std::result::Result<T, Ext4Error>,
+        act: impl FnOnce(&InodeRef, &Last<'_>) -> std::result::Result<T, Ext4Error>,
     ) -> Result<T> {
         let parent =
             self.vfs().parent(self.credentials(), self.vfs().root(), bytes(path)).at(path)?;

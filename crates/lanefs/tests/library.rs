@@ -180,6 +180,34 @@ fn directories_names_and_links_work_by_path() {
 }
 
 #[test]
+fn an_invalid_path_is_refused_although_its_names_are_cached() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    fs.create_dir("/dir").unwrap();
+    fs.write("/dir/file", "x").unwrap();
+    let long = |len: usize| format!("/dir{}/file", "/.".repeat((len - 9) / 2));
+    for (path, errno) in [("", 2), ("/dir/file\0", 22), ("/dir\0/file", 22), (&long(4097), 36)] {
+        for (what, error) in [
+            ("stat", fs.metadata(path).map(drop)),
+            ("open", fs.open_file(path).map(drop)),
+            ("create", fs.create_file(path).map(drop)),
+            ("remove", fs.remove_file(path)),
+        ] {
+            assert_eq!(error.unwrap_err().errno(), errno, "{what} {path:?}");
+        }
+    }
+    assert!(fs.metadata(long(4095)).unwrap().is_file(), "the longest path");
+    // The last component comes from the cache, or from the target of a link.
+    fs.symlink("dir//", "/link").unwrap();
+    fs.create_file("/link/new").unwrap();
+    fs.remove_file("//dir///new").unwrap();
+    assert!(fs.create_file("/dir/other/").unwrap_err().errno() == 21);
+    assert!(fs.remove_file("/dir/file/").unwrap_err().errno() == 20);
+    fs.remove_file("/link/file").unwrap();
+    fs.remove_dir("/dir/").unwrap();
+}
+
+#[test]
 fn modes_owners_times_and_attributes_are_set() {
     let image = Image::new("64M");
     let fs = open(&image);

@@ -240,6 +240,15 @@ pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
     hash_with(keys(), key)
 }
 
+/// Returns a hash of a word and of bytes, with the number of bytes, as [`hash_of`] does.
+#[inline]
+pub fn hash_of_bytes(word: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = KeyedHasher::default();
+    hasher.write_u64(word);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
 #[inline]
 fn hash_with<K: std::hash::Hash + ?Sized>(keys: &Keys, key: &K) -> u64 {
     let mut hasher = KeyedHasher::with(keys);

@@ -11,38 +11,20 @@
 //! inode the whole time ([`crate::names::Sighting`]).
 
 use crate::credentials::Credentials;
-use crate::names::Known;
-use crate::path::{Component, Slash, first};
+use crate::names::{Known, LaneNames, NameCache};
+use crate::path::{Component, MAX_PATH, Slash, first};
 use crate::rules::searches_by_mode;
 use crate::vfs::Vfs;
-use crate::walk::Follow;
-use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
+use crate::walk::{CachedParent, Follow};
+use lanefs_ext4::{Attr, DirId, Inode, InodeRef, OneLockCache};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
 use lanefs_ondisk::FileType;
-use std::ops::Deref;
 
-/// An inode of the path.
-enum Passed<'p> {
-    /// An inode that stays in memory as long as the pin lives.
-    Pinned(&'p Arc<Inode>),
-    /// An inode with a reference, which the cache with one lock provides.
-    Counted(Arc<Inode>),
-}
-
-impl Deref for Passed<'_> {
-    type Target = Inode;
-    fn deref(&self) -> &Inode {
-        match self {
-            Passed::Pinned(inode) => inode,
-            Passed::Counted(inode) => inode,
-        }
-    }
-}
-
-/// A directory of the path, and the last component.
-struct Reached<'p, 'a> {
-    dir: Passed<'p>,
+/// The end of a walk: the directory of the last component, and that component.
+struct Reached<'a, D> {
+    /// `None` for the start of the walk.
+    dir: Option<D>,
     name: &'a [u8],
     slash: Slash,
     /// Number of bytes of the path before `name`.
@@ -69,37 +51,53 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<InodeRef> {
-        let (dir, name, slash, held, still) = {
+        if let Some(cache) = self.one_lock() {
+            return self.walk_one_lock(cache, who, start, path, follow);
+        }
+        let names = self.lane_names()?;
+        let (held, slash, still) = {
             let pin = pin();
-            let reached = self.reach(&pin, who, start, path)?;
-            if !self.searches(who, &reached.dir) {
+            let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+            let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
+            let dir = dir.unwrap_or(start);
+            if !self.searches(who, dir) {
                 return None;
             }
-            let dir = id(&reached.dir);
-            let (held, still) = match self.one_lock() {
-                Some(_) => (None, true),
-                None => {
-                    let sighting = self.names().sight(&pin, dir, reached.name);
-                    let Known::Entry(named) = sighting.known else { return None };
-                    let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
-                    // The reference keeps the inode's number from being reused, so a name that
-                    // refers to the number refers to this inode.
-                    (Some(held), self.names().still(&pin, dir, reached.name, &sighting))
-                }
-            };
-            (dir, reached.name, reached.slash, held, still)
+            let sighting = names.sight(&pin, id(dir), name);
+            let Known::Entry(named) = sighting.known else { return None };
+            let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
+            // The reference keeps the inode's number from being reused, so a name that refers to
+            // the number refers to this inode.
+            (held, slash, names.still(&pin, id(dir), name, &sighting))
         };
-        // The pin is dropped first: releasing a reference may wait.
-        let inode = match held {
-            Some(held) => held,
-            None => self.one_lock()?.hold(dir, name)?,
-        };
-        (still && ends_there(inode.file_type(), slash, follow)).then_some(inode)
+        // If the name refers to another inode now, the reference is dropped after the pin:
+        // releasing a reference may wait.
+        (still && ends_there(held.file_type(), slash, follow)).then_some(held)
+    }
+
+    /// Does the same as [`Vfs::walk_cached`], with the cache that has one lock.
+    fn walk_one_lock(
+        &self,
+        cache: &OneLockCache,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+        follow: Follow,
+    ) -> Option<InodeRef> {
+        let step = |dir: &Inode, name: &[u8]| cache.step(id(dir), name);
+        let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
+        let dir = dir.as_ref().unwrap_or(start);
+        if !self.searches(who, dir) {
+            return None;
+        }
+        let inode = cache.hold(id(dir), name)?;
+        ends_there(inode.file_type(), slash, follow).then_some(inode)
     }
 
     /// Returns the attributes of the inode that `path` refers to, if they can be found in memory.
     /// Takes no reference: the name refers to the inode both before and after the attributes are
     /// read.
+    #[inline] // so that the attributes are copied once
     pub(crate) fn stat_cached(
         &self,
         who: &Credentials,
@@ -107,24 +105,26 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<Attr> {
-        if self.one_lock().is_some() {
+        let Some(names) = self.lane_names() else {
             return self.walk_cached(who, start, path, follow).map(|inode| inode.attr());
-        }
-        let pin = pin();
-        let reached = self.reach(&pin, who, start, path)?;
-        if !self.searches(who, &reached.dir) {
-            return None;
-        }
-        let Reached { dir: Passed::Pinned(dir), name, slash, .. } = reached else {
-            return None;
         };
-        let sighting = self.names().sight(&pin, id(dir), name);
+        let pin = pin();
+        let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+        let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
+        let dir = dir.unwrap_or(start);
+        if !self.searches(who, dir) {
+            return None;
+        }
+        let sighting = names.sight(&pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };
         let inode = self.fs().peek(&pin, named.ino)?;
+        if !ends_there(inode.file_type(), slash, follow) {
+            return None;
+        }
         inode.note_use();
         let attr = inode.attr();
-        let still = self.names().still(&pin, id(dir), name, &sighting);
-        (still && ends_there(attr.file_type, slash, follow)).then_some(attr)
+        // `then_some` would copy the attributes once more.
+        if names.still(&pin, id(dir), name, &sighting) { Some(attr) } else { None }
     }
 
     /// Returns the inode that `name` in `dir` refers to, with a reference; `Some(None)` if the name
@@ -133,59 +133,67 @@ impl Vfs {
         if let Some(cache) = self.one_lock() {
             return cache.hold(dir, name).map(Some);
         }
+        let names = self.lane_names()?;
         let (held, still) = {
             let pin = pin();
-            let sighting = self.names().sight(&pin, dir, name);
+            let sighting = names.sight(&pin, dir, name);
             let named = match sighting.known {
                 Known::Entry(named) => named,
                 Known::Absent => return Some(None),
                 Known::Unknown => return None,
             };
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
-            (held, self.names().still(&pin, dir, name, &sighting))
+            (held, names.still(&pin, dir, name, &sighting))
         };
         // If the name refers to another inode now, the reference is dropped after the pin.
         still.then_some(Some(held))
     }
 
-    /// Returns the directory of the last component of `path`, with a reference, and the number of
-    /// bytes of the path before that component. `None` if it cannot be found in memory, or is
-    /// `start` itself.
-    pub(crate) fn parent_cached(
+    /// Returns the directory of the last component of `path`, with a reference. `None` if it cannot
+    /// be found in memory, or is `start` itself.
+    pub(crate) fn parent_cached<'a>(
         &self,
         who: &Credentials,
         start: &InodeRef,
-        path: &[u8],
-    ) -> Option<(InodeRef, usize)> {
-        let pin = pin();
-        let reached = self.reach(&pin, who, start, path)?;
-        if id(&reached.dir) == id(start) {
-            return None;
-        }
+        path: &'a [u8],
+    ) -> Option<CachedParent<'a>> {
         // The directory may have moved after the walk passed it. The result is then the directory
         // that the walk passed, as for any walk that is concurrent with a rename.
-        let dir = match &reached.dir {
-            Passed::Pinned(inode) => InodeRef::found(inode)?,
-            Passed::Counted(inode) => InodeRef::found(inode)?,
+        let (dir, name, slash, before) = if let Some(cache) = self.one_lock() {
+            let step = |dir: &Inode, name: &[u8]| cache.step(id(dir), name);
+            let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
+            (InodeRef::found(&dir?)?, name, slash, before)
+        } else {
+            let (names, pin) = (self.lane_names()?, pin());
+            let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+            let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
+            (InodeRef::found(dir?)?, name, slash, before)
         };
-        Some((dir, reached.before))
+        let last = searches_by_mode(who, &dir).then_some((name, slash));
+        Some(CachedParent { dir, before, last })
     }
 
     /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search
     /// it.
+    #[inline]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
         !self.folds(dir) && searches_by_mode(who, dir)
     }
 
-    /// Walks to the directory of the last component.
-    fn reach<'p, 'a>(
-        &'p self,
-        pin: &'p Pin,
+    /// Walks to the directory of the last component; `step` finds the inode of a name.
+    #[inline]
+    fn reach<'a, D: AsRef<Inode>>(
+        &self,
         who: &Credentials,
-        start: &'p Arc<Inode>,
+        start: &Inode,
         path: &'a [u8],
-    ) -> Option<Reached<'p, 'a>> {
-        let mut dir = Passed::Pinned(start);
+        step: impl Fn(&Inode, &[u8]) -> Option<D>,
+    ) -> Option<Reached<'a, D>> {
+        // A path with a NUL byte is invalid too, but no name in the cache has one.
+        if path.len() > MAX_PATH {
+            return None;
+        }
+        let mut dir = None;
         let mut left = path;
         loop {
             let (component, rest, slash) = first(left)?;
@@ -199,26 +207,31 @@ impl Vfs {
             if rest.is_empty() {
                 return Some(Reached { dir, name, slash, before: path.len() - left.len() });
             }
-            if !self.searches(who, &dir) {
+            let at = dir.as_ref().map_or(start, AsRef::as_ref);
+            if !self.searches(who, at) {
                 return None;
             }
-            let next = self.step(pin, &dir, name)?;
-            if next.file_type() != FileType::Directory {
+            let next = step(at, name)?;
+            if next.as_ref().file_type() != FileType::Directory {
                 return None;
             }
-            (dir, left) = (next, rest);
+            (dir, left) = (Some(next), rest);
         }
     }
 
     /// Returns the inode that `name` in `dir` refers to, if both the name and the inode are in
     /// memory.
-    fn step<'p>(&'p self, pin: &'p Pin, dir: &Inode, name: &[u8]) -> Option<Passed<'p>> {
-        if let Some(cache) = self.one_lock() {
-            return cache.step(id(dir), name).map(Passed::Counted);
-        }
-        let sighting = self.names().sight(pin, id(dir), name);
+    #[inline]
+    fn step<'p>(
+        &'p self,
+        names: &'p LaneNames,
+        pin: &'p Pin,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Option<&'p Arc<Inode>> {
+        let sighting = names.sight(pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };
         let inode = self.fs().peek(pin, named.ino)?;
-        self.names().still(pin, id(dir), name, &sighting).then_some(Passed::Pinned(inode))
+        names.still(pin, id(dir), name, &sighting).then_some(inode)
     }
 }

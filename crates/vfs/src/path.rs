@@ -1,6 +1,7 @@
 //! Parses paths into components, without a file system.
 
 use lanefs_ext4::Error;
+use std::borrow::Cow;
 
 /// The longest path, and the longest symbolic link that is followed, in bytes.
 pub const MAX_PATH: usize = 4095;
@@ -11,9 +12,9 @@ pub const MAX_SYMLINKS: u32 = 40;
 
 /// The last component of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Last {
+pub enum Last<'a> {
     /// A name in the directory, followed by a slash or not.
-    Name(Vec<u8>, Slash),
+    Name(Cow<'a, [u8]>, Slash),
     /// "."
     Dot,
     /// ".."
@@ -48,31 +49,54 @@ pub(crate) enum Component<'a> {
 
 /// Returns the first component of `path`, the rest after its slashes, and whether a slash followed.
 /// `None` if there is no component. Skips leading slashes.
+#[inline(always)]
 pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
-    let path = path.trim_prefix_slashes();
+    let path = without_slashes(path);
     if path.is_empty() {
         return None;
     }
-    let end = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
-    let (name, rest) = path.split_at(end);
+    let (name, rest) = path.split_at(before_slash(path));
     let slash = if rest.is_empty() { Slash::None } else { Slash::Trailing };
     let component = match name {
         b"." => Component::Dot,
         b".." => Component::DotDot,
         name => Component::Name(name),
     };
-    Some((component, rest.trim_prefix_slashes(), slash))
+    Some((component, without_slashes(rest), slash))
 }
 
-trait TrimSlashes {
-    fn trim_prefix_slashes(&self) -> &Self;
-}
-
-impl TrimSlashes for [u8] {
-    fn trim_prefix_slashes(&self) -> &[u8] {
-        let start = self.iter().position(|&b| b != b'/').unwrap_or(self.len());
-        self.get(start..).unwrap_or_default()
+#[inline]
+fn without_slashes(path: &[u8]) -> &[u8] {
+    match path {
+        [b'/', b'/', rest @ ..] => without_more_slashes(rest),
+        [b'/', rest @ ..] => rest,
+        _ => path,
     }
+}
+
+#[cold]
+fn without_more_slashes(mut path: &[u8]) -> &[u8] {
+    while let [b'/', rest @ ..] = path {
+        path = rest;
+    }
+    path
+}
+
+/// Returns the number of bytes before the first slash. Compares eight bytes at a time.
+#[inline]
+fn before_slash(path: &[u8]) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let (words, rest) = path.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'/'));
+        // The lowest byte whose highest bit gets set is the first one that is zero.
+        let same = other.wrapping_sub(ONES) & !other & (ONES << 7);
+        if same != 0 {
+            return at * 8 + same.trailing_zeros() as usize / 8;
+        }
+    }
+    let before = words.len() * 8;
+    before + rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())
 }
 
 /// Fails if `path` is empty, too long or contains NUL.
@@ -127,6 +151,19 @@ mod tests {
             (Component::Name(b"..."), Slash::None),
         ];
         assert_eq!(all(b"//a///.//..//..."), expected);
+    }
+
+    #[test]
+    fn the_first_slash_ends_a_component_wherever_it_is() {
+        for end in 0..40 {
+            for more in [&b""[..], b"/", b"//.0/", b"/ends/after/many/more/bytes"] {
+                // Bytes that differ from a slash by one bit, and the two next to it.
+                let name: Vec<u8> = (0..end).map(|n| b"./0\xafo?\x27"[n % 7]).collect();
+                let name: Vec<u8> =
+                    name.into_iter().map(|b| if b == b'/' { 0 } else { b }).collect();
+                assert_eq!(before_slash(&[&name[..], more].concat()), end, "{name:?} {more:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The mounted file system, with its name cache.
 
-use crate::names::NameCache;
+use crate::names::{Known, LaneNames, MountNames};
 use lanefs_device::Device;
 use lanefs_ext4::flags::folds_names;
 use lanefs_ext4::{
-    DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, NoNames, OneLockCache, StatFs,
+    DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs,
 };
 use std::sync::Arc;
 
@@ -27,9 +27,7 @@ const NAMES: usize = 1 << 16;
 /// declared first, so that it is dropped before the mount is.
 pub struct Vfs {
     root: InodeRef,
-    names: Arc<dyn NameCache>,
-    /// The same cache as `names`, if that cache also contains the inodes.
-    one_lock: Option<Arc<OneLockCache>>,
+    names: MountNames,
     mount: Mount,
 }
 
@@ -45,17 +43,16 @@ impl Vfs {
     pub fn open(device: Arc<dyn Device>, options: VfsOptions) -> Result<Vfs, Error> {
         let within = lanefs_ext4::names_within(options.mount.cache_bytes);
         let count = options.names.unwrap_or(NAMES.min(within));
-        let names = crate::names::build(options.mount.policies.name_cache, count);
-        let one_lock = lanefs_ext4::Names::one_lock(names.clone());
-        let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
+        let names = MountNames::new(options.mount.policies.name_cache, count);
+        let mount = Mount::open(device, MountOptions { names: names.for_ext4(), ..options.mount })?;
         let root = mount.fs().root()?;
-        Ok(Vfs { root, names, one_lock, mount })
+        Ok(Vfs { root, names, mount })
     }
 
     /// Creates a `Vfs` from a mount, without a name cache: for a server whose kernel caches names.
     pub fn without_names(mount: Mount) -> Result<Vfs, Error> {
         let root = mount.fs().root()?;
-        Ok(Vfs { root, names: Arc::new(NoNames), one_lock: None, mount })
+        Ok(Vfs { root, names: MountNames::Nothing, mount })
     }
 
     /// Unmounts: writes everything to its place and marks the file system clean.
@@ -81,12 +78,22 @@ impl Vfs {
         &self.root
     }
 
+    /// Returns the name cache if it also contains the inodes.
+    #[inline]
     pub(crate) fn one_lock(&self) -> Option<&OneLockCache> {
-        self.one_lock.as_deref()
+        match &self.names {
+            MountNames::OneLock(names) => Some(names),
+            _ => None,
+        }
     }
 
-    pub(crate) fn names(&self) -> &dyn NameCache {
-        &*self.names
+    /// Returns the name cache if it can be read under a pin.
+    #[inline]
+    pub(crate) fn lane_names(&self) -> Option<&LaneNames> {
+        match &self.names {
+            MountNames::Lanes(names) => Some(names),
+            _ => None,
+        }
     }
 
     /// Returns the numbers of free and used blocks and inodes.
@@ -136,7 +143,6 @@ impl Vfs {
     }
 
     fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
-        use crate::names::Known;
         if name == b".." || self.folds(dir) {
             return self.fs().lookup(dir, name);
         }

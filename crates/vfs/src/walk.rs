@@ -23,14 +23,14 @@ pub enum Follow {
 }
 
 /// The directory of a path's last component; the component itself may be absent.
-pub struct Parent {
+pub struct Parent<'a> {
     /// The directory, which the caller may search.
     pub dir: InodeRef,
     /// The last component, which was not looked up.
-    pub last: Last,
+    pub last: Last<'a>,
 }
 
-impl Parent {
+impl Parent<'_> {
     /// Returns the last component, and whether a slash follows, if the component is a name; else
     /// fails with `otherwise`, the operation's error for ".", ".." and the root.
     pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
@@ -39,6 +39,15 @@ impl Parent {
             _ => Err(otherwise),
         }
     }
+}
+
+/// The directory of a path's last component, found in memory.
+pub(crate) struct CachedParent<'a> {
+    pub(crate) dir: InodeRef,
+    /// Number of bytes of the path before the last component.
+    pub(crate) before: usize,
+    /// The last component, if it is a name and the mode alone lets the caller search `dir`.
+    pub(crate) last: Option<(&'a [u8], Slash)>,
 }
 
 /// A directory of the walk. The walk takes a reference to each directory except its start, which
@@ -64,6 +73,8 @@ pub(crate) struct Walk<'a> {
     at: At<'a>,
     rest: Cow<'a, [u8]>,
     pos: usize,
+    /// The last component, if the walk is known to be at its directory, which `who` may search.
+    known: Option<(&'a [u8], Slash)>,
     links: u32,
 }
 
@@ -76,12 +87,13 @@ impl<'a> Walk<'a> {
         start: &'a InodeRef,
         path: &'a [u8],
     ) -> Result<Walk<'a>, Error> {
-        let begin = vfs.start_of(start, path)?;
-        let (at, pos) = match vfs.parent_cached(who, begin, path) {
-            Some((dir, pos)) => (At::Held(dir), pos),
-            None => (At::Start(begin), 0),
+        check_path(path)?;
+        let begin = vfs.start_of(start, path);
+        let (at, pos, known) = match vfs.parent_cached(who, begin, path) {
+            Some(CachedParent { dir, before, last }) => (At::Held(dir), before, last),
+            None => (At::Start(begin), 0, None),
         };
-        Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, links: 0 })
+        Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, known, links: 0 })
     }
 
     /// Returns the present directory: the parent of the last component once [`Walk::last`] has
@@ -91,7 +103,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks to the directory of the last component. May be called again after [`Walk::follow`].
-    pub(crate) fn last(&mut self) -> Result<Last, Error> {
+    pub(crate) fn last(&mut self) -> Result<Last<'a>, Error> {
+        if let Some((name, slash)) = self.known.take() {
+            self.pos = self.rest.len();
+            return Ok(Last::Name(Cow::Borrowed(name), slash));
+        }
         loop {
             let left = self.rest.get(self.pos..).unwrap_or_default();
             let Some((component, rest, slash)) = first(left) else {
@@ -106,7 +122,7 @@ impl<'a> Walk<'a> {
             let pos = self.rest.len() - rest.len();
             if rest.is_empty() {
                 let last = match component {
-                    Component::Name(name) => Last::Name(name.to_vec(), slash),
+                    Component::Name(name) => Last::Name(Cow::Owned(name.to_vec()), slash),
                     Component::Dot => Last::Dot,
                     Component::DotDot => Last::DotDot,
                 };
@@ -205,8 +221,7 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<InodeRef, Error> {
-        let begin = self.start_of(start, path)?;
-        match self.walk_cached(who, begin, path, follow) {
+        match self.walk_cached(who, self.start_of(start, path), path, follow) {
             Some(inode) => Ok(inode),
             None => Walk::to_parent(self, who, start, path)?.finish(follow),
         }
@@ -214,6 +229,7 @@ impl Vfs {
 
     /// Returns the attributes of the inode that `path` refers to, like [`Vfs::walk`], but without a
     /// reference, and without loading the inode into memory where that is cheaper.
+    #[inline]
     pub fn stat(
         &self,
         who: &Credentials,
@@ -221,26 +237,36 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<Attr, Error> {
-        let begin = self.start_of(start, path)?;
-        match self.stat_cached(who, begin, path, follow) {
+        match self.stat_cached(who, self.start_of(start, path), path, follow) {
             Some(attr) => Ok(attr),
-            None => Ok(Walk::to_parent(self, who, start, path)?.finish(follow)?.attr()),
+            None => self.stat_with_references(who, start, path, follow),
         }
     }
 
-    /// Returns the directory where a walk along `path` starts. Fails if the path is invalid.
-    fn start_of<'a>(&'a self, start: &'a InodeRef, path: &[u8]) -> Result<&'a InodeRef, Error> {
-        check_path(path)?;
-        Ok(if path.starts_with(b"/") { self.root() } else { start })
-    }
-
-    /// Returns the directory that the last component of `path` is in, or would be in.
-    pub fn parent(
+    #[cold]
+    fn stat_with_references(
         &self,
         who: &Credentials,
         start: &InodeRef,
         path: &[u8],
-    ) -> Result<Parent, Error> {
+        follow: Follow,
+    ) -> Result<Attr, Error> {
+        Ok(Walk::to_parent(self, who, start, path)?.finish(follow)?.attr())
+    }
+
+    /// Returns the directory where a walk along `path` starts.
+    #[inline]
+    fn start_of<'a>(&'a self, start: &'a InodeRef, path: &[u8]) -> &'a InodeRef {
+        if path.starts_with(b"/") { self.root() } else { start }
+    }
+
+    /// Returns the directory that the last component of `path` is in, or would be in.
+    pub fn parent<'a>(
+        &'a self,
+        who: &'a Credentials,
+        start: &'a InodeRef,
+        path: &'a [u8],
+    ) -> Result<Parent<'a>, Error> {
         let mut walk = Walk::to_parent(self, who, start, path)?;
         let last = walk.last()?;
         Ok(Parent { dir: walk.into_dir(), last })

@@ -158,12 +158,17 @@ impl Inode {
     /// last call, otherwise no lock; the caller must not hold a guard.
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
-            let mut state = self.state.lock();
-            if self.fold(&mut state) {
-                self.publish(&state.disk);
-            }
+            self.fold_and_publish();
         }
         self.attr.load()
+    }
+
+    #[cold]
+    fn fold_and_publish(&self) {
+        let mut state = self.state.lock();
+        if self.fold(&mut state) {
+            self.publish(&state.disk);
+        }
     }
 
     /// Returns the attributes without the lanes' deltas: for a directory in which several lanes
@@ -213,6 +218,7 @@ impl Inode {
 
     /// Returns the attributes that decide about access. Takes no lock and reads only cache lines
     /// that changes of names or data do not write.
+    #[inline]
     pub fn rights(&self) -> Rights {
         self.rights.load()
     }

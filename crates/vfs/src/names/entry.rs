@@ -59,13 +59,14 @@ fn word_of(target: Option<Named>) -> u64 {
     })
 }
 
+#[inline(always)]
 pub(super) fn known_from(word: u64) -> Known {
-    match FileType::from_mode((word >> 32) as u16) {
-        Some(file_type) if word & ABSENT == 0 => {
-            Known::Entry(Named { ino: Ino(word as u32), file_type })
-        }
-        _ => Known::Absent,
+    if word & ABSENT != 0 {
+        return Known::Absent;
     }
+    // The word always comes from `word_of`, so the type is valid.
+    let file_type = FileType::from_mode((word >> 32) as u16).unwrap_or(FileType::Regular);
+    Known::Entry(Named { ino: Ino(word as u32), file_type })
 }
 
 impl lanefs_lanes::Replaced for Entry {

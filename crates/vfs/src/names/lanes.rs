@@ -147,6 +147,8 @@ impl Names for LaneNames {
 }
 
 impl NameCache for LaneNames {
+    // Inlined into the walks, which need no more than the inode's number.
+    #[inline(always)]
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
         let hash = dir.hash_of(name);
         let Some(entry) = self.bucket(hash).find(pin, hash, dir, name) else {
@@ -156,6 +158,7 @@ impl NameCache for LaneNames {
         Sighting { known: known_from(seen.word), seen, entry: Some(entry) }
     }
 
+    #[inline]
     fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
         // A name that was not found may have been published after the look-up.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))

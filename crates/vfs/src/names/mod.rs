@@ -17,21 +17,51 @@ pub use cache::{NameCache, Sighting};
 pub use known::Known;
 pub use lanes::LaneNames;
 
-use lanefs_ext4::{NameCachePolicy, OneLockCache};
+use lanefs_ext4::{DirId, NameCachePolicy, Names, NoNames, OneLockCache};
 use std::sync::Arc;
 
-/// Creates a cache of at most about `entries` names.
-pub(crate) fn build(policy: NameCachePolicy, entries: usize) -> Arc<dyn NameCache> {
-    match policy {
-        NameCachePolicy::Global => Arc::new(OneLockCache::new(entries)),
-        NameCachePolicy::Lanes => Arc::new(LaneNames::new(entries)),
+/// The name cache of a mount.
+pub(crate) enum MountNames {
+    /// The default. Its type is known to the compiler, which can inline look-ups.
+    Lanes(Arc<LaneNames>),
+    /// A cache that also contains the inodes.
+    OneLock(Arc<OneLockCache>),
+    /// No cache: the kernel has one.
+    Nothing,
+}
+
+impl MountNames {
+    /// Creates a cache of at most about `entries` names.
+    pub(crate) fn new(policy: NameCachePolicy, entries: usize) -> MountNames {
+        match policy {
+            NameCachePolicy::Global => MountNames::OneLock(Arc::new(OneLockCache::new(entries))),
+            NameCachePolicy::Lanes => MountNames::Lanes(Arc::new(LaneNames::new(entries))),
+        }
+    }
+
+    /// Returns the cache as ext4 publishes names to it.
+    pub(crate) fn for_ext4(&self) -> Arc<dyn Names> {
+        match self {
+            MountNames::Lanes(names) => names.clone(),
+            MountNames::OneLock(names) => names.clone(),
+            MountNames::Nothing => Arc::new(NoNames),
+        }
+    }
+
+    /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
+    pub(crate) fn find(&self, dir: DirId, name: &[u8]) -> Known {
+        match self {
+            MountNames::Lanes(names) => names.find(dir, name),
+            MountNames::OneLock(names) => names.find(dir, name),
+            MountNames::Nothing => Known::Unknown,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lanefs_ext4::{DirId, Named};
+    use lanefs_ext4::Named;
     use lanefs_lanes::pin;
     use lanefs_ondisk::{FileType, Ino};
     use std::collections::HashMap;
@@ -45,7 +75,7 @@ mod tests {
     }
 
     fn both(entries: usize) -> [Arc<dyn NameCache>; 2] {
-        [build(NameCachePolicy::Global, entries), build(NameCachePolicy::Lanes, entries)]
+        [Arc::new(OneLockCache::new(entries)), Arc::new(LaneNames::new(entries))]
     }
 
     #[test]

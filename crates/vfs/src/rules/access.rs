@@ -59,6 +59,7 @@ pub(crate) fn by_mode(
 }
 
 /// Returns whether the mode alone lets `who` search the directory, so that no list has to be read.
+#[inline]
 pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
     let is_directory = dir.file_type() == FileType::Directory;
     (is_directory && who.is_superuser())
