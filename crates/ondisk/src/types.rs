@@ -93,17 +93,20 @@ pub enum FileType {
 
 impl FileType {
     /// Returns the type in the top four bits of `mode`, as in stat(2).
+    #[inline]
     pub fn from_mode(mode: u16) -> Option<FileType> {
-        Some(match mode & 0xf000 {
-            0x8000 => FileType::Regular,
-            0x4000 => FileType::Directory,
-            0xa000 => FileType::Symlink,
-            0x2000 => FileType::CharDevice,
-            0x6000 => FileType::BlockDevice,
-            0x1000 => FileType::Fifo,
-            0xc000 => FileType::Socket,
-            _ => return None,
-        })
+        const TYPES: [Option<FileType>; 16] = {
+            let mut types = [None; 16];
+            types[0x1] = Some(FileType::Fifo);
+            types[0x2] = Some(FileType::CharDevice);
+            types[0x4] = Some(FileType::Directory);
+            types[0x6] = Some(FileType::BlockDevice);
+            types[0x8] = Some(FileType::Regular);
+            types[0xa] = Some(FileType::Symlink);
+            types[0xc] = Some(FileType::Socket);
+            types
+        };
+        TYPES[usize::from(mode >> 12)]
     }
 
     /// Returns the top four bits of a mode.

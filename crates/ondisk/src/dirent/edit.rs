@@ -123,6 +123,7 @@ pub fn find_or_room<'a>(
 }
 
 /// Returns the slack of `record`, if it has `needed` bytes.
+#[inline(always)]
 fn room_in(record: &Record<'_>, needed: usize) -> Result<Option<Room>, Cause> {
     let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
     if record.ino != 0 && record.name.is_empty() {

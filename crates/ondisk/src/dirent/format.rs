@@ -49,8 +49,9 @@ impl DirFormat {
 }
 
 /// Returns the bytes that a record with a name of `name_len` bytes needs.
+#[inline]
 pub fn space(name_len: usize) -> usize {
-    (HEADER + name_len).next_multiple_of(4)
+    (HEADER + name_len + 3) & !3
 }
 
 pub(super) fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {

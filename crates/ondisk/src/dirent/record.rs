@@ -191,6 +191,8 @@ pub(super) struct Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Cause>;
 
+    // Inlined, so that a loop keeps the record in registers: a search is called for every name.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.end {
             return None;
@@ -206,6 +208,7 @@ impl<'a> Iterator for Records<'a> {
 
 /// Decodes the record at `offset`, which must end at `end` or leave room for another record before
 /// `end`.
+#[inline(always)]
 pub(super) fn record(
     block_size: BlockSize,
     block: &[u8],
@@ -216,20 +219,30 @@ pub(super) fn record(
     let (header, after) = header.ok_or(Cause::NoRecord { offset })?;
     let rec_len = decode_rec_len(header.rec_len.get(), block_size);
     let name_len = usize::from(header.name_len);
+    let long_enough = rec_len >= MIN_RECORD && rec_len >= space(name_len);
+    let within = offset <= end && rec_len <= end - offset;
+    let at_end = |left: usize| left == 0 || left >= MIN_RECORD;
+    let fits = long_enough && rec_len.is_multiple_of(4) && within && at_end(end - offset - rec_len);
+    match after.get(..name_len) {
+        Some(name) if fits => {
+            let (ino, file_type) = (header.inode.get(), header.file_type);
+            Ok(Record { offset, rec_len, ino, file_type, name })
+        }
+        _ => Err(misfit(offset, rec_len, name_len, end)),
+    }
+}
+
+/// Returns what is wrong with the bounds of a record.
+#[cold]
+fn misfit(offset: usize, rec_len: usize, name_len: usize, end: usize) -> Cause {
     if rec_len < MIN_RECORD || rec_len < space(name_len) {
-        return Err(Cause::RecordTooShort { offset, rec_len });
+        return Cause::RecordTooShort { offset, rec_len };
     }
     if !rec_len.is_multiple_of(4) {
-        return Err(Cause::RecordUnaligned { offset, rec_len });
+        return Cause::RecordUnaligned { offset, rec_len };
     }
-    if end < offset || rec_len > end - offset {
-        return Err(Cause::RecordPastEnd { offset, rec_len, end });
+    match end.checked_sub(offset) {
+        Some(left) if left >= rec_len => Cause::RecordNearEnd { offset },
+        _ => Cause::RecordPastEnd { offset, rec_len, end },
     }
-    let left = end - offset - rec_len;
-    if left != 0 && left < MIN_RECORD {
-        return Err(Cause::RecordNearEnd { offset });
-    }
-    let name = after.get(..name_len).unwrap_or_default();
-    let (ino, file_type) = (header.inode.get(), header.file_type);
-    Ok(Record { offset, rec_len, ino, file_type, name })
 }
