@@ -2,6 +2,9 @@
 //! instructions and cache lines of the median operation, and the blocks that a commit logs for two
 //! workers. These are counts, not times, so they are the same on a busy machine.
 //!
+//! For S1 also counts the bits that several workers lose: a bit that was found free, and taken by
+//! another worker before it was set. That number depends on how the workers are scheduled.
+//!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
 //! ```
@@ -27,6 +30,10 @@ const FULL: u64 = 1 << 20;
 
 /// One in this many operations is counted.
 const STRIDE: usize = 7;
+
+/// Numbers of workers that create at the same time, and rounds of each of them.
+const WORKERS: [usize; 3] = [2, 8, 64];
+const ROUNDS: usize = 50;
 
 const CLAIMS: [(&str, &str); 3] = [
     ("two-step", "placement=shared+busy_group=wait+inode_claim=two-step"),
@@ -59,7 +66,41 @@ fn main() -> Result<(), AnyError> {
     for (name, policies) in SEARCHES {
         measure(&FALLOCATE2, name, policies, &mut recorder)?;
     }
+    for (name, policies) in CLAIMS {
+        for workers in WORKERS {
+            count_lost_bits(name, policies, workers)?;
+        }
+    }
     Ok(())
+}
+
+/// Creates a file system with these policies that commits only on request.
+fn file_system(policies: &str) -> Result<FileSystem, AnyError> {
+    let device = Arc::new(lanefs_device::RamDevice::create(64 << 30)?);
+    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
+    FileSystem::format(&*device, &options)?;
+    let policies: Policies = policies.parse()?;
+    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
+    Ok(FileSystem::open_device(device, &options)?)
+}
+
+/// Prints the bits that workers lose while all of them run rounds of S1 at the same time.
+fn count_lost_bits(name: &str, policies: &str, workers: usize) -> Result<(), AnyError> {
+    let fs = file_system(policies)?;
+    std::thread::scope(|s| {
+        for me in 0..workers {
+            let fs = &fs;
+            s.spawn(move || {
+                let mut step = create_stat_remove(fs, me);
+                let steps = CREATE_STAT_REMOVE.steps;
+                (0..ROUNDS * steps).for_each(|n| step(n % steps));
+            });
+        }
+    });
+    let lost = fs.statistics().alloc.bits_lost;
+    let creates = workers * ROUNDS * FILES;
+    println!("S1 {workers:>2} workers  {name:<10}{lost} bits lost in {creates} creates");
+    Ok(fs.close()?)
 }
 
 /// The work of one worker, round after round.
@@ -92,13 +133,7 @@ fn measure(
     recorder: &mut Recorder,
 ) -> Result<(), AnyError> {
     let Round { steps, worker, kind, .. } = *round;
-    let device = Arc::new(lanefs_device::RamDevice::create(64 << 30)?);
-    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
-    FileSystem::format(&*device, &options)?;
-    let policies: Policies = policies.parse()?;
-    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
-    let fs = FileSystem::open_device(device, &options)?;
-
+    let fs = file_system(policies)?;
     let mut step = worker(&fs, 0);
     // After two rounds the caches are full, and all memory was freed once.
     (0..2 * steps).for_each(|n| step(n % steps));
