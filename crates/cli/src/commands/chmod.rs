@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  lanefs chmod 755 disk.img:/bin/sh\n  lanefs chmod -R go-w disk.img:/etc"
-)]
+#[command(after_help = "\
+Examples:
+  lanefs chmod 755 disk.img:/bin/sh
+  lanefs chmod -R go-w disk.img:/etc")]
 pub struct Arguments {
     /// The mode, octal or symbolic: 755, u+x, go-w, a=rX
     #[arg(allow_hyphen_values = true)]

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
-Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has none.
+Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has
+none.
 
 Examples:
   lanefs chown -R 1000:1000 disk.img:/home/ann

@@ -1,5 +1,9 @@
 //! `lanefs cp`
 
+mod destination;
+
+pub use destination::Aim;
+
 use crate::cli::{
     Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
@@ -7,13 +11,14 @@ use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
     Target, Verbose,
 };
+use destination::{Destination, Kind};
 use lanefs::{FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::process::ExitCode;
 
 /// Upper limit of the default number of threads: with more threads, the device is the bottleneck.
@@ -23,8 +28,8 @@ const MAX_WORKERS: usize = 8;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs cp [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
-IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A host
-path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
+IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A
+host path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
@@ -153,17 +158,6 @@ impl Written {
     }
 }
 
-/// How to interpret the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aim {
-    /// The destination is a directory, which gets the copy.
-    Within,
-    /// The destination is the name of the copy.
-    Itself,
-    /// [`Aim::Within`] if it is a directory, else [`Aim::Itself`].
-    Either,
-}
-
 /// Copies all `sources`, files of a tree or standard input, to `target`.
 pub fn copy(
     images: &Images,
@@ -218,84 +212,6 @@ pub fn copy(
             }
             Ok(())
         }
-    }
-}
-
-/// The destination of copies: a directory, and the name in it if there is only one copy.
-struct Destination<N> {
-    dir: N,
-    name: Option<Vec<u8>>,
-    kind: Kind,
-}
-
-/// The permitted kind of a copy with a given name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Anything,
-    /// A directory only: the name ends with a slash.
-    Directory,
-}
-
-impl Kind {
-    fn of(path: &Path) -> Kind {
-        match path.as_os_str().as_bytes().ends_with(b"/") {
-            true => Kind::Directory,
-            false => Kind::Anything,
-        }
-    }
-}
-
-impl Destination<crate::copy::ImageNode> {
-    fn find(
-        aim: Aim,
-        tree: &ImageTree<'_>,
-        place: &ImagePath,
-        fs: &FileSystem,
-    ) -> Result<Self, Failure> {
-        let is_dir = match fs.metadata(&place.path) {
-            Ok(metadata) => metadata.is_dir(),
-            Err(error) if error.is_not_found() => false,
-            Err(error) => return Err(Failure::within(place.image.display(), &error)),
-        };
-        if choose(aim, is_dir, place)? == Aim::Within {
-            let dir = tree.find(&place.path, Follow::Links)?;
-            return Ok(Destination { dir, name: None, kind: Kind::Anything });
-        }
-        let (dir, name) = split(&place.path, place)?;
-        let dir = tree.find(&dir, Follow::Links)?;
-        Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
-    }
-}
-
-impl Destination<PathBuf> {
-    fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
-        if choose(aim, path.is_dir(), path.display())? == Aim::Within {
-            return Ok(Destination { dir: path.into(), name: None, kind: Kind::Anything });
-        }
-        let (dir, name) = split(path, path.display())?;
-        if !dir.is_dir() {
-            return Err(Failure::new(dir.display(), "not a directory"));
-        }
-        Ok(Destination { dir, name: Some(name), kind: Kind::of(path) })
-    }
-}
-
-fn choose(aim: Aim, is_dir: bool, shown: impl std::fmt::Display) -> Result<Aim, Failure> {
-    match aim {
-        Aim::Within | Aim::Either if is_dir => Ok(Aim::Within),
-        Aim::Within => Err(Failure::new(shown, "not a directory")),
-        Aim::Itself | Aim::Either => Ok(Aim::Itself),
-    }
-}
-
-/// Splits a path into its directory and its last name.
-fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>), Failure> {
-    match path.components().next_back() {
-        Some(Component::Normal(name)) => {
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-            Ok((dir.unwrap_or(Path::new(".")).into(), name.as_bytes().to_vec()))
-        }
-        _ => Err(Failure::new(shown, "does not end in a name")),
     }
 }
 
@@ -492,14 +408,6 @@ mod tests {
         assert_eq!(plan(&["-r"]).dereference, Dereference::Never);
         assert_eq!(plan(&["-rL"]).dereference, Dereference::Always);
         assert_eq!(plan(&["-P"]).dereference, Dereference::Never);
-    }
-
-    #[test]
-    fn a_destination_needs_a_name() {
-        assert!(split(Path::new("/"), "x").is_err());
-        assert!(split(Path::new("a/.."), "x").is_err());
-        let (dir, name) = split(Path::new("b"), "x").unwrap();
-        assert_eq!((dir.as_path(), name.as_slice()), (Path::new("."), &b"b"[..]));
     }
 
     #[test]

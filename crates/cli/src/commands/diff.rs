@@ -18,15 +18,16 @@ use std::process::ExitCode;
 /// Compares trees: two images, or an image and a directory of the host
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Types, contents, link targets, device numbers, modes, owners, extended attributes with access control
-lists, and hard links are compared; times with --times. An empty /lost+found of an image is ignored.
-Each line of the output has a sign and a path:
+Compares types, contents, link targets, device numbers, modes, owners, hard links and extended
+attributes, including access control lists; with --times also times. An empty /lost+found of an
+image is ignored. Each line of the output has a sign and a path:
 
   - PATH           is only in A
   + PATH           is only in B
   ! PATH: WHAT     differs: what, with the values of A and B
 
-Exit codes: 0 the trees are equal, 1 they differ, 2 something could not be compared, or wrong usage.
+Exit codes: 0 the trees are equal, 1 they differ, 2 something could not be compared, or wrong
+usage.
 
 Examples:
   lanefs diff base.img vm.img

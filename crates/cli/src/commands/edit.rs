@@ -37,9 +37,9 @@ list of words. Lines that begin with # are comments.
   truncate PATH SIZE       changes a size
   setfattr NAME VALUE PATH sets an extended attribute
 
-If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4 GiB).
-Then new data is written to free blocks, and the rest goes through the journal as one transaction.
-If that does not fit into the journal, nothing is changed either.
+If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4
+GiB). Then new data is written to free blocks, and all other changes go through the journal as one
+transaction. If they do not fit into the journal, nothing is changed either.
 
 Examples:
   lanefs edit disk.img script

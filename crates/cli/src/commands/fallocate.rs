@@ -7,13 +7,13 @@ use std::process::ExitCode;
 /// Allocates, frees, zeroes, removes or inserts a range of a file in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A collapsed or inserted range consists of whole blocks, and the file must map its blocks by extents.
-After a crash the file is as it was before, or as it is after.
+A collapsed or inserted range consists of whole blocks, and the file must map its blocks by
+extents. After a crash the file is as it was before, or as it is after.
 
 Examples:
   lanefs fallocate -l 1G disk.img:/swap             space for 1 GiB; the file grows to this size
   lanefs fallocate -p -o 1M -l 64K disk.img:/db     a hole of 64 KiB
-  lanefs fallocate -c -o 0 -l 1M disk.img:/log      removes the first MiB; the rest moves to the start
+  lanefs fallocate -c -o 0 -l 1M disk.img:/log      removes the first MiB; the rest moves up
   lanefs fallocate -i -o 4K -l 8K disk.img:/f       inserts a hole of 8 KiB")]
 pub struct Arguments {
     /// The file

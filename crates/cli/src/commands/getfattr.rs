@@ -16,15 +16,15 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
-The output is that of getfattr(1), and lanefs setfattr --restore reads it. Paths are below the root of
-the image. Attributes of user.* are shown unless -m or -n is given.
+The output is that of getfattr(1), and lanefs setfattr --restore reads it. Paths are below the
+root of the image. Attributes of user.* are shown unless -m or -n is given.
 
 Exit codes: 0 success, 1 a file or an attribute does not exist or cannot be read, 2 wrong usage.
 
 Examples:
   lanefs getfattr -d disk.img:/srv/file
   lanefs getfattr -n security.capability -e hex disk.img:/bin/ping
-  lanefs getfattr -R -h -d -m - disk.img > attributes      everything, for lanefs setfattr --restore")]
+  lanefs getfattr -R -h -d -m - disk.img > attributes  everything, for setfattr --restore")]
 pub struct Arguments {
     /// Files; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]

@@ -32,9 +32,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Mounts an image file or block device on a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The command returns when the image is mounted; its server goes on in the background. lanefs umount
-unmounts and waits until the image is closed. umount(8) unmounts too, but waits only for a block device
-that root mounted read-write. Mounting without root needs fusermount3.
+The command returns when the image is mounted; its server continues in the background. lanefs
+umount unmounts and waits until the image is closed. umount(8) also unmounts, but waits only for a
+block device that root mounted to write. Mounting without root needs fusermount3.
 
 Examples:
   lanefs mount disk.img mnt
@@ -46,9 +46,9 @@ Examples:
   lanefs mount -o remount,rw disk.img mnt
 
 An image whose root directory belongs to another user (docs/mount.md):
-  lanefs mount -o fakeroot disk.img mnt            you act as root of the image, which keeps its owners
+  lanefs mount -o fakeroot disk.img mnt            you act as root of the image; owners are kept
   lanefs mount -o uid=1000,gid=1000 disk.img mnt   all files are shown as those of 1000
-  lanefs mount -o idmap=1000:0:1 disk.img mnt      the files of 0 in the image are those of 1000 here;
+  lanefs mount -o idmap=1000:0:1 disk.img mnt      files of user 0 in the image are those of 1000;
                                                    u: or g: in front maps users or groups alone
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
@@ -60,8 +60,8 @@ Options for speed, with their cost (docs/mount.md):
                     fail late, at write(2), fsync(2) or close(2)
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
                     parallel. Cost: each write(2) is a request
-  -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
-                    must not be read through the page cache at the same time
+  -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in
+                    this way must not be read through the page cache at the same time
   -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows;
                     lanefs stats has the waits for a row
 

@@ -11,9 +11,10 @@ use std::process::ExitCode;
 /// Moves or renames files of an image; between images or the host, copies and then removes them
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
-#[command(
-    after_help = "Examples:\n  lanefs mv disk.img:/a disk.img:/b\n  lanefs mv disk.img:/logs /var/backup"
-)]
+#[command(after_help = "\
+Examples:
+  lanefs mv disk.img:/a disk.img:/b
+  lanefs mv disk.img:/logs /var/backup")]
 pub struct Arguments {
     /// Sources, then the destination; several sources need a directory
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]

@@ -15,7 +15,7 @@ use std::str::FromStr;
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
 The image needs the feature quota, and project for projects (mke2fs -O quota,project). Space is
-shown in units of 1 KiB unless -h is given. A limit of 0 is none.
+shown in units of 1 KiB unless -h is given. A limit of 0 means no limit.
 
 Limits are kept in the image. A mount by Lanefs or the kernel obeys them only with the options
 usrquota, grpquota and prjquota.

@@ -20,11 +20,11 @@ const FAILED: u8 = 8;
 /// clean
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A clean image is not written. The numbers and times of mounts stay as they are. If the recovery is
+A clean image is not written. The count and the times of mounts do not change. If the recovery is
 interrupted, run it again.
 
-Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 work is left (with -n: recovery;
-otherwise: errors for lanefs repair or e2fsck), 8 failure, 2 wrong usage.
+Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 something is left (with -n the
+recovery; otherwise errors for lanefs repair or e2fsck), 8 failure, 2 wrong usage.
 
 Examples:
   lanefs recover disk.img

@@ -24,12 +24,12 @@ const FAILED: u8 = 8;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The whole repair is planned in memory first, with lanefs check as the judge. Then it is written as
-one transaction of the image's own log: a kill at any time loses nothing more, and running the
-command again completes it. With --undo the old blocks go to a file first, and the repair is written
-in place. An image without a usable log needs --undo.
+one transaction of the image's own log. A kill at any time causes no further loss, and another run
+completes the repair. With --undo the old blocks are saved in a file first, and the repair is
+written in place. An image without a usable log needs --undo.
 
-Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there is
-something to repair), 8 the repair failed or parts of the image are not known, 2 wrong usage.
+Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there
+is something to repair), 8 the repair failed or parts of the image are not known, 2 wrong usage.
 
 Examples:
   lanefs repair -n disk.img                    # prints the plan, writes nothing

@@ -14,10 +14,10 @@ use std::str::FromStr;
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-An image file grows and shrinks with its file system. On a block device, an array or a partition the
-file system can grow to the end of it. While Lanefs has it mounted it can grow, beside programs that
-use it; otherwise the image must not be in use, and after a crash it is recovered first. If the
-command is interrupted, run it again.
+An image file grows and shrinks with its file system. On a block device, an array or a partition
+the file system can grow up to the end. While Lanefs has the image mounted, the file system can
+grow, and programs can use it meanwhile. Otherwise the image must not be in use; after a crash it
+is recovered first. If the command is interrupted, run it again.
 
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(group = clap::ArgGroup::new("change").required(true).args(["name", "remove", "restore"]))]
 #[command(after_help = "\
-A value is text, in double quotes or without, where \\012 stands for a byte in octal digits; or 0x and
-hexadecimal digits; or 0s and base 64.
+A value is text, in double quotes or without, in which \\012 stands for a byte in octal digits. Or
+it is 0x with hexadecimal digits, or 0s with base 64.
 
 Exit codes: 0 success, 1 something could not be changed (the rest was), 2 wrong usage.
 

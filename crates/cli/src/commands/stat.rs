@@ -12,9 +12,10 @@ use std::process::ExitCode;
 /// Shows the attributes of files of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Formats: %n name, %N name and link target, %F type, %s size, %b blocks of 512 bytes, %i inode, %h links,
-%a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of access, modification, change and
-birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a percent sign.
+Formats: %n name, %N name and link target, %F type, %s size, %b blocks of 512 bytes, %i inode, %h
+links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of access,
+modification, change and birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a
+percent sign.
 
 Examples:
   lanefs stat disk.img:/etc/passwd

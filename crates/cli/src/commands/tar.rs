@@ -22,9 +22,9 @@ use std::process::ExitCode;
 /// Writes a tree of an image as a tar archive
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The archive has the pax format: all extended attributes and access control lists, owners and times to
-the nanosecond, hard links, holes and devices. The names are sorted, so the same tree gives the same
-bytes. GNU tar needs --xattrs --xattrs-include='*' --acls to unpack the attributes. An empty
+The archive has the pax format: all extended attributes and access control lists, owners and times
+to the nanosecond, hard links, holes and devices. The names are sorted, so the same tree gives the
+same bytes. GNU tar needs --xattrs --xattrs-include='*' --acls to unpack the attributes. An empty
 /lost+found is omitted, since mkfs makes it. A socket cannot be stored.
 
 Exit codes: 0 success, 1 something could not be stored (the rest was), 2 wrong usage.

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 /// Sets times of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = long_help())]
-#[command(
-    after_help = "Examples:\n  lanefs touch disk.img:/stamp\n  lanefs touch -d 2024-05-01T12:30:00Z disk.img:/a"
-)]
+#[command(after_help = "\
+Examples:
+  lanefs touch disk.img:/stamp
+  lanefs touch -d 2024-05-01T12:30:00Z disk.img:/a")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

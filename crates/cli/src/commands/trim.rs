@@ -14,9 +14,9 @@ use std::process::ExitCode;
 /// Returns the free blocks of an image to the host: by holes in a file, by a discard on a device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-While Lanefs has the image mounted, this is what fstrim does; otherwise the image must not be in use,
-and after a crash it is recovered first. Nothing is written. An interrupted trim has returned some of
-the free blocks.
+On an image that Lanefs has mounted, the command works like fstrim. Otherwise the image must not
+be in use; after a crash it is recovered first. Nothing is written. An interrupted trim has
+returned only some of the free blocks.
 
 Examples:
   lanefs trim disk.img

@@ -8,9 +8,10 @@ use std::str::FromStr;
 
 /// Sets sizes of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  lanefs truncate -s 1G disk.img:/swap\n  lanefs truncate -s +4K disk.img:/log"
-)]
+#[command(after_help = "\
+Examples:
+  lanefs truncate -s 1G disk.img:/swap
+  lanefs truncate -s +4K disk.img:/log")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

@@ -14,12 +14,14 @@ pub use words::{parse_on_error, parse_uuid};
 /// Shows or changes the settings of an image: label, UUID, reserved blocks, features, journal
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a setting it shows the superblock, as tune2fs -l. The image must not be in use; after a
-crash it is recovered first. All settings of one call are changed, or none; only a change of the
-journal is a step of its own, after the others. If it is interrupted, run it again.
+Without a setting the command shows the superblock, as tune2fs -l does. The image must not be in
+use; after a crash it is recovered first. All settings of one call are changed, or none; only a
+change of the journal is a separate step, after the others. If the command is interrupted, run it
+again.
 
-Features that can be switched: has_journal, metadata_csum_seed, stable_inodes; and set, but not
-cleared: dir_index, dir_nlink, ext_attr, huge_file, large_file. Others are refused by name.
+Features that can be set and cleared: has_journal, metadata_csum_seed, stable_inodes. Features
+that can only be set: dir_index, dir_nlink, ext_attr, huge_file, large_file. Others are refused by
+name.
 
 Examples:
   lanefs tune disk.img                         # shows the settings

@@ -17,9 +17,9 @@ use std::time::Duration;
 #[command(after_help = "\
 Workloads:
   create, stat, remove, open-close, open-close-shared, create-unlink, create-stat-remove,
-  create-unlink-shared, anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read (or randread),
-  direct-write (or overwrite), seq-read, seq-write, append, fsync, untar, git-status, statfs,
-  mix (a random mixture of the others, see --mix)
+  create-unlink-shared, anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir,
+  direct-read (or randread), direct-write (or overwrite), seq-read, seq-write, append, fsync,
+  untar, git-status, statfs, mix (a random mixture of the others, see --mix)
 
 Two sets of workloads with targets of their own:
   seeds        compares the older kernels' locking policies with the present ones, on images in
@@ -34,8 +34,8 @@ Targets:
   lib:IMAGE, lib:md:MEMBER,...   the library on an existing image or array
   dir:PATH                       a directory of a mounted file system
 
-An interrupted run removes the files it made, prints the results so far, and exits with 130 (SIGINT)
-or 143 (SIGTERM).
+An interrupted run removes the files it made, prints the results so far, and exits with 130
+(SIGINT) or 143 (SIGTERM).
 
 Examples:
   lanefs bench

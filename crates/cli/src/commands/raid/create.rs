@@ -21,7 +21,7 @@ use std::sync::Arc;
 Examples:
   lanefs raid create a.img b.img c.img --size 1G
   lanefs raid create /dev/sdb /dev/sdc /dev/sdd --consistency bitmap --name data
-  lanefs raid create a b c --assume-clean        parity of the present contents is right or irrelevant
+  lanefs raid create a b c --assume-clean        present parity is right, or does not matter
   lanefs raid create a missing c --size 1G       degraded; the missing member is added later
 
 The layout is that of mdadm, and Linux can assemble the array.")]

@@ -41,7 +41,7 @@ Examples:
                                                     write it is in sync at once; with a bitmap,
                                                     only missed writes are rebuilt
 
-An interrupted rebuild goes on when the array is used next.")]
+An interrupted rebuild continues when the array is used next.")]
 pub struct AddArguments {
     #[command(flatten)]
     array: ArrayArgument,
@@ -61,9 +61,9 @@ pub struct AddArguments {
 Example:
   lanefs raid replace md:a.img,b.img,c.img b.img new.img
 
-The array can be mounted: data written meanwhile goes to both, and the array never misses a
-member. If the new device fails, or the copy is stopped, the array is as before. If the old one fails
-meanwhile, the new one has its slot and is rebuilt.")]
+The array can be mounted: data written meanwhile goes to both devices, so the array is never
+degraded. If the new device fails, or the copy is stopped, the array is as before. If the old
+device fails meanwhile, the new one gets its slot and is rebuilt.")]
 pub struct ReplaceArguments {
     #[command(flatten)]
     array: ArrayArgument,

@@ -17,9 +17,9 @@ Examples:
   lanefs raid recover md:a.img,b.img,c.img
   lanefs raid recover --force md:a.img,missing,c.img
 
-An array that was not closed cleanly, misses a member and has no partial parity log is refused: data
-of the missing member, in rows that were being written, cannot be computed. --force trusts all parity;
-blocks in those rows may then read back wrong, without an error.")]
+An array with a missing member and no partial parity log is refused if it was not closed cleanly:
+in rows that were being written, data of the missing member cannot be computed. With --force all
+parity is trusted; blocks in those rows may then be wrong, without an error.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,

@@ -1,0 +1,109 @@
+//! The destination of `lanefs cp` and `lanefs mv`: a directory, and possibly a name in it.
+
+use crate::cli::{Failure, ImagePath};
+use crate::copy::{ImageNode, ImageTree};
+use lanefs::{FileSystem, Follow};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// How to interpret the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aim {
+    /// The destination is a directory, which gets the copy.
+    Within,
+    /// The destination is the name of the copy.
+    Itself,
+    /// [`Aim::Within`] if it is a directory, else [`Aim::Itself`].
+    Either,
+}
+
+/// The destination of copies: a directory, and the name in it if there is only one copy.
+pub struct Destination<N> {
+    pub dir: N,
+    pub name: Option<Vec<u8>>,
+    pub kind: Kind,
+}
+
+/// The permitted kind of a copy with a given name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Anything,
+    /// A directory only: the name ends with a slash.
+    Directory,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Kind {
+        match path.as_os_str().as_bytes().ends_with(b"/") {
+            true => Kind::Directory,
+            false => Kind::Anything,
+        }
+    }
+}
+
+impl Destination<ImageNode> {
+    pub fn find(
+        aim: Aim,
+        tree: &ImageTree<'_>,
+        place: &ImagePath,
+        fs: &FileSystem,
+    ) -> Result<Self, Failure> {
+        let is_dir = match fs.metadata(&place.path) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(Failure::within(place.image.display(), &error)),
+        };
+        if choose(aim, is_dir, place)? == Aim::Within {
+            let dir = tree.find(&place.path, Follow::Links)?;
+            return Ok(Destination { dir, name: None, kind: Kind::Anything });
+        }
+        let (dir, name) = split(&place.path, place)?;
+        let dir = tree.find(&dir, Follow::Links)?;
+        Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
+    }
+}
+
+impl Destination<PathBuf> {
+    pub fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
+        if choose(aim, path.is_dir(), path.display())? == Aim::Within {
+            return Ok(Destination { dir: path.into(), name: None, kind: Kind::Anything });
+        }
+        let (dir, name) = split(path, path.display())?;
+        if !dir.is_dir() {
+            return Err(Failure::new(dir.display(), "not a directory"));
+        }
+        Ok(Destination { dir, name: Some(name), kind: Kind::of(path) })
+    }
+}
+
+fn choose(aim: Aim, is_dir: bool, shown: impl std::fmt::Display) -> Result<Aim, Failure> {
+    match aim {
+        Aim::Within | Aim::Either if is_dir => Ok(Aim::Within),
+        Aim::Within => Err(Failure::new(shown, "not a directory")),
+        Aim::Itself | Aim::Either => Ok(Aim::Itself),
+    }
+}
+
+/// Splits a path into its directory and its last name.
+fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>), Failure> {
+    match path.components().next_back() {
+        Some(Component::Normal(name)) => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            Ok((dir.unwrap_or(Path::new(".")).into(), name.as_bytes().to_vec()))
+        }
+        _ => Err(Failure::new(shown, "does not end in a name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_needs_a_name() {
+        assert!(split(Path::new("/"), "x").is_err());
+        assert!(split(Path::new("a/.."), "x").is_err());
+        let (dir, name) = split(Path::new("b"), "x").unwrap();
+        assert_eq!((dir.as_path(), name.as_slice()), (Path::new("."), &b"b"[..]));
+    }
+}
