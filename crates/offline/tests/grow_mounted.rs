@@ -228,7 +228,7 @@ fn recorded([from, to]: [u64; 2]) -> Option<(Arc<RecordingDevice>, Mount)> {
 }
 
 /// Files that were durable before the growth are unchanged. The new size is durable when the growth
-/// returns, and so are files in the new groups after their commit: the log then has blocks beyond
+/// returns. Files in the new groups are durable after their commit; the log then has blocks beyond
 /// the old end.
 #[test]
 fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {

@@ -326,8 +326,7 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
 }
 
 /// Checks that entry `i` starts at `from` or later; below the root, the first one must start
-/// exactly there. The kernel and e2fsck have the same requirement. Because of it, no tree can visit
-/// one node twice.
+/// exactly there. The kernel and e2fsck have the same requirement. So no walk visits a node twice.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.position != NodePosition::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });

@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) loan: Arc<Loan>,
 }
 
-/// A thread that waits for a range of a row, or will do so.
+/// A thread that waits, or will wait, for a range of a row.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     span: Span,

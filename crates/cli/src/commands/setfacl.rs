@@ -35,7 +35,7 @@ Examples:
   lanefs setfacl -b disk.img:/srv/file
   lanefs getfacl -R a.img | lanefs setfacl --restore - b.img")]
 pub struct Arguments {
-    /// Files; with --restore the directory below which the paths of the dump are
+    /// Files; with --restore the directory to which the paths of the dump are relative
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Replace the whole list by these entries

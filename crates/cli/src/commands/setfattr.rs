@@ -25,7 +25,7 @@ Examples:
   lanefs setfattr -x user.origin disk.img:/srv/file
   lanefs getfattr -R -h -d -m - a.img | lanefs setfattr -h --restore - b.img")]
 pub struct Arguments {
-    /// Files; with --restore the directory below which the paths of the dump are
+    /// Files; with --restore the directory to which the paths of the dump are relative
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Set this attribute; without -v its value is empty

@@ -120,9 +120,9 @@ impl Signals {
         Signals::block_those(&ENDING)
     }
 
-    /// Does the same as [`Signals::block`], but leaves signals that the process has ignored since
-    /// its start: nohup(1) makes a program ignore some, and so does a shell for background
-    /// commands. They stay ignored.
+    /// Does the same as [`Signals::block`], but leaves out signals that the process has ignored
+    /// since its start, as after nohup(1), or as a background command of a shell. They stay
+    /// ignored.
     ///
     /// # Errors
     /// The host refused.

@@ -430,7 +430,8 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
     let load = Load {
         layout: Layout::LeftSymmetric,
         members: 3,
-        // A lap may start with more than the previous one did: one block of parity or two.
+        // The start of a lap may be longer than that of the previous lap: it has one or two blocks
+        // of parity.
         chunk: 8192,
         rows: 9,
         threads: 1,

@@ -93,8 +93,8 @@ pub struct Arguments {
     /// Data blocks in a full stripe of the RAID array below
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     pub(super) stripe_width: u32,
-    /// Owner and group of the root directory; give yours to mount and write as a user [default:
-    /// 0:0]
+    /// Owner and group of the root directory: with yours, you can write to a mount without root
+    /// [default: 0:0]
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids)]
     pub(super) root_owner: Option<(u32, u32)>,
     /// Overwrite the file system or other data that the image or device contains already
