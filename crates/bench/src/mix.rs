@@ -65,7 +65,7 @@ impl FromStr for Mix {
             };
             let workload: Workload = name.parse()?;
             if !workload.can_be_mixed() {
-                return Err(format!("{workload} is nothing to mix: it is done in passes"));
+                return Err(format!("{workload} cannot be part of a mix: it is done in passes"));
             }
             if parts.iter().any(|(other, _)| *other == workload) {
                 return Err(format!("{workload} is there twice"));
@@ -102,9 +102,9 @@ mod tests {
             ("stat=0", "a share is a whole number"),
             ("stat=9999999", "a share is a whole number"),
             ("stat=1,stat=2", "is there twice"),
-            ("mix=1", "is nothing to mix"),
-            ("git-status=1", "is nothing to mix"),
-            ("create=1", "is nothing to mix"),
+            ("mix=1", "cannot be part of a mix"),
+            ("git-status=1", "cannot be part of a mix"),
+            ("create=1", "cannot be part of a mix"),
             ("statt=1", "no such workload"),
         ];
         for (text, why) in wrong {

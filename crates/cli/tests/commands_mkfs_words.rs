@@ -168,7 +168,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         assert!(said.contains(told), "{told}: {said}");
         assert!(!image.exists());
     }
-    // With files too, the old contents are kept.
+    // Also with files, a refused option leaves the old contents.
     std::fs::write(&image, [7; 4096]).unwrap();
     for wrong in ["-Obigalloc", "-Ononsense", "-Eoffset=x", "-g100"] {
         for size in ["64M", "auto"] {

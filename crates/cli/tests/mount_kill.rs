@@ -104,7 +104,7 @@ fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, options);
         shell(&mounted.path, "mkdir d && echo old >f && chattr +D d && chattr +S f && sync f d");
-        // There is no pause, during which the server would commit. The writeback cache keeps
+        // No step waits: the server commits when requests pause. The writeback cache keeps
         // written data until the file is closed.
         shell(&mounted.path, "echo new >f; mkdir d/made; mv d/made d/moved");
         mounted.server().kill().unwrap();
@@ -127,7 +127,7 @@ fn with_sync_and_dirsync_changes_survive_the_killing_of_the_server() {
     for options in ["sync", "dirsync", "sync,no_writeback"] {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, &[options]);
-        // There is no pause, during which the server would commit.
+        // No step waits: the server commits when requests pause.
         shell(&mounted.path, "mkdir dir made gone; mv made dir/moved; rmdir gone; touch file");
         let mut file = File::options().write(true).open(mounted.path.join("file")).unwrap();
         file.write_all(b"new").unwrap();

@@ -104,7 +104,7 @@ fn a_write_that_arrives_while_another_reads_its_row_completes_the_row() {
         hooked.array.write_at(0, &[1; 2 * CHUNK as usize]).unwrap();
         assert_eq!(hooked.finish(), [true]);
         let counts = hooked.array.statistics();
-        // The first write reads one chunk. Alone, the second write would read two.
+        // The first write reads one chunk. Alone, the second write would read two blocks.
         assert_eq!((reads(&counts), counts.data_writes, counts.parity_writes), (1, 3, 1));
         assert_eq!((counts.gathered, counts.full_row), (1, 1));
         hooked.check(&[(0, 2 * CHUNK, 1), (2 * CHUNK, CHUNK, 2)]);

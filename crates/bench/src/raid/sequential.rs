@@ -20,7 +20,7 @@ pub struct SequentialPlan {
     pub request: u64,
     /// Requests in flight.
     pub depth: usize,
-    /// The latency of each member operation, beside copying.
+    /// The latency of each member operation, in addition to copying.
     pub latency: Duration,
     /// How the array restores parity after a crash.
     pub consistency: Consistency,

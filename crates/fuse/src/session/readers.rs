@@ -382,8 +382,8 @@ impl Readers {
         }
     }
 
-    /// Makes threads leave that serve the same request as at the last look. Returns whether there
-    /// were requests.
+    /// If a thread serves the same request as at the last look, makes the thread leave. Returns
+    /// whether there were requests.
     fn look(&self, seen: &mut [u64], spares: &mut Spares) -> bool {
         let mut busy = false;
         for (post, seen) in self.posts.iter().zip(seen) {

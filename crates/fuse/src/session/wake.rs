@@ -27,8 +27,8 @@ fn handle() {
     extern "C" fn nothing(_: i32) {}
     let handler: extern "C" fn(i32) = nothing;
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a sigaction of zeros has an empty mask and no flags, so calls are not restarted. The
-    // handler has the signature of one without SA_SIGINFO, and is safe in any thread.
+    // SAFETY: a sigaction of zeros has an empty mask and no flags, so calls are not restarted.
+    // Without SA_SIGINFO a handler has this signature; it is safe in any thread.
     unsafe {
         (*action.as_mut_ptr()).sa_sigaction = handler as libc::sighandler_t;
         libc::sigaction(SIGNAL, action.as_ptr(), std::ptr::null_mut());

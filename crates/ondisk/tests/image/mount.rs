@@ -72,8 +72,8 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
     }
 }
 
-/// Unmounts, and waits while the mount is busy: another thread of this program that has forked, and
-/// not started its program yet, has all files open too.
+/// Unmounts, and waits while the mount is busy: if another test of this program starts a process,
+/// the process has all files open until it runs its program.
 fn unmount(mountpoint: &Path) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
