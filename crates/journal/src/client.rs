@@ -6,8 +6,8 @@ use crate::tid::Tid;
 
 /// The file system above the journal: it knows its objects, the journal knows transactions.
 ///
-/// All methods are called by the committer, one at a time, with no lock held, and must not join
-/// a transaction, which might wait for the committer itself.
+/// The committer calls all methods, one at a time, and holds no lock. They must not join a
+/// transaction: a join may wait for the committer itself.
 ///
 /// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` runs once
 /// the transaction is durable: for example, freed blocks become available. Handles use only these
@@ -17,8 +17,8 @@ pub trait Client<O, D>: Send + Sync {
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
     /// An object that was deleted in `tid` has no image as of `tid` (see [`crate::Tracked::bury`]):
-    /// pushing one would cancel the revoke of its block in `tid`, as if the block were metadata
-    /// again.
+    /// to push an image would cancel the revoke of its block in `tid`, as if the block were
+    /// metadata again.
     ///
     /// # Errors
     /// Aborts the journal.

@@ -6,7 +6,7 @@
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
 //! - *commit, then write in place*: a block in place never has a change without a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
-//! - *a block that others read before a replay, after the blocks that it refers to*
+//! - *a block that programs read before a replay is written after the blocks that it refers to*
 //!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is not
 //!   in place without the new descriptors.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
@@ -195,8 +195,8 @@ impl<O, D> Journal<O, D> {
     }
 }
 
-/// Returns the effective revokes: those of blocks that did not become metadata again in the same
-/// transaction, without duplicates.
+/// Returns the effective revokes, without duplicates: those of blocks that did not become metadata
+/// again in the same transaction.
 fn standing(mut revokes: Vec<Block>, images: &[Captured]) -> Vec<Block> {
     revokes.sort_unstable();
     revokes.dedup();

@@ -3,10 +3,10 @@
 //! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
 //! so that joining usually touches the lane's line only. A stash is valid for one transaction only.
 //! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
-//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits, so an
-//! operation that needs many credits is not overtaken for ever by operations that need few. But if
-//! the pool has enough for all of them, no thread waits for its turn: a queue that releases one
-//! thread at a time would never empty, since those threads join again.
+//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So
+//! operations that need few credits do not overtake for ever an operation that needs many. But if
+//! the pool has enough for all of them, no thread waits for its turn. A queue that releases one
+//! thread at a time would never become empty, since those threads join again.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -23,9 +23,9 @@ pub(crate) struct Credits {
     /// The pool has cache lines of its own, apart from the fields that each join reads. [rank
     /// Journal]
     pool: Padded<Mutex<Pool>>,
-    /// The length of the queue. Written under the pool's lock before the first look into the
-    /// stashes, and read under a stash's lock. So a thread that gives credits back sees a waiter
-    /// that has already looked into that thread's stash.
+    /// The length of the queue. Written under the pool's lock before the waiter first looks into
+    /// the stashes, and read under a stash's lock. So a thread that gives credits back sees a
+    /// waiter that has already looked into that thread's stash.
     waiting: Padded<AtomicU64>,
 }
 
@@ -274,8 +274,8 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // For the other waiters nothing changed: this thread drew the grains that were reserved for
-        // it. But the waiter that is first in the queue now may search the stashes.
+        // The other waiters need no wake-up for these grains, which were reserved for this thread.
+        // But the waiter that is first in the queue now may search the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

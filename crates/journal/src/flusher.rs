@@ -1,11 +1,11 @@
 //! Flushes, one at a time, shared by all threads whose writes they cover.
 //!
 //! A write is durable after a flush that was *submitted* after the write completed. Flushes have
-//! numbers. A completed write is marked with the number after that of the last flush submitted:
-//! that flush, and any later one, covers it. Two fences make this true on processors that reorder:
+//! numbers. A completed write gets as its mark the number of the next flush to be submitted: this
+//! flush and every later one cover the write. Two fences make this true on processors that reorder:
 //! one between the write and reading the number, one between storing the number and submitting. If
-//! the number is read first, the flush is submitted after the write; otherwise the write's mark is
-//! the next number.
+//! the writer reads the number before the flush stores it, the flush is submitted after the write;
+//! otherwise the write's mark is the next number.
 //!
 //! Each inode keeps the mark of its last write (`ext4`), so that an fsync waits for its own writes
 //! only, and reads words that only flushes write. Each lane keeps a mark too, for a caller that

@@ -112,8 +112,7 @@ impl<O, D> Journal<O, D> {
         let once = Joined::new();
         let grains = self.credits.grains(credits)?;
         let member = self.membership.join();
-        // A thread that stops or aborts the journal records that before the last transaction
-        // closes.
+        // A stop or an abort of the journal is recorded before the last transaction closes.
         self.check()?;
         if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
             return Ok(Handle::new(self, member, grains, once));

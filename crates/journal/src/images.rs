@@ -25,8 +25,8 @@ impl Images {
 
     /// Sets the content of `block` as of this transaction; the last push of a block counts.
     ///
-    /// The image of a block that the transaction freed must not be pushed: a push after a revoke in
-    /// the same transaction means that the block is used again.
+    /// If the transaction freed a block, the block's image must not be pushed: a push after a
+    /// revoke in the same transaction means that the block is used again.
     ///
     /// # Panics
     /// If `bytes` is not one block.

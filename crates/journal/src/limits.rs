@@ -42,8 +42,8 @@ impl Limits {
         image_cap: u64,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
-        // A quarter for each: one transaction is written, one runs, and two wait for their
-        // checkpoint.
+        // A quarter of the log for each of four transactions: one is written, one runs, and two
+        // wait for their checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
         // A commit block, and one descriptor and one revoke block that are only partly filled.
         let rest = log_blocks.saturating_sub(3);

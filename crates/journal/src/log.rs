@@ -44,7 +44,7 @@ pub(crate) enum Tail {
 }
 
 impl LogWriter {
-    /// Takes over an empty log; writes nothing yet.
+    /// Starts to use an empty log; writes nothing yet.
     pub(crate) fn new(device: &dyn Device, bits: BlockSize, log: Log) -> Result<LogWriter, Error> {
         let Log { device: apart, map, mut superblock, features } = log;
         superblock.support()?;

@@ -306,8 +306,8 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
             // wake-up.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
-            // All waiters wait for one commit, so it is enough to wake one thread to do it. If
-            // another thread starts a round earlier, that round serves all of them too. If the
+            // All waiters wait for one commit, so it is enough to wake one thread, which commits.
+            // If another thread starts a round earlier, that round serves all of them too. If the
             // woken thread must not commit itself, it requests the commit from the server.
             self.journal.moved[parity(running)].notify_one();
         }

@@ -108,7 +108,7 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
     }
 }
 
-/// The way in which the only handle uses all credits before it is dropped.
+/// How the only handle uses all credits before it is dropped.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
     /// The joiner changes something, and has charged all credits at the end.

@@ -1,16 +1,16 @@
 //! Puts the effect of fast commits into the log, as a transaction.
 //!
 //! Fast commits belong to the number after the last transaction. As soon as the log has a
-//! transaction with that number or a later one, they have no effect. So the replacement takes
-//! effect by one write of the journal superblock. The order of the writes, and the crash that makes
-//! it necessary:
+//! transaction with that number or a later one, the fast commits have no effect. So the replacement
+//! takes effect by one write of the journal superblock. The order of the writes, and the crash that
+//! makes it necessary:
 //! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
 //!   use the whole ring;
 //! - *the block after the last transaction is zeroed, then the log starts there*: it has no
-//!   transaction, and the fast commits still belong to it. Its former content may be a part of a
+//!   transaction, and the fast commits still belong to it. Otherwise its content may be a part of a
 //!   transaction that was not committed;
 //! - *the new transaction after the zeros, with the number after the expected one, then the log
-//!   starts at it*: half of a transaction is never in a log that starts at it.
+//!   starts at this transaction*: the log never starts at half of a transaction.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -74,7 +74,7 @@ pub fn put(
     writer.start_at_head(&flusher, tid)
 }
 
-/// Returns a writer at the block after the one that is zeroed.
+/// Returns a writer that starts after the zeroed block.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,

@@ -43,9 +43,8 @@ struct Wrong {
     cause: Cause,
 }
 
-/// Checks the log and selects the copies to write. If the last transaction's commit block was
-/// allowed to be written before its copies, and a copy is missing, drops this transaction from
-/// `log`.
+/// Checks the log and selects the copies to write. Drops the last transaction from `log` if a copy
+/// of it is missing and its commit block may have been written before its copies.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
