@@ -167,8 +167,8 @@ impl Vfs {
         Ok(target)
     }
 
-    /// Replaces the error of an operation that is not permitted by "exists" if the name exists,
-    /// which any caller that may search the directory can find out anyway.
+    /// Replaces the error of an operation that is not permitted by "exists" if the name exists.
+    /// This tells the caller nothing new: whoever may search the directory can look the name up.
     fn or_exists(
         &self,
         allowed: Result<(), Error>,
@@ -212,7 +212,7 @@ impl Vfs {
 }
 
 /// Repeats look-up, check and operation until the names refer to the same inodes during all three:
-/// a permission for one file must not be used for another file that has got its name meanwhile.
+/// a permission for one file must not be used for another file that meanwhile has its name.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::NameChanged {}
     Ok(())

@@ -104,8 +104,8 @@ impl Vfs {
                 }
                 match self.make(who, walk.dir(), &name, new) {
                     Ok(inode) => return Ok(opened(who, inode, flags)),
-                    // Another caller created the file meanwhile; unless that is an error, it is
-                    // opened.
+                    // Another caller created the file meanwhile: it is opened, unless its existence
+                    // is an error.
                     Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                         walk.again(&name, slash);
                         continue;

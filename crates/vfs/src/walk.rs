@@ -260,7 +260,7 @@ impl Vfs {
         if path.starts_with(b"/") { self.root() } else { start }
     }
 
-    /// Returns the directory that the last component of `path` is in, or would be in.
+    /// Returns the directory that has the last component of `path`, or would have it.
     pub fn parent<'a>(
         &'a self,
         who: &'a Credentials,

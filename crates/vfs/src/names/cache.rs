@@ -26,7 +26,8 @@ pub trait NameCache: Names {
     /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
-    /// Returns whether the name was not published again since `seen`, under the same pin.
+    /// Returns whether the name is unchanged since `seen`: no publication came in between. Needs
+    /// the same pin.
     fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
 
     /// Like [`NameCache::sight`], without the mark.

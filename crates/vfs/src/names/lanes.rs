@@ -29,7 +29,7 @@ struct Bucket {
     change: Mutex<u8>,
     /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
     /// each and are compared together. A tag and its way do not change together: a reader in
-    /// between does not find the name, as if it had read a moment before. Written under `change`.
+    /// between does not find the name, as if it had read a moment earlier. Written under `change`.
     tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }
@@ -74,8 +74,8 @@ impl Bucket {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // The first round clears all marks, so the second round finds an entry without a mark
-        // unless every entry was used again.
+        // The first round clears all marks, so the second round finds an entry without a mark,
+        // unless all entries were used again.
         let mut at = 0;
         for _ in 0..=WAYS {
             at = usize::from(*next) % WAYS;

@@ -1,9 +1,9 @@
-//! The rules: operations that a caller may perform, changes that flags forbid, bits that a change
-//! clears, and properties that a new inode inherits.
+//! The rules: which operations a caller may perform, which changes flags forbid, which bits a
+//! change clears, and what a new inode inherits.
 //!
 //! They are pure functions of credentials and attributes. The library applies all of them. A FUSE
-//! mount leaves modes, access lists and owners to the kernel, and applies the others: flags, the
-//! clearing of set-ID bits, hidden attributes.
+//! mount leaves modes, access lists and owners to the kernel, and applies the other rules: flags,
+//! the clearing of set-ID bits, hidden attributes.
 //!
 //! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).

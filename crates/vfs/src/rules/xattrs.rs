@@ -25,7 +25,7 @@ pub(crate) enum Rule {
     AsData,
     Hidden,
     Denied,
-    /// The attribute to remove cannot exist; removing it is not an error for any caller.
+    /// The attribute cannot exist, so no caller gets an error for removing it.
     Nothing,
     /// An inode of this type cannot have such an attribute.
     Impossible,
