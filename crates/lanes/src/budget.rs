@@ -87,7 +87,7 @@ impl Budget {
         take(self.units.mine()).or_else(|| self.units.iter().find_map(take))
     }
 
-    /// Gives a unit back, and wakes waiters as [`Wake`] says.
+    /// Gives a unit back, and wakes the waiters that [`Wake`] selects.
     pub fn give_back(&self, key: u64) {
         self.units.mine().fetch_add(1, Ordering::Release);
         match self.wake {

@@ -6,8 +6,8 @@
 //! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
 //! ```
 //!
-//! A reader that saw one word of a later store also sees, because of the two fences, the odd
-//! sequence number stored before that word. The words are atomics, so that reading them during a
+//! If a reader sees one word of a later store, the two fences make it also see the odd sequence
+//! number that was stored before that word. The words are atomics, so that reading them during a
 //! store is no data race.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};

@@ -12,15 +12,15 @@
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
 //! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
 //! then needs one locked instruction, and unpinning is a plain store. A pin that can see a retired
-//! value started in the epoch of the retirement or an earlier one: the fence of a later pin would
-//! come after the retirement's fence, and that pin would find the value unlinked. The epoch
-//! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
+//! value started in the epoch of the retirement or earlier. (The fence of a later pin comes after
+//! the retirement's fence, so that pin finds the value unlinked.) The epoch advances from `r + 1`
+//! to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
-//! twice for each 8 to 1024 values that the busiest lane retires, the more lanes there are
-//! ([`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB if they
-//! are large. For each new value the lane frees the oldest one, so memory goes from there to the
-//! lane's new objects, and does not pass through other lanes.
+//! twice for each 8 to 1024 values that the busiest lane retires; the number grows with the number
+//! of lanes ([`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB
+//! if they are large. For each new value the lane frees its oldest one. So the lane's new objects
+//! get this memory, and it does not pass through other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
@@ -134,7 +134,7 @@ impl Pins {
         }
     }
 
-    /// Returns whether a thread is pinned in `epoch`, the epoch before the present one.
+    /// Returns whether a thread is pinned in `epoch`, which is the epoch before the present one.
     fn is_pinned_in(&self, epoch: u64) -> bool {
         let own = self.own.load(Ordering::Acquire);
         let guests = self.guests[parity(epoch)].load(Ordering::Acquire);
@@ -228,8 +228,8 @@ fn pay() {
     let keep = usual();
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)), keep);
     // All threads read the epoch. If other lanes have advanced it far enough, this lane does not
-    // advance it. So the epoch changes as often as the busiest lane needs, for any number of lanes.
-    // After two advances all values can be freed, if no thread is pinned.
+    // advance it. So the epoch changes only as often as the busiest lane needs, with any number of
+    // lanes. After two advances all values can be freed, if no thread is pinned.
     if !collect() && domain.try_advance() {
         domain.try_advance();
         collect();

@@ -1,6 +1,6 @@
 //! Values that grow while they are read: rarely, and without a lock or a write for the readers.
 
-// The checkers need not see these: readers get a value that is complete, the old or the new one.
+// The checkers need not see these accesses: a reader gets the whole old value or the whole new one.
 use crate::sync::unscheduled::OnceLock;
 use crate::sync::unscheduled::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;

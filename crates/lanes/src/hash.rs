@@ -104,9 +104,9 @@ impl NumberKey {
         self.spreads_rows() && self.spreads_groups()
     }
 
-    /// Checks rows of up to 2^24 consecutive numbers. The multiples of a fraction are spread evenly
-    /// if the terms of its continued fraction are small (Knuth, 6.4, theorem S; Niederreiter,
-    /// "Random Number Generation and Quasi-Monte Carlo Methods", 1992, 3.1).
+    /// Checks rows of up to 2^24 consecutive numbers. The multiples of a number between 0 and 1 are
+    /// spread evenly if the terms of its continued fraction are small (Knuth, 6.4, theorem S;
+    /// Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods", 1992, 3.1).
     fn spreads_rows(self) -> bool {
         const LARGEST: u128 = 8;
         let (mut over, mut under) = (1_u128 << 64, u128::from(self.0));

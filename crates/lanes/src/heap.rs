@@ -15,8 +15,8 @@
 //! allocated and freed by the system. Small ones stay until a trim ([`LineHeap::trim`]), which
 //! gives back whole pages of the depots. A thread keeps up to two batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since
-//! unscheduled locks allocate nothing.
+//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, because these
+//! allocate nothing.
 
 mod classes;
 mod depot;
@@ -176,9 +176,9 @@ impl LineHeap {
         trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
-    /// Stops the reuse of memory: from now on, memory that this thread frees is not reused, and
-    /// neither is memory that threads started later free. Tools that compare the accesses of
-    /// operations need this: an address then always belongs to the same object.
+    /// Stops the reuse of memory that this thread, and threads that are started later, free from
+    /// now on. Tools that compare the accesses of operations need this: an address then always
+    /// belongs to the same object.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));

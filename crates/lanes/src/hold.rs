@@ -2,8 +2,8 @@
 //!
 //! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
 //! While only one lane holds the value, the word has the whole count. A value without holds can
-//! *move* to another lane once: from the lane that created the value to the lane that uses it. The
-//! next lane that takes a hold, or a lane that finds holds of another lane, sets *spread*. From
+//! *move* to another lane once, from the lane that created the value to the lane that uses it.
+//! After that, or if there are holds, the next other lane that takes a hold sets *spread*. From
 //! then on each lane counts its holds in its own share, found in the lane's table by the value's
 //! address.
 //!
@@ -50,7 +50,7 @@ const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
 /// The bits that are all clear in the word of a value that can be evicted.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// Added by a fold while it runs: more than the number of all holds.
+/// A fold adds this number while it runs: it is larger than the number of all holds.
 const MANY: u64 = 1 << 40;
 
 /// Set in a share that was removed from its table, after the share's count moved to the word.
@@ -137,8 +137,7 @@ impl Holds {
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
         let _ = self.update(|w| {
-            // Saturating: a kernel that forgets more references than it has must not wrap the
-            // count.
+            // Saturating: the count must not wrap if a kernel forgets more references than it has.
             let count = (w & COUNT).saturating_sub(n);
             ended = count == 0 && w & (NAMELESS | DEAD | SPREAD) == NAMELESS;
             Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
@@ -168,7 +167,7 @@ impl Holds {
     }
 
     /// Adds one hold to the word. Returns an error if the value is dead or spread, or if this hold
-    /// spreads the value.
+    /// would make it spread.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;

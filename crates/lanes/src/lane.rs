@@ -104,7 +104,7 @@ impl LaneSlot {
 
     #[cold]
     fn leased() -> LaneSlot {
-        // A thread whose locals are destroyed already uses the first lane as a guest. This use is
+        // A thread whose locals are already destroyed uses the first lane as a guest. This use is
         // always correct, since any lane may be shared.
         let guest = LaneSlot { lane: Lane::FIRST, owner: false };
         let slot = LEASE.try_with(|lease| lease.slot).unwrap_or(guest);
@@ -132,8 +132,8 @@ impl Lane {
     /// Returns the lanes that any thread ever had: few if there are few threads.
     ///
     /// These lanes are sufficient for a protocol in which one thread writes its lane's slot, then
-    /// fences, and another fences, then reads the slots. If the second thread must see the value in
-    /// the slot, it also sees the lane here, since the lane was given before its slot was written.
+    /// fences, and another fences, then reads the slots. If the second thread must see the slot's
+    /// value, it also sees the lane here: the lane was given before its slot was written.
     pub fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not model `GIVEN`, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };

@@ -15,8 +15,8 @@ pub(crate) const STEP: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
 
-/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks are values of
-/// some kilobytes, of which [`LONGEST`] would be too much memory.
+/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks have some
+/// kilobytes each: [`LONGEST`] of them would be too much memory.
 const MOST_BYTES: usize = 2 << 20;
 
 /// The bytes that a lane retires between two looks at its list, beyond [`MOST_BYTES`].
@@ -25,8 +25,8 @@ const STEP_BYTES: usize = MOST_BYTES / 8;
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
 /// beyond this number, a few at a time, and advances the epoch only if these cannot be freed. So
 /// the epoch advances once in about this number of retirements. An advance moves some lines of
-/// every lane, and the more lanes there are, the longer the list. With few lanes the list is short:
-/// new objects then get memory that is still in the processor's caches.
+/// every lane, so the list is longer if there are more lanes. With few lanes the list is short: new
+/// objects then get memory that is still in the processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }
@@ -147,9 +147,9 @@ impl Limbo {
         }
     }
 
-    /// Moves values that were retired in epoch `last` or before to `batch`, but leaves `keep`
-    /// values if they have no more than [`MOST_BYTES`]. Returns the number of values that were
-    /// moved, and whether no others are left.
+    /// Moves values that were retired in epoch `last` or before to `batch`. Leaves `keep` values if
+    /// these have at most [`MOST_BYTES`]. Returns the number of moved values, and whether only the
+    /// values to keep are left.
     fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, bool) {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;

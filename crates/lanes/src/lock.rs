@@ -218,8 +218,8 @@ impl Condvar {
     }
 
     /// Works like [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
-    /// notified. The checkers have no clock: under them the time is over as soon as every other
-    /// thread had a chance to run.
+    /// notified. The checkers have no clock: under them the wait ends as soon as every other thread
+    /// had a chance to run.
     ///
     /// # Panics
     /// The same as for [`Condvar::wait`].

@@ -26,8 +26,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): a map that grows
-/// clones them, and a clone of a removed value may exist until the epochs free it.
+/// A map from `K`, a number, to `V`. Both types must be cheap to clone (for `V` use an `Arc`): a
+/// map that grows clones keys and values, and a clone of a removed value may exist until the epochs
+/// free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,
@@ -236,8 +237,8 @@ where
     }
 
     fn root<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
-        // SAFETY: `drop` frees a root, or the epochs after it was replaced; neither happens while
-        // `self` is borrowed and the pin exists.
+        // SAFETY: A root is freed by `drop`, or by the epochs after it was replaced. Neither
+        // happens while `self` is borrowed and the pin exists.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 

@@ -123,7 +123,8 @@ impl Membership {
     }
 
     /// Closes the running transaction: prevents joins, waits until all members have left, runs
-    /// `swap` with its number, and opens the next one. Concurrent closes run one after another.
+    /// `swap` with the transaction's number, and opens the next transaction. Concurrent closes run
+    /// one after another.
     ///
     /// # Locking
     /// Not called by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].

@@ -10,15 +10,15 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 /// effect writes nothing; one with an effect writes a word of 64 numbers.
 ///
 /// *Invariant*: when no change is in progress, the bit for a word is set if the word has any bits.
-/// While a word loses its last number and gains another at the same time, a search may briefly miss
-/// the new one; and the bit of an empty word may stay set, which costs searches a step.
+/// While a word loses its last number and gains another, a search may briefly miss the new one. The
+/// bit of an empty word may stay set, which costs searches a step.
 ///
 /// # Locking
 /// The caller orders changes of the same number. Changes of different numbers need no order.
 #[derive(Debug)]
 pub struct NumberSet {
     levels: Vec<Box<[AtomicU64]>>,
-    /// The numbers after those of `levels`, counted from there.
+    /// The numbers after those of `levels`, counted from the end of `levels`.
     next: OnceLock<Box<NumberSet>>,
 }
 

@@ -13,10 +13,10 @@
 //!            for each slot { if CAS(slot, lock -> lock | WAIT) { wait until it is not } } }
 //! ```
 //!
-//! *Invariants*: only holders of the inner lock set the bias. A *fast hold* (in a row) exists only
-//! while the bias is set, or while the writer that cleared it still waits. A release of a fast hold
-//! does not access the lock, which may be freed as soon as the slot is empty: it uses the address
-//! only as a number.
+//! *Invariants*: only holders of the inner lock set the bias. A *fast hold* (an address in a row)
+//! exists only while the bias is set, or while the writer that cleared the bias still waits. A
+//! release of a fast hold does not access the lock, which may be freed as soon as the slot is
+//! empty: it uses the address only as a number.
 //!
 //! A writer does not starve: after it cleared the bias, new readers wait for the inner lock, which
 //! lets no reader pass a waiting writer.

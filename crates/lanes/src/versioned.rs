@@ -24,7 +24,7 @@ pub struct VersionedWord {
 pub struct Seen {
     /// The word.
     pub word: u64,
-    /// The number of changes at the time of the look, or that number minus one.
+    /// The number of changes at the time of the look, or one less.
     pub version: u64,
 }
 

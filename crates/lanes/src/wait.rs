@@ -8,9 +8,9 @@
 //!
 //! *Invariant*: between its second attempt and its sleep a waiter is in the queue, so a thread that
 //! frees a resource after that attempt picks this waiter or an earlier one. If a waiter is picked
-//! although its own second attempt succeeded, this waiter passes the wake-up on: the resource may
-//! still be free. A picked waiter that finds nothing, because another thread was faster, rejoins at
-//! the front.
+//! although its second attempt succeeded, it passes the wake-up on, since the resource may still be
+//! free. A picked waiter that finds nothing, because another thread was faster, rejoins at the
+//! front.
 //!
 //! *Locking*: the queues' locks are innermost; attempts run without them.
 
@@ -31,7 +31,7 @@ pub struct WaitBuckets {
 
 #[derive(Debug)]
 struct Bucket {
-    /// The length of the queue. Changed under its lock, read without it.
+    /// The length of the queue. Changed under the queue's lock, and read without this lock.
     waiting: AtomicUsize,
     queue: world::Mutex<VecDeque<Arc<Waiter>>>,
 }

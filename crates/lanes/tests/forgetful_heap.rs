@@ -1,5 +1,5 @@
-//! Tests a heap that does not reuse freed memory, in its own process: an address always means the
-//! same object.
+//! Tests a heap that does not reuse freed memory, so an address always means the same object. This
+//! needs a process of its own.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;

@@ -1,4 +1,5 @@
-//! Tests of holds: no hold is lost when a count becomes spread or is folded, and a value ends once.
+//! Tests of holds: no hold is lost when a count becomes spread or is folded, and each value ends
+//! exactly once.
 
 use super::*;
 use crate::sync::thread;

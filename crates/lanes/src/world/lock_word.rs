@@ -1,8 +1,8 @@
 //! The word of a [`crate::Mutex`]: a thread that finds it taken spins briefly, then sleeps.
 //!
-//! The locks guard about a microsecond of work, and it takes several microseconds to put a thread
-//! to sleep and wake it. So as few threads as possible sleep, and the lock never waits for a thread
-//! that has to wake up first:
+//! The locks guard about a microsecond of work; putting a thread to sleep and waking it takes
+//! several. So as few threads as possible sleep, and the lock never waits for a thread that has to
+//! wake up first:
 //!
 //! - An unlock frees the lock for any thread. A woken thread tries to take it, and does not own it
 //!   yet.
