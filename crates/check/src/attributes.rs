@@ -229,8 +229,8 @@ fn value<'a>(
     Ok(value)
 }
 
-/// Checks the hash of an entry. It covers the name and whole words of the value; so it includes the
-/// bytes after the value in the last word.
+/// Checks the hash of an entry. It covers the name and the value, up to the end of the value's last
+/// word.
 fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
     let found = le32(head, 12);
     let start = area.base + usize::from(le16(head, 2));

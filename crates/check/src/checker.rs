@@ -64,7 +64,7 @@ pub enum Error {
     /// A repair would need to replay fast commits, which the caller has to replace first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
-    /// The file system has more inodes than the host's memory can hold a word for.
+    /// The host's memory cannot hold a word for each inode of the file system.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
         /// The number of inodes.

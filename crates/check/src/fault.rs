@@ -123,7 +123,7 @@ pub enum Fault {
     NoLostAndFound,
 
     // Indexes of directories.
-    #[error("no entry of the index leads to it, or more than one")]
+    #[error("none or several entries of the index lead to it")]
     NotInIndex,
     #[error("leaf at another level than the index says")]
     IndexDepth,

@@ -6,7 +6,7 @@ use std::fmt;
 /// The harm of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Harm {
-    /// The file system cannot be mounted, or is mounted without its journal.
+    /// The file system cannot be mounted, or only without its journal.
     Unmountable,
     /// No file can be created or written in the block group.
     NoAllocation,

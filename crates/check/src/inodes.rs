@@ -61,9 +61,9 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Checks for a deletion time that is the number of an inode: it belongs to a list of orphans that
-/// is not reachable from the superblock. The check is left out in a file system whose own times are
-/// so small.
+/// Checks for a deletion time that is the number of an inode: then the inode is on a list of
+/// orphans that the superblock does not reach. The check is left out if the file system's own times
+/// are so small.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
     let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];

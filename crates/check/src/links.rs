@@ -104,8 +104,8 @@ pub fn check_counts(run: &Run<'_>, threads: usize) {
     );
 }
 
-/// Returns whether a directory with this number of names may have a link count of 1: it has more
-/// subdirectories than can be counted, or it had them once. The kernel does not count the
+/// Returns whether a directory with this number of names may have a link count of 1, because it
+/// has, or once had, more subdirectories than can be counted. The kernel does not count the
 /// subdirectories of an indexed directory again, and e2fsck accepts that.
 fn may_be_uncounted(run: &Run<'_>, ino: Ino, expected: u32) -> bool {
     let has_many = run.volume.ro_compat(RoCompat::DIR_NLINK) && expected > MOST_LINKS;

@@ -1,8 +1,8 @@
 //! Repairs an image in memory, as e2fsck -y does. The result is a plan of blocks to write.
 //!
-//! A round checks the image and mends the faults of one stage; the next round checks again. So
-//! the checker decides when a repair is complete, and a fault that only follows from another one is
-//! never mended by itself. The plan writes nothing to the device: all changes are in views in
+//! A round checks the image and mends the faults of one stage; the next round checks again. So the
+//! checker decides when a repair is complete, and a fault that is only a consequence of another one
+//! disappears with that one. The plan writes nothing to the device: all changes are in views in
 //! memory, and the caller writes them (`lanefs_offline::mend`).
 
 mod attributes;
@@ -67,9 +67,9 @@ impl Plan {
         self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
     }
 
-    /// Returns the blocks to write in place before all others. Writing them twice, or only some of
-    /// them, loses nothing, on one condition: the last two, the head of the log and the superblock,
-    /// are written one after another when the others are durable.
+    /// Returns the blocks to write in place before all others. Nothing is lost if they are written
+    /// twice, or only some of them, provided that the last two (the head of the log, then the
+    /// superblock) are written when the others are durable.
     ///
     /// # Errors
     /// The errors of the device.

@@ -28,8 +28,8 @@ pub fn check(run: &Run<'_>) {
     }
 }
 
-/// Checks that the inode has every reserved block of descriptors, and that each of these has its
-/// copies in the groups with copies of the superblock.
+/// Checks that the inode has every reserved block of descriptors, each with its copies in the
+/// groups with copies of the superblock.
 fn check_resize(run: &Run<'_>) -> Result<(), &'static str> {
     let geometry = &run.volume.geometry;
     let bytes = run.read_inode(Ino::RESIZE).ok_or("cannot be read")?;

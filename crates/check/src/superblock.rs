@@ -86,7 +86,8 @@ pub enum Counts {
     Old,
 }
 
-/// Returns the superblock without a damaged field on which no other structure depends.
+/// Returns the superblock with a damaged field set to a valid value, if no other structure depends
+/// on the field.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;

@@ -87,8 +87,8 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the log cannot take the repair, because it is damaged, or because another
-    /// file or the file system itself uses its blocks.
+    /// Returns whether the log cannot take the repair: it is damaged, or another file or the file
+    /// system itself uses its blocks.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
         self.findings.iter().any(|finding| match (&finding.fault, finding.place) {

@@ -19,7 +19,7 @@ use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
 
-/// The bytes of a name that are left when it gets a number, so that the number has room.
+/// The number of bytes that a name keeps when a number is added to it, so that the number has room.
 const LONGEST_BASE: usize = 240;
 
 /// A name that is kept.
