@@ -232,8 +232,8 @@ impl Image {
     }
 
     /// Writes one of the two sectors of the superblock first. So a crash during the write of the
-    /// whole superblock cannot leave a feature without the field that it needs. A torn superblock
-    /// is accepted if its fields have valid values, because the log has the new superblock.
+    /// whole superblock leaves no feature without the field that it needs. A torn superblock is
+    /// accepted if its fields have valid values, because the log has the new superblock.
     fn write_half(&self, next: &Superblock) -> Result<(), Error> {
         let half = SUPERBLOCK_SIZE / 2;
         if self.device.alignment() as usize > half {

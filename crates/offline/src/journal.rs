@@ -9,8 +9,8 @@
 //! During both, the inode is in use while the superblock names no journal. That is harmless, since
 //! the inode is reserved and is read only if the superblock names it. After a crash,
 //! [`crate::recover`] removes the remains: if the superblock is not clean it frees the journal's
-//! blocks, and then it clears the inode. That is safe only if no other program has written since:
-//! then the inode and the superblock have the same time.
+//! blocks, and then it clears the inode. That is safe only if no other program has written since;
+//! the sign of this is that the inode and the superblock have the same time.
 
 use crate::commit::seconds;
 use crate::error::Error;

@@ -3,9 +3,9 @@
 //! - *With an undo file*: the old content of every block is in the file, durably, before the first
 //!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
 //! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After
-//!   a crash a replay completes it, or there is none. The blocks of the recovery before it are
-//!   written in place; if a crash keeps only some of them, the next repair still starts from the
-//!   same contents.
+//!   a crash a replay completes the transaction, or the log has none. The blocks of the recovery
+//!   before it are written in place; if a crash keeps only some of them, the next repair still
+//!   starts from the same contents.
 
 use crate::error::Error;
 use crate::undo::Undo;

@@ -21,7 +21,7 @@ const CACHE_BYTES: u64 = 8 << 20;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// A crash tore the superblock, and another copy confirms its values.
+    /// A crash tore the superblock; an intact copy confirms its values.
     pub torn_superblock: bool,
     /// The log must be replayed.
     pub needs_replay: bool,

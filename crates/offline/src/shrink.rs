@@ -190,7 +190,7 @@ impl Image {
         Ok(beyond + spare <= free && inodes <= free_inodes)
     }
 
-    /// Refuses file systems with features with which this module cannot make them smaller.
+    /// Refuses file systems that this module cannot make smaller, because of their features.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
         if features.incompat.contains(Incompat::META_BG) {

@@ -17,7 +17,7 @@ impl Image {
         let groups = self.geometry().group_count();
         let first = self.geometry().group_of(goal).map_or(0, |(group, _)| group.0);
         let order: Vec<Group> = (first..groups).chain(0..first).map(Group).collect();
-        // Longest runs first: one run of all blocks, then runs of at least half of the remaining
+        // Tries long runs first: one run of all blocks, then runs of at least half of the remaining
         // blocks, and so on.
         let mut taken = Vec::new();
         let mut left = count;
