@@ -1,5 +1,5 @@
-//! An inode stays in memory as long as a commit has work to do for it: until the commit is durable,
-//! for fsync; and until its deferred work is done, for the tail of a truncated file.
+//! An inode stays in memory as long as a commit has work for it: for fsync until the commit is
+//! durable, and for the tail of a truncated file until the deferred work is done.
 //!
 //! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
 //! Meanwhile a cache of size zero evicts every object that may be evicted, and the inode under test
@@ -8,7 +8,7 @@
 mod image;
 
 use image::{directory, file};
-use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_device::{Device, DeviceError, RamDevice, forward};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr, SyncMode};
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, channel};
@@ -74,18 +74,7 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)
-    }
+    forward!(inner: len, is_read_only, read_at, write_at, discard);
     fn flush(&self) -> Result<(), DeviceError> {
         self.pass(Held::Flushes);
         self.inner.flush()
@@ -93,9 +82,6 @@ impl Device for GatedDevice {
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.pass(Held::Zeroing);
         self.inner.write_zeros(offset, len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

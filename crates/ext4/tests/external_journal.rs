@@ -4,7 +4,9 @@
 mod image;
 
 use image::{Image, file};
-use lanefs_device::{Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_device::{
+    Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice, forward,
+};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ext4::{Access, Error, Mount, MountOptions, Privilege, SyncMode, UnfitJournal};
 use lanefs_lanes::{Mutex, Rank};
@@ -226,21 +228,7 @@ impl Noting {
 }
 
 impl Device for Noting {
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.device.alignment()
-    }
-    fn row_len(&self) -> u64 {
-        self.device.row_len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.device.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read_at(offset, buf)
-    }
+    forward!(device: len, alignment, row_len, is_read_only, read_at, discard);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.note(self.device.write_at(offset, buf))
     }
@@ -255,9 +243,6 @@ impl Device for Noting {
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.note(self.device.write_zeros(offset, len))
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.discard(offset, len)
     }
 }
 

@@ -4,7 +4,7 @@
 mod image;
 
 use image::{Image, file};
-use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
 use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
@@ -46,14 +46,7 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
+    forward!(inner: len, is_read_only, write_at, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let mut gate = self.gate.lock().unwrap();
         while *gate == Gate::Closed {
@@ -67,10 +60,6 @@ impl Device for GatedDevice {
         self.inner.read_at(offset, buf)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)
-    }
-
     fn flush(&self) -> Result<(), DeviceError> {
         let mut gate = self.flushes.lock().unwrap();
         while *gate == Gate::Closed {
@@ -78,10 +67,6 @@ impl Device for GatedDevice {
         }
         drop(gate);
         self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

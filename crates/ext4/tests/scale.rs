@@ -7,7 +7,7 @@
 mod image;
 
 use image::{Image, file};
-use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
 use lanefs_ext4::{Fallocate, Mount, MountOptions, Privilege};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::Barrier;
@@ -23,12 +23,7 @@ struct Sparse {
 }
 
 impl Device for Sparse {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
+    forward!(inner: len, is_read_only);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
         self.inner.read_at(offset, buf)

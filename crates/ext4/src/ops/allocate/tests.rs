@@ -1,6 +1,6 @@
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
 use crate::{Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SetAttr};
-use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_device::{Device, DeviceError, RamDevice, forward};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
 use std::time::Duration;
@@ -47,26 +47,12 @@ impl Meeting {
 }
 
 impl Device for Meeting {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
+    forward!(inner: len, is_read_only, read_at, flush, discard);
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         if buf.len() == LEN && buf.iter().all(|byte| *byte == DATA) {
             self.enter();
         }
         self.inner.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 
