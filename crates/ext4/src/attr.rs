@@ -38,7 +38,7 @@ pub struct Attr {
     pub flags: u32,
 }
 
-/// The attributes that decide access to an inode. They hardly ever change, so that a walk through a
+/// The attributes that decide access to an inode. They hardly ever change, so a walk through a
 /// directory does not contend with threads that create names there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {

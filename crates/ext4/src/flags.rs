@@ -1,8 +1,8 @@
 //! The effects of an inode's flags: immutable and append-only forbid changes, to the superuser too;
 //! others request synchronous data and names.
 //!
-//! Pure functions. Operations call them under their locks where every front end needs the check
-//! (names, allocation), and `vfs::rules` calls them where the check depends on the front end.
+//! Pure functions. If every front end needs a check (names, allocation), the operation makes it
+//! under its locks; if the check depends on the front end, `vfs::rules` makes it.
 //!
 //! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).

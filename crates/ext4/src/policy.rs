@@ -96,8 +96,8 @@ pub enum StreamGoal {
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.
     Global,
-    /// Like `Global`, with as many positions as there are processors, at most one for four groups;
-    /// the inode's number selects the position, as in Linux 6.17.
+    /// Like `Global`, but with one position for each processor (at most one for four groups). The
+    /// inode's number selects the position, as in Linux 6.17.
     Hashed,
 }
 

@@ -1,5 +1,5 @@
-//! Runs all operations concurrently on the smallest journal: no operation uses more credits than it
-//! requested.
+//! Runs all operations concurrently on the smallest journal: no operation may use more credits than
+//! it requested.
 
 mod image;
 

@@ -47,7 +47,7 @@ fn files_without_names_of_many_threads_are_chained_and_ended_after_a_crash() {
         let mut kept = made_by_threads(fs);
         fs.sync().unwrap();
         both_find(&image, THREADS * EACH / 3 * 2, free);
-        // Removes entries from the middle of all parts, by a thread that added none of them.
+        // A thread that added no entries removes entries from the middle of all parts.
         let mut n = 0;
         kept.retain(|_| {
             n += 1;

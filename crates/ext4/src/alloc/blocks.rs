@@ -16,8 +16,9 @@ use lanefs_ondisk::Group;
 const ROUNDS: u32 = 8;
 
 impl Groups {
-    /// Claims one run of blocks. Sleeps. [`Error::NoSpace`] is final only for a caller that passes
-    /// `alone`: otherwise other claims under way may have drawn blocks that they will not use.
+    /// Claims one run of blocks. Sleeps. [`Error::NoSpace`]. It is final only for a caller that
+    /// passes `alone`: otherwise other claims under way may have drawn blocks that they will not
+    /// use.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is reported once,

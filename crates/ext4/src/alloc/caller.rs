@@ -1,5 +1,5 @@
-//! The caller that an operation is done for: a thread of a program that uses the library, or a
-//! client of a mount, which several threads serve in turn.
+//! The caller of an operation: a thread of a program that uses the library, or a client of a mount
+//! (several threads serve a client in turn).
 
 use lanefs_lanes::{Lane, MAX_LANES};
 use std::cell::Cell;

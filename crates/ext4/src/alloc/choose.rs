@@ -65,7 +65,7 @@ pub(crate) trait Candidates {
     /// Returns whether the group has anything that can be claimed.
     fn has_any(&self, group: u32) -> bool;
     /// Returns the next group at `from` or later that may satisfy the request. Hints can be
-    /// outdated for a moment, so a group that can satisfy it is sometimes missed.
+    /// outdated for a moment, so a suitable group is sometimes missed.
     fn next(&self, ask: &Self::Ask, from: u32) -> Option<u32>;
     fn attempt(
         &self,

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 /// The decisions of the allocators that a policy can change. The default methods implement the
 /// present policies, and [`older`](super::older) the others.
 pub(super) trait AllocPolicy: Debug + Send + Sync {
-    /// Returns how all passes of a search but the last treat a group whose guard is held.
+    /// Returns how a search treats a group whose guard is held, in all passes except the last.
     fn busy_group(&self) -> Wait {
         Wait::Skip
     }

@@ -24,8 +24,7 @@ pub(crate) struct GroupState {
 pub(crate) enum Maps {
     /// The bitmaps were not read yet.
     Unread,
-    /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
-    /// group.
+    /// Why the bitmaps or the descriptor are damaged; then nothing is allocated in this group.
     Damaged(Box<Corruption>),
     /// The bitmaps are in memory, as long as they are held or needed: see `resident`.
     Ready(Box<Ready>),

@@ -38,8 +38,7 @@ pub(crate) struct Request {
     /// The number of wanted blocks. The result is one run of 1 to `want` blocks, which may continue
     /// into some of the `ahead` blocks.
     pub want: u32,
-    /// The number of further blocks that may follow in the same run, if it has room for all of
-    /// `want` too.
+    /// The number of further blocks in the same run, if the run has room for all of `want` too.
     pub ahead: u32,
     /// A run shorter than this is returned only after a search in other places; usually 1.
     pub at_least: u32,
@@ -60,8 +59,8 @@ impl Request {
 }
 
 /// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
-/// also counts as under way while some of its blocks are kept for later in a place from which other
-/// threads may free them.
+/// also counts as under way while some of its blocks are kept where other threads may free them (a
+/// window).
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
@@ -84,7 +83,7 @@ pub(crate) trait Changes {
     fn group_changed(&mut self, group: Group);
     /// Charges blocks that became part of the transaction.
     fn charge_blocks(&mut self, blocks: u32);
-    /// Has [`Groups::release`] called once the transaction is durable.
+    /// Requests a call of [`Groups::release`] once the transaction is durable.
     fn release_later(&mut self, start: Block, len: u32);
 }
 

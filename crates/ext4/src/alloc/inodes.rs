@@ -26,9 +26,9 @@ pub(crate) struct Parent<'a> {
 }
 
 impl Groups {
-    /// Claims an inode number: for a file in the group where its directory places files; for a
-    /// directory near its parent, in the next group each time. If several callers work in the group
-    /// or in the parent at the same time, each gets a group of its own region. Sleeps.
+    /// Claims an inode number. A file's number is in the group where its directory places files.
+    /// Directories are placed near their parent, each in the next group. If several callers work in
+    /// the group or in the parent at the same time, each gets a group of its own region. Sleeps.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
@@ -89,7 +89,7 @@ impl Groups {
                 self.empty_from(region::top(parent.before, groups), 0..groups)
             }
             Some(group) => region::below(group.0, parent.before, groups),
-            // With few groups another caller's directory may lie in the region.
+            // If there are few groups, another caller's directory may lie in the region.
             None => self.empty_from(self.next_in_region(caller).0, 0..groups),
         }
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(crate) enum Found {
     /// The first bit of a run of the wanted length.
     Fit(u32),
-    /// The longest run, which is too short; its length is 0 if all bits are set.
+    /// The longest run, if it is too short; its length is 0 if all bits are set.
     Longest { start: u32, len: u32 },
 }
 

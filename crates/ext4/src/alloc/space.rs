@@ -13,7 +13,7 @@
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
 
-/// The most blocks that a lane draws in advance: enough for thousands of small files.
+/// The largest number of blocks that a lane draws in advance: enough for thousands of small files.
 const AHEAD: u64 = 4096;
 
 /// The privilege of the caller.
@@ -36,7 +36,8 @@ pub(crate) struct Space {
     /// Signalled when a claim finishes; waits with `pool`.
     ended: Condvar,
     /// Set while stashes must not be filled: see [`Pool::is_short`]. Written under the pool's lock
-    /// and read under a stash's lock: a stash that was emptied after the flag was set stays empty.
+    /// and read under a stash's lock. So a stash that is emptied after the flag was set stays
+    /// empty.
     short: AtomicBool,
     reserved: u64,
 }

@@ -10,8 +10,8 @@ pub(crate) const GROUPS_A_LINE: usize = 8;
 const ORDERS: usize = 20;
 
 /// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
-/// lock, so it may be outdated. It has no counts: most claims do not change it, so that callers in
-/// neighbouring groups share the line for reading only.
+/// lock, so it may be outdated. It has no counts, so most claims do not change it, and callers in
+/// neighbouring groups only read the line that they share.
 #[derive(Debug, Default)]
 struct Summary {
     /// Whether the group has blocks that are not taken.

@@ -28,7 +28,7 @@ impl WorkPlace {
     }
 
     /// Notes that `caller` creates a file in this directory. Returns whether several callers create
-    /// files in it, so that each needs a group of its own.
+    /// files in the directory, so that each needs its own group.
     pub(super) fn is_shared(&self, caller: Option<Caller>) -> bool {
         // Once the directory is shared, nothing is written any more.
         self.callers.are_many()

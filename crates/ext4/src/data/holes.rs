@@ -9,7 +9,7 @@ use crate::quota::Held;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// The claims by file block; the extents of these claims and of the existing mappings together; the
+/// Three parts: the claims by file block; the extents of claims and existing mappings together; the
 /// reservations for the claims in the owners' limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 

@@ -42,8 +42,8 @@ pub(crate) struct MapChange<'f> {
     released: Vec<Extent>,
     /// The groups in which the change frees blocks.
     holds: Vec<GroupHold<'f>>,
-    /// The number of data blocks that the change maps newly; the caller allocates them in the same
-    /// handle.
+    /// The number of claimed data blocks that the change maps; the caller allocates them in the
+    /// same handle.
     added: u32,
     /// The file blocks that this change covers; the rest is left for the next change.
     pub(crate) covered: Range<u32>,
@@ -233,8 +233,8 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Claims `count` blocks for nodes, in few runs after the file's last extent, with root's
-    /// privilege: if the tree could not grow, writes into allocated space would fail.
+    /// Claims `count` blocks for nodes, in few runs after the file's last extent. It has root's
+    /// privilege, since writes into allocated space must not fail for lack of a node.
     pub(super) fn claim_nodes(
         &self,
         form: Form,
@@ -344,7 +344,7 @@ fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     }
 }
 
-/// Returns the physical pieces of `these` that no extent of `those` has at the same place.
+/// Returns the parts of `these` whose blocks `those` does not map at the same file blocks.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {

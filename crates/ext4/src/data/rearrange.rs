@@ -1,4 +1,5 @@
-//! Moves all mappings of a file at once: the blocks of the file stay, their file blocks change.
+//! Moves all mappings of a file at once: the data stays in place on the device, at other offsets in
+//! the file.
 //!
 //! A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
 //! The new tree is written to free blocks, like data, before the handle that points the inode to

@@ -73,7 +73,7 @@ pub(crate) struct ValueChange {
 }
 
 /// The value inodes of a change that was applied. Dropping the last hold on a released value
-/// deletes its inode, so the values are dropped after the handle and after the operation lock of
+/// deletes its inode. So the values are dropped after the handle, and after the operation lock of
 /// their owner.
 #[must_use = "dropped after the handle and the operation lock"]
 pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop")] Vec<InodeRef>);

@@ -110,7 +110,7 @@ impl<'a> Inodes<'a> {
     }
 }
 
-/// Frees the blocks of the inode whose number another one has now.
+/// Frees the blocks of an inode whose number another inode has now.
 fn release(draft: &mut Draft<'_>, node: &Node) -> Result<(), Error> {
     let Some(before) = &node.before else { return Ok(()) };
     let (map, nodes) = super::node::load(draft, node.ino, before)?;

@@ -40,7 +40,7 @@ impl<'a> Inodes<'a> {
         let is_meant = node.is_meant(n);
         let is_directory = is_meant && node.is_directory();
         let needs_dots = is_directory && node.born.is_some() && !node.has_dots;
-        // The entry of an inode whose number another one has by now is removed again.
+        // If another inode has the number by now, the entry is removed again.
         let file_type = node.inode()?.file_type().filter(|_| is_meant);
         let is_started = needs_dots && added == Added::First;
         if is_started {

@@ -95,7 +95,7 @@ impl Node {
         self.born.is_some() && self.before.is_some()
     }
 
-    /// Returns whether change `n` concerns this inode, and not an older one with its number. The
+    /// Returns whether change `n` concerns this inode and not an older inode with its number. The
     /// first record of an inode may come after its first name, if it was created without one.
     pub(super) fn is_meant(&self, n: usize) -> bool {
         let is_first = self.before.is_none() && self.births == 1;
@@ -149,7 +149,7 @@ impl Node {
         }
         match &old {
             Some(old) if old.file_type() == Some(FileType::Directory) => {
-                // The names that follow change these.
+                // The changes of names that follow set the size and this flag.
                 new.size = old.size;
                 new.flags.set(InodeFlags::INDEX, old.flags.contains(InodeFlags::INDEX));
             }

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const LONGEST: usize = 1 << 20;
 
 impl Inodes<'_> {
-    /// Adds the inodes that lost their last name to the list of orphans, and removes those of the
-    /// list whose number another inode has. Returns the first inode of the list.
+    /// Adds the inodes that lost their last name to the list of orphans, and removes inodes whose
+    /// number another inode has now. Returns the first inode of the list.
     pub(super) fn update_orphans(&mut self) -> Result<Option<Ino>, Error> {
         let old = list(&self.draft)?;
         let in_list: BTreeSet<Ino> = old.iter().copied().collect();
@@ -49,7 +49,8 @@ impl Node {
         self.now.as_ref().is_some_and(|inode| inode.links == 0)
     }
 
-    /// Returns whether an inode without links has some now: it has another owner.
+    /// Returns whether an inode that had no links has some now: its number then belongs to another
+    /// inode.
     fn lives_again(&self) -> bool {
         self.before.as_ref().is_some_and(|inode| inode.links == 0) && !self.is_nameless()
     }

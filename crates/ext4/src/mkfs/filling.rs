@@ -112,7 +112,7 @@ impl<'d> Filling<'d> {
     }
 
     /// Gives claimed blocks back; later claims take them again. Their data stays on the device, so
-    /// a block that is never taken again is free but not zero.
+    /// a block that is not taken again is free but not zero.
     pub fn release(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
         for run in runs {
             self.cursor = self.cursor.min(run.start);

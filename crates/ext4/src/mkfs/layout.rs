@@ -269,7 +269,7 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// A root that outgrew the inode still contains its first extents after the entry that replaced
+    /// If a root outgrew the inode, its first extents are still behind the entry that replaced
     /// them. They are meaningless, but mke2fs leaves them, and the images must be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         if !self.has_extents() {

@@ -153,7 +153,7 @@ impl Numbers {
                 self.blocks = blocks;
                 continue;
             }
-            // mke2fs makes fewer inodes here rather than smaller groups.
+            // mke2fs does not make groups smaller here, but makes fewer inodes.
             let per_group = per_group.min(self.most_inodes_per_group());
             self.inodes_per_group = self.fill_table(per_group);
             self.reserve_descriptors();

@@ -175,7 +175,7 @@ fn mark_empty(
     Ok(recovery::mark_empty(device, map, size, superblock, sequence)?)
 }
 
-/// Returns the requested access, or less if this file system or device does not permit it.
+/// Returns the requested access, or the most that this file system and device permit.
 fn possible_access(
     superblock: &Superblock,
     device: &dyn Device,

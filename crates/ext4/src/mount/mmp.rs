@@ -1,6 +1,6 @@
 //! Multiple mount protection (feature `mmp`): only one computer writes a file system.
 //!
-//! A block holds a number that the computer which has mounted the file system counts up. Before a
+//! A block holds a number. The computer that has mounted the file system counts it up. Before a
 //! mount writes anything, it waits for longer than a living mount needs for its next number. The
 //! mount then stores a random number of its own and waits again: of two computers that start at the
 //! same time, only one finds its number afterwards. While the file system is mounted, a thread

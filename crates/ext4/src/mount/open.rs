@@ -42,8 +42,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// The state of the file system when it was mounted (clean, with errors): a mount never leaves
-    /// the file system in a better state.
+    /// The state of the file system when it was mounted (clean, with errors): the state after the
+    /// mount is never better.
     pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].

@@ -54,14 +54,14 @@ impl NameChange {
     }
 }
 
-/// Returns whether the link count is so far from its limit that it stays below the limit after all
-/// concurrent changes, none of which sees the others. Always true with [`DirLocking::Exclusive`].
+/// Returns whether the link count is so far below its limit that concurrent changes, which do not
+/// see each other, cannot exceed the limit together. Always true with [`DirLocking::Exclusive`].
 pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
 }
 
-/// Fails if `dir` cannot get another name, or not another name of this kind. The caller holds the
+/// Fails if `dir` cannot get another name, or no other name of this kind. The caller holds the
 /// operation lock of `dir`.
 pub(crate) fn check_addable(
     volume: &Volume,

@@ -83,7 +83,7 @@ impl<'c> Captured<'c> {
         self.images.push(block, bytes);
     }
 
-    /// Requests that `block` reaches its place after all other blocks
+    /// Requests that `block` is written in place after all other blocks
     /// ([`Images::write_in_place_last`]).
     pub(crate) fn write_in_place_last(&mut self, block: Block) {
         self.images.write_in_place_last(block);

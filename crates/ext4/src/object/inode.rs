@@ -427,7 +427,7 @@ impl Holdable for Inode {
 /// even if its last name is removed. Dropping the last hold of an inode without names frees the
 /// inode, which takes its operation lock: the caller must not hold an operation lock then.
 ///
-/// Holds that several lanes have on one inode share no cache line ([`Hold`]).
+/// Holds of several lanes on one inode share no cache line ([`Hold`]).
 pub struct InodeRef {
     hold: Hold<Inode>,
 }

@@ -34,8 +34,8 @@ impl Inodes {
     }
 
     /// Returns the inode of a number without a hold, valid as long as `pin` lives. The inode may be
-    /// gone, and its number reused, as soon as this returns. Returns `None` if inodes are behind
-    /// one lock.
+    /// gone, and its number reused, as soon as this returns. Always `None` if one lock guards all
+    /// inodes ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.table {
             Table::Lanes(cache) => cache.find(pin, u64::from(ino.0)),
@@ -88,8 +88,8 @@ impl Inodes {
             }),
             Table::OneLock { cache, .. } => cache.hold_inode(ino),
         };
-        // An inode that is dead and freed does not exist until a new inode takes the number. An
-        // inode that is dead and not freed was evicted, or is being deleted.
+        // If the inode is dead and freed, there is no inode of this number until a new one takes
+        // the number. An inode that is dead and not freed was evicted, or is being deleted.
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),

@@ -35,8 +35,8 @@
 //! object stays as long as its eviction would lose information:
 //!
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
-//!   orphan. A reload would lose which commit fsync waits for, that the tail block is yet to be
-//!   zeroed, and the inode's entry among the orphans.
+//!   orphan. A reload would lose the commit for which fsync waits, the duty to zero the tail block,
+//!   and the inode's entry among the orphans.
 //! - A metadata block stays until the last transaction that changed it is settled. Before that, the
 //!   object is its only image. It also knows the transaction that allocated the block: if the same
 //!   transaction frees the block, it needs no revoke.

@@ -9,7 +9,7 @@ use crate::quota::Quotas;
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
 use lanefs_lanes::{Holdable, LaneArc, PerLane, Shares};
 
-/// Is called when the last reference to a nameless object is dropped.
+/// Called when the last reference to a nameless object is dropped.
 pub(crate) trait LastReference<T>: Send + Sync {
     /// Handles an object that has no reference and no name. The caller holds no operation lock.
     fn last_reference_dropped(&self, object: &Arc<T>);

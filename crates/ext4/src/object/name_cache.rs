@@ -6,8 +6,8 @@
 //! are computed before the lock is taken, nothing is allocated or freed under it except a new
 //! name's entry, and every operation takes constant time. It exists as a baseline for measurements.
 //!
-//! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under it and
-//! dropped outside of it.
+//! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
+//! and dropped outside of it.
 
 mod lru;
 

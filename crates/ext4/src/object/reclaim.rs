@@ -20,8 +20,8 @@ impl Objects {
         }
     }
 
-    /// Evicts objects if the caches are too large. This is a separate function, so that the tool
-    /// that traces shared lines can recognise work done once in many loads.
+    /// Evicts objects if the caches are too large. A separate function, so that the tool that
+    /// traces shared lines recognises work that is done once in many loads.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {

@@ -123,8 +123,8 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
-    /// Adds `more` subdirectories to the link count, or removes some if negative, after setting off
-    /// `owed`.
+    /// Adds `more` subdirectories to the link count, or removes some if negative; first subtracts
+    /// `owed` from additions.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
         // A directory with link count 1 no longer counts subdirectories, and keeps that count.

@@ -35,8 +35,8 @@ impl SuperState {
         SuperState { inner: Mutex::new(Rank::Load, inner), error }
     }
 
-    /// Committer: returns the block with the superblock, after setting the counts of free blocks
-    /// and inodes, and the head of the orphan list and the number of blocks if they changed.
+    /// Committer: returns the block with the superblock. Sets the counts of free blocks and inodes
+    /// in it; if they changed, also the head of the orphan list and the number of blocks.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),

@@ -77,8 +77,8 @@ impl WindowSlot {
     }
 }
 
-/// Lists the inodes that have a window, by the lane that claimed it: when space is short, only
-/// these inodes are looked at.
+/// Lists the inodes that have a window, by the lane that claimed the window. When space is short,
+/// only these inodes are visited.
 pub(crate) struct Windows {
     /// [rank LaneList]
     lists: PerLane<Mutex<BTreeSet<Ino>>>,

@@ -19,7 +19,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{ExclusiveHold, SharedHold};
 
 /// The largest number of bytes that are written and mapped in one step. Steps end at multiples of
-/// this number, so inside a write no block is written in two parts.
+/// this number, so a write does not split a block between two steps.
 const CHUNK: u64 = 4 << 20;
 
 /// The hold of a write on the growth lock of its file.

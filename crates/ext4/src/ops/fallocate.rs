@@ -23,7 +23,7 @@ enum Last {
     HadNoHole,
 }
 
-/// Returns a change that sets new times and a size of at least `size`.
+/// Returns a change that sets new times, and the size `size` if the file is shorter.
 fn grown(size: u64) -> impl Fn(&mut InodeState) {
     let now = now();
     move |state| {

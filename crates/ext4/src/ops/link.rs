@@ -36,7 +36,7 @@ pub enum Acted {
     /// The operation was done.
     Done,
     /// The name now refers to another inode, and nothing was done: the caller's checks and
-    /// permissions concern the inode that it looked up, not the present one.
+    /// permissions are for the inode that the caller looked up.
     NameChanged,
 }
 

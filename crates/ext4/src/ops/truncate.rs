@@ -74,7 +74,7 @@ impl Fs {
 
     /// Defers zeroing the rest of the last block until the handle that truncates the file is
     /// durable. Other systems rely on zeros there, and before that point a crash would bring the
-    /// longer file back. Returns the transaction that growing the file must wait for.
+    /// longer file back. Returns the transaction for which a growth of the file must wait.
     fn zero_tail(&self, handle: &mut Handle<'_>, tail: Option<(Block, usize)>) -> Option<Tid> {
         let (block, from) = tail?;
         let size = self.objects.volume.block_size();

@@ -105,9 +105,9 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (S3). Returns `None` if the write needs the lock
-    /// exclusively: it covers a part of a device block, which the device reads and merges, or a
-    /// part of an unwritten block, whose other part the write fills with zeros. Two such writes at
-    /// once would lose data.
+    /// exclusively, because it covers a part of a device block (the device reads and merges the
+    /// rest) or a part of an unwritten block (the write zeroes the rest). Two such writes at once
+    /// would lose data.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,

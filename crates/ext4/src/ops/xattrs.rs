@@ -120,7 +120,7 @@ impl Fs {
     }
 
     /// Plans to set an attribute. A value that has no other room is written to a new inode, which
-    /// is left in `elsewhere`; the caller drops that after the operation lock.
+    /// is left in `elsewhere`; the caller drops `elsewhere` after the operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,

@@ -14,7 +14,7 @@
 //! A chain of records that covers the block. With `metadata_csum` a tail of 12 bytes has the form
 //! of one more record. `dirent::entries` checks everything, once for each block that is read from
 //! disk. A removed name is overwritten with zeros. Without checksums an empty leaf looks like an
-//! index node; the path through the index shows which of the two a block is.
+//! index node; only the path through the index distinguishes the two.
 //!
 //! # How does an index grow?
 //!

@@ -59,8 +59,8 @@ impl Ledger {
         Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    /// At mount: obeys the limits in the file from now on. Limits that an owner without limits gets
-    /// later are obeyed by the next mount.
+    /// At mount: obeys the limits in the file from now on. If an owner without limits gets limits
+    /// later, the next mount obeys them.
     pub(crate) fn obey_limits(&mut self) {
         self.obeys = true;
         let stored = self.stored.lock();

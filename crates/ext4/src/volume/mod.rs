@@ -171,8 +171,8 @@ impl Volume {
 
     /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        // As in the kernel's statfs: files cannot use the journal either, and the block of mmp
-        // counts as theirs.
+        // As in the kernel's statfs, the blocks of the journal do not count, and the block of mmp
+        // does.
         let has_mmp = self.geometry().features().incompat.contains(Incompat::MMP);
         let system = self.system.count().saturating_sub(has_mmp.into());
         self.geometry().block_count().saturating_sub(system)

@@ -38,8 +38,8 @@ impl SystemBlocks {
 
     /// Returns the runs of the groups from `first` on.
     fn of_groups(geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) -> Vec<Range<u64>> {
-        // There are four kinds, each mostly sorted and contiguous: they are merged while they are
-        // read, so that a million groups make few runs.
+        // There are four kinds of runs, each mostly sorted and contiguous. They are merged while
+        // they are read, so a million groups give few runs.
         let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
         for (group, desc) in (first.0..).map(Group).zip(descriptors) {
             let first = geometry.group_first_block(group).map_or(0, |block| block.0);

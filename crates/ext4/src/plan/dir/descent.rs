@@ -24,8 +24,8 @@ pub struct Descent {
     levels: usize,
     /// The child of the last block that was read.
     child: FileBlock,
-    /// The first hash of the entries after the child's range, if it is known; the low bit is set if
-    /// names with the child's last hash continue after that range.
+    /// The lowest hash after the child's range, if it is known. The low bit is set if names with
+    /// the child's last hash continue after that range.
     next: Option<u32>,
 }
 

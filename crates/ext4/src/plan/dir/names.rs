@@ -17,8 +17,8 @@ pub struct NameIndex {
 /// The bits of a slot that contain the offset.
 const PLACE: u32 = 20;
 
-/// The most slots to examine for one name. Blocks whose names were made to collide get no index,
-/// since every search would examine all of them.
+/// The most slots to examine for one name. If many names of a block have one hash, the block gets
+/// no index: every search would examine all of these names.
 const LONGEST: usize = 128;
 
 impl NameIndex {
@@ -117,7 +117,7 @@ impl NameIndex {
 
 const MASK: u32 = (1 << PLACE) - 1;
 
-/// Returns the part of a hash that a slot stores: not the bits that choose the slot.
+/// Returns the part of a hash that a slot stores, without the bits that choose the slot.
 fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32 & !MASK
 }

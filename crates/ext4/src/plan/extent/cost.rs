@@ -5,7 +5,7 @@
 pub struct Cost {
     /// Blocks to claim for new nodes.
     pub new: usize,
-    /// Nodes written, including new ones but not the root in the inode: one credit each.
+    /// Nodes to be written, new ones included, without the root in the inode: one credit each.
     pub written: usize,
     /// Nodes freed: one revoke each.
     pub freed: usize,
@@ -13,8 +13,8 @@ pub struct Cost {
 
 /// Returns the most that one [`plan_replace`](super::plan_replace) on a tree of `depth` levels of
 /// blocks can need: one new node on each level, and two when a full root moves into blocks. An
-/// append needs at most that; freeing empties one path, and may then pull the remaining entries
-/// into the root.
+/// append needs at most that. Freeing empties one path, and may pull the remaining entries into the
+/// root.
 pub fn worst_case(depth: u16) -> Cost {
     let depth = usize::from(depth);
     Cost { new: depth + 2, written: 2 * depth + 2, freed: 2 * depth }

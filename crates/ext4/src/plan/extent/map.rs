@@ -17,8 +17,8 @@ const FAN: usize = 32;
 const NODE: u64 = 32;
 
 /// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another map, which
-/// shares all nodes except one path with this one. So a change costs the same for long and short
-/// files, and does not disturb readers of the old map (under an epoch pin).
+/// shares all nodes except one path with this one. So the cost of a change does not depend on the
+/// file's length, and readers of the old map (under an epoch pin) are not disturbed.
 ///
 /// *Invariants*: extents ascend without overlap; no node is empty; leaves are all equally deep.
 #[derive(Debug, Clone)]
