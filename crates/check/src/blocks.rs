@@ -95,7 +95,8 @@ impl Sink for FileBlocks<'_> {
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
         let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
         let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
-        if bits > 0 && (is_shifted || is_divided) {
+        // The reserved descriptors lie where the groups have them.
+        if bits > 0 && self.ino != Ino::RESIZE && (is_shifted || is_divided) {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }
         if self.last_cluster == Some(first) && bits > 0 {

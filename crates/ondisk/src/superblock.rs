@@ -6,12 +6,14 @@
 //! Source: ext4 disk layout documentation, "The Super Block".
 
 mod check;
+mod clusters;
 mod compare;
 mod geometry;
 mod journal_device;
 mod raw;
 
 pub use crate::cause::superblock::Cause;
+pub use clusters::Clusters;
 pub use geometry::{Geometry, InodePlace};
 pub use journal_device::JournalDevice;
 pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -220,10 +222,27 @@ impl Superblock {
                 Support::Refused(names)
             }
             _ if !more.is_empty() => Support::Refused(more),
-            Support::ReadWrite if self.exceeds_block_maps() => {
-                Support::ReadOnly(vec!["more than 2^32 blocks without extent".into()])
-            }
+            Support::ReadWrite => match self.read_only_reason() {
+                Some(reason) => Support::ReadOnly(vec![reason.into()]),
+                None => Support::ReadWrite,
+            },
             support => support,
+        }
+    }
+
+    /// Returns the reason for which a file system of writable features must not be written.
+    fn read_only_reason(&self) -> Option<&'static str> {
+        let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
+        let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());
+        if self.exceeds_block_maps() {
+            Some("more than 2^32 blocks without extent")
+        } else if !clusters.are_blocks() && !has_extents {
+            // The kernel refuses these.
+            Some("bigalloc without extent")
+        } else if clusters.offset(blocks) != 0 {
+            Some("a part of a cluster at the end")
+        } else {
+            None
         }
     }
 
@@ -288,8 +307,8 @@ impl Superblock {
         until_zero(&self.raw.s_last_mounted)
     }
 
-    /// Returns the free blocks (clusters with `bigalloc`) as last written: a hint; the descriptors
-    /// have the exact numbers.
+    /// Returns the free blocks (whole clusters with `bigalloc`) as last written: a hint; the
+    /// descriptors have the exact numbers.
     pub fn free_blocks(&self) -> u64 {
         let raw = &self.raw;
         let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
@@ -463,7 +482,7 @@ impl Superblock {
 
 /// Sets the fields that a mounted file system changes.
 impl Superblock {
-    /// Sets the free blocks, in clusters with `bigalloc`, at most the number of blocks.
+    /// Sets the free blocks (whole clusters with `bigalloc`), at most the number of blocks.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let blocks = blocks.min(self.geometry.block_count());
         self.raw.s_free_blocks_count_lo.set(blocks as u32);

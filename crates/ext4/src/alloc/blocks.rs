@@ -30,15 +30,16 @@ impl Groups {
         alone: Option<&Alone<'_>>,
     ) -> Result<Found<'_>, Error> {
         let shared = &*self.shared;
-        let most = shared.format.geometry().blocks_per_group();
-        let want = request.want.clamp(1, most);
-        let ahead = request.ahead.min(most - want);
+        let geometry = shared.format.geometry();
+        let (clusters, most) = (geometry.clusters(), geometry.clusters_per_group());
+        let want = clusters.holding(request.want).clamp(1, most);
+        let ahead = clusters.holding(request.ahead).min(most - want);
         let draw = Draw { want, ahead, privilege: request.privilege };
         let mut drawn = shared.space.draw(&draw, alone).ok_or(Error::NoSpace)?;
         self.count(Count::BlockSearches, 1);
         let caller = Caller::current();
         let start = self.region_of(caller).start;
-        let place = shared.format.geometry().group_of(request.goal);
+        let place = geometry.group_of(request.goal);
         let (group, bit) = place.map_or((start, 0), |(group, bit)| (group.0, bit));
         let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
         let goal = Goal { group, if_busy: start, if_lacking: stream.unwrap_or(group + 1) };
@@ -46,7 +47,8 @@ impl Groups {
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
         let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;
         drawn.use_up(len);
-        let start = shared.format.geometry().block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        let start = geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        let len = len << clusters.bits();
         let elsewhere = by.and_then(|by| self.escape(&by));
         Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn, elsewhere })
     }
@@ -59,8 +61,9 @@ impl Groups {
         bit: u32,
         drawn: u32,
     ) -> Result<Run, Error> {
+        let at_least = self.shared.format.geometry().clusters().holding(request.at_least);
         for _ in 0..ROUNDS {
-            let asks = Ask::in_turn(bit, drawn, request.at_least.min(drawn));
+            let asks = Ask::in_turn(bit, drawn, at_least.min(drawn));
             if let Some(run) = choose(groups, goal, asks, self.policy.busy_group())? {
                 if let Some(ino) = request.stream {
                     self.policy.note_stream(ino, run.group);
@@ -73,7 +76,7 @@ impl Groups {
     }
 }
 
-/// A claimed run within a group.
+/// A claimed run within a group, in bits of its bitmap.
 struct Run {
     group: u32,
     bit: u32,
@@ -109,8 +112,9 @@ impl Candidates for BlockSearch<'_> {
             return Ok(Attempt::Lacking);
         }
         let shared = &*self.groups.shared;
-        let first = shared.format.geometry().group_first_block(Group(group));
-        let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
+        let geometry = shared.format.geometry();
+        let first = geometry.group_first_block(Group(group)).map_or(0, |block| block.0);
+        let rows = Rows::in_group(shared.row, first >> geometry.cluster_bits());
         self.groups.count(Count::GroupsTried, 1);
         let visit =
             Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait, by: self.by };

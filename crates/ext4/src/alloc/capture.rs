@@ -40,6 +40,7 @@ impl Groups {
     /// Committer: returns the free blocks and inodes of all groups as of the last captures.
     pub(crate) fn captured_counts(&self) -> (u64, u64) {
         let (blocks, inodes) = *self.captured.lock();
-        (blocks.max(0) as u64, inodes.max(0) as u64)
+        let bits = self.shared.format.geometry().cluster_bits();
+        ((blocks.max(0) as u64) << bits, inodes.max(0) as u64)
     }
 }

@@ -4,8 +4,8 @@ use super::shared::Shared;
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// A run of claimed blocks: no other caller gets it, and it is not yet allocated on disk. Dropping
-/// the claim gives the blocks back.
+/// A run of claimed blocks, which are whole clusters: no other caller gets it, and it is not yet
+/// allocated on disk. Dropping the claim gives the blocks back.
 pub(crate) struct Claim {
     groups: LaneArc<Shared>,
     start: Block,
@@ -27,18 +27,29 @@ impl Claim {
         self.len
     }
 
-    /// Returns the blocks.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
-        let start = self.start.0;
-        (0..u64::from(self.len)).map(move |n| Block(start + n))
+    /// Number of clusters.
+    pub(crate) fn clusters(&self) -> u32 {
+        self.len >> self.cluster_bits()
     }
 
-    /// Splits off a claim of the first `blocks` blocks, and keeps the rest.
+    /// Returns the first block of each cluster. Without `bigalloc` these are all blocks.
+    pub(crate) fn first_blocks(&self) -> impl Iterator<Item = Block> + use<> {
+        let (start, bits) = (self.start.0, self.cluster_bits());
+        (0..u64::from(self.clusters())).map(move |n| Block(start + (n << bits)))
+    }
+
+    fn cluster_bits(&self) -> u32 {
+        self.groups.format.geometry().cluster_bits()
+    }
+
+    /// Splits off a claim of the first `blocks` blocks, which are whole clusters, and keeps the
+    /// rest.
     ///
     /// # Panics
     /// If the claim has fewer blocks.
     pub(crate) fn split_front(&mut self, blocks: u32) -> Claim {
         assert!(blocks <= self.len, "{blocks} of {} claimed blocks", self.len);
+        debug_assert_eq!(self.groups.format.geometry().clusters().offset(blocks.into()), 0);
         let front = Claim { groups: self.groups.clone(), start: self.start, len: blocks };
         self.start = Block(self.start.0 + u64::from(blocks));
         self.len -= blocks;

@@ -36,7 +36,8 @@ pub(crate) struct Request {
     /// preference.
     pub goal: Block,
     /// The number of wanted blocks. The result is one run of 1 to `want` blocks, which may continue
-    /// into some of the `ahead` blocks.
+    /// into some of the `ahead` blocks. With `bigalloc` all numbers are rounded up to whole
+    /// clusters.
     pub want: u32,
     /// The number of further blocks in the same run, if the run has room for all of `want` too.
     pub ahead: u32,
@@ -90,10 +91,10 @@ pub(crate) trait Changes {
 /// The settings of a file system's groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// Number of the last free blocks, which are reserved for privileged callers.
+    /// Number of the last free clusters, which are reserved for privileged callers.
     pub reserved: u64,
     pub policies: Policies,
-    /// Data blocks of a whole row of the underlying RAID, or 0.
+    /// Data clusters of a whole row of the underlying RAID, or 0.
     pub row: u32,
     /// The most bytes of bitmaps kept in memory.
     pub bitmap_bytes: u64,
@@ -107,16 +108,16 @@ pub(crate) struct Groups {
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
-    /// Blocks that are not allocated; some of them may be claimed.
-    pub(super) free_blocks: LaneCounter,
+    /// Clusters that are not allocated; some of them may be claimed.
+    pub(super) free_clusters: LaneCounter,
     pub(super) free_inodes: LaneCounter,
-    /// Blocks that are freed, but not durably yet.
+    /// Clusters that are freed, but not durably yet.
     pending: LaneCounter,
     /// The last transaction that changed each block of descriptors.
     pub(super) descriptors_charged: Growing<AtomicU64>,
     /// Number of directories that each lane has placed.
     pub(super) placed: PerLane<AtomicU32>,
-    /// Free blocks and inodes as captured. [rank Guard]
+    /// Free clusters and inodes as captured. [rank Guard]
     pub(super) captured: Mutex<(i64, i64)>,
 }
 
@@ -157,7 +158,7 @@ impl Groups {
             bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
             policy: older::implementation(&policies, geometry.group_count()),
-            free_blocks: LaneCounter::new(blocks as i64),
+            free_clusters: LaneCounter::new(blocks as i64),
             free_inodes: LaneCounter::new(inodes as i64),
             pending: LaneCounter::new(0),
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
@@ -248,12 +249,16 @@ impl Groups {
             drop(state);
             self.note(handle, group, dirtied);
         }
-        self.free_blocks.add(-i64::from(len));
+        self.free_clusters.add(-i64::from(len >> self.cluster_bits()));
     }
 
-    /// Apply: frees blocks. The blocks can be claimed again once the transaction is durable, or at
-    /// once if the same transaction allocated them. The caller revokes the copies of the blocks
-    /// that the log may contain.
+    fn cluster_bits(&self) -> u32 {
+        self.shared.format.geometry().cluster_bits()
+    }
+
+    /// Apply: frees the clusters of these blocks. They can be claimed again once the transaction is
+    /// durable, or at once if the same transaction allocated them. The caller revokes the copies of
+    /// the blocks that the log may contain.
     ///
     /// # Errors
     /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system,
@@ -275,7 +280,8 @@ impl Groups {
         }
         for (group, range) in self.shared.parts(start, len) {
             let first = self.shared.block(group, range.start);
-            if self.is_metadata(first, (range.end - range.start).into()) {
+            let bits = geometry.cluster_bits();
+            if self.is_metadata(first, u64::from(range.end - range.start) << bits) {
                 result = Err(damage(group, Cause::MetadataFreed { bit: range.start }));
                 continue;
             }
@@ -290,10 +296,11 @@ impl Groups {
                 |runs: &[Range<u32>]| runs.iter().map(|run| run.end - run.start).sum::<u32>();
             let (now, later) = (count(&freed.at_once), count(&freed.later));
             self.shared.space.put_back(now);
-            self.free_blocks.add(i64::from(now + later));
+            self.free_clusters.add(i64::from(now + later));
             self.pending.add(later.into());
             for run in freed.later {
-                handle.release_later(self.shared.block(group, run.start), run.end - run.start);
+                let len = (run.end - run.start) << bits;
+                handle.release_later(self.shared.block(group, run.start), len);
             }
             if let Some(bit) = freed.wrong {
                 result = Err(damage(group, Cause::AlreadyClear { bit }));
@@ -333,16 +340,16 @@ impl Groups {
     /// Committer: makes blocks claimable that are durably free now.
     pub(crate) fn release(&self, start: Block, len: u32) {
         self.shared.give_back(start, len);
-        self.pending.add(-i64::from(len));
+        self.pending.add(-i64::from(len >> self.cluster_bits()));
     }
 
     /// Returns the free blocks and inodes, claimed ones included, for statfs.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
-        (count(&self.free_blocks), count(&self.free_inodes))
+        (count(&self.free_clusters) << self.cluster_bits(), count(&self.free_inodes))
     }
 
-    /// Returns the number of blocks freed in transactions that are not durable yet.
+    /// Returns the number of clusters freed in transactions that are not durable yet.
     pub(crate) fn pending(&self) -> u64 {
         self.pending.sum().max(0) as u64
     }

@@ -51,7 +51,7 @@ impl Groups {
             shared.summaries.raise(last.0, run.end - run.start);
             drop(state);
             self.note(handle, last, dirtied);
-            self.free_blocks.add(added.into());
+            self.free_clusters.add(added.into());
             shared.space.put_back(added);
         }
         for (group, desc) in (first..).zip(descriptors) {
@@ -61,7 +61,7 @@ impl Groups {
                 shared.summaries.set_open_inodes(group, desc.free_inodes);
                 shared.summaries.set_longest(group, desc.free_blocks);
             }
-            self.free_blocks.add(desc.free_blocks.into());
+            self.free_clusters.add(desc.free_blocks.into());
             self.free_inodes.add(desc.free_inodes.into());
             shared.space.put_back(desc.free_blocks);
         }

@@ -39,9 +39,10 @@ impl Format {
         let geometry = self.geometry();
         let first = geometry.group_first_block(group).unwrap_or_default().0;
         let len = geometry.clusters_in_group(group).unwrap_or(0);
+        let bit = |block: u64| ((block - first) >> geometry.cluster_bits()) as u32;
         let metadata = system
-            .within(first..first + u64::from(len))
-            .map(|run| (run.start - first) as u32..(run.end - first) as u32);
+            .within(first..first + (u64::from(len) << geometry.cluster_bits()))
+            .map(|run| bit(run.start)..bit(run.end));
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let mut bitmap = Bitmap::new(len);
             metadata.for_each(|range| bitmap.fill(range));

@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(super) summaries: Summaries,
     pub(super) space: Space,
     pub(super) tally: Tally,
-    /// Data blocks of a whole row of the underlying RAID, from the superblock; 0 without a RAID.
+    /// Data clusters of a whole row of the underlying RAID, from the superblock; 0 without a RAID.
     pub(super) row: u32,
 }
 
@@ -41,7 +41,7 @@ impl Shared {
         self.format.geometry().block_at(group, bit).unwrap_or_default()
     }
 
-    /// Splits a run of blocks by group.
+    /// Splits a run of blocks by group, into the bits of its clusters.
     pub(super) fn parts(
         &self,
         start: Block,
@@ -53,11 +53,14 @@ impl Shared {
             if at.0 >= end {
                 return None;
             }
-            let (group, bit) = self.format.geometry().group_of(at)?;
-            let last = self.format.geometry().group_last_block(group)?;
-            let len = (last.0 + 1).min(end) - at.0;
-            at = Block(at.0 + len);
-            Some((group, bit..bit + len as u32))
+            let geometry = self.format.geometry();
+            let (group, bit) = geometry.group_of(at)?;
+            let last = geometry.group_last_block(group)?;
+            let clusters = geometry.clusters();
+            let blocks = ((last.0 + 1).min(end) - at.0) as u32;
+            let len = clusters.holding(clusters.offset(at.0) + blocks);
+            at = Block(at.0 + u64::from(blocks));
+            Some((group, bit..bit + len))
         })
     }
 
@@ -68,7 +71,7 @@ impl Shared {
             state.ready().blocks.open(range.clone());
             self.opened(group, &mut state, &range);
         }
-        self.space.put_back(len);
+        self.space.put_back(len >> self.format.geometry().cluster_bits());
     }
 
     /// Updates the hints after `range` was opened. The caller holds the guard.
@@ -101,8 +104,8 @@ impl Shared {
     /// transaction, and the allocator's overhead.
     pub(super) fn bitmap_bytes(&self) -> u64 {
         let geometry = self.format.geometry();
-        let bits =
-            3 * u64::from(geometry.blocks_per_group()) + 2 * u64::from(geometry.inodes_per_group());
+        let bits = 3 * u64::from(geometry.clusters_per_group())
+            + 2 * u64::from(geometry.inodes_per_group());
         bits / 8 + 640
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the blocks that may still be claimed.
+//! Counts the blocks that may still be claimed. With `bigalloc` a block here is a cluster.
 //!
 //! A claim draws its blocks from this count before it searches, so that a search that starts can
 //! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in

@@ -2,10 +2,10 @@
 
 use lanefs_ondisk::superblock::Superblock;
 
-/// Returns the length of the stripe in blocks: `option` if set, else the superblock's stripe width,
-/// else the superblock's stride, like the kernel's ext4; else the length of a whole row of the
-/// underlying device, given in bytes. A stripe longer than a group is ignored. 0 if there is no
-/// stripe.
+/// Returns the length of the stripe in clusters: `option` if set, else the superblock's stripe
+/// width, else the superblock's stride, like the kernel's ext4; else the length of a whole row of
+/// the underlying device, given in bytes. A stripe longer than a group is ignored, and, as in the
+/// kernel, one that is not of whole clusters. 0 if there is no stripe.
 pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
     let geometry = superblock.geometry();
     let row = row_bytes / geometry.block_size().bytes() as u64;
@@ -14,8 +14,10 @@ pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) ->
         .into_iter()
         .filter_map(|blocks| u32::try_from(blocks).ok())
         .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))
+        .filter(|blocks| geometry.clusters().offset(u64::from(*blocks)) == 0)
+        .map(|blocks| blocks >> geometry.cluster_bits())
         // With a stripe of one block every block is aligned.
-        .filter(|blocks| *blocks > 1)
+        .filter(|clusters| *clusters > 1)
         .unwrap_or(0)
 }
 

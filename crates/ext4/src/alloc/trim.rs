@@ -9,7 +9,7 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 use std::ops::Range;
 
-/// The most blocks of one claim: other threads find no space in them meanwhile.
+/// The most clusters of one claim: other threads find no space in them meanwhile.
 const MOST: u32 = 8192;
 
 /// A run of free blocks, claimed as far as possible.
@@ -23,8 +23,8 @@ pub(crate) struct FreeRun {
 }
 
 impl Groups {
-    /// Claims the first free run of at least `least` blocks within `range` of a group; `None` if
-    /// there is none. Sleeps.
+    /// Claims the first free run of at least `least` clusters within the bits `range` of a group;
+    /// `None` if there is none. Sleeps.
     ///
     /// # Errors
     /// Damage or an I/O error in a bitmap.
@@ -56,6 +56,7 @@ impl Groups {
         drop(state);
         drawn.use_up(len);
         let start = shared.block(group, found.start);
+        let len = len << shared.format.geometry().cluster_bits();
         let claim = (len > 0).then(|| Claim::new(self.shared.clone(), start, len));
         Ok(Some(FreeRun { claim, next, end: found.end }))
     }

@@ -4,13 +4,15 @@ use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::error::Error;
+use crate::plan::cluster::{self, Filling};
 use crate::plan::extent::{Extent, Map, Mapping, State};
 use crate::quota::Held;
-use lanefs_ondisk::{FileBlock, FileType};
+use lanefs_ondisk::superblock::Clusters;
+use lanefs_ondisk::{Block, FileBlock, FileType};
 use std::ops::Range;
 
-/// Three parts: the claims by file block; the extents of claims and existing mappings together; the
-/// reservations for the claims in the owners' limits.
+/// Three parts: the claims by file block, which are whole clusters; the extents of claims and
+/// existing mappings together; the reservations for the claims in the owners' limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
 /// The number of blocks above which a file counts as large for the choice of goals, as in
@@ -27,9 +29,16 @@ impl FileData<'_> {
     /// out or the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
+        let clusters = self.objects.volume.clusters();
         let mut claims = Vec::new();
         let mut extents: Vec<Extent> = Vec::new();
         let mut held = Vec::new();
+        let unwritten = |start: u32, len: u32, block: Block| Extent {
+            start: FileBlock(start),
+            len,
+            block,
+            state: State::Unwritten,
+        };
         let mut at = range.start;
         while at < range.end && extents.len() < EXTENTS_A_STEP {
             match map.find(FileBlock(at)) {
@@ -39,24 +48,30 @@ impl FileData<'_> {
                     at += len;
                 }
                 Mapping::Hole { len } => {
-                    let len = len.min(range.end - at);
-                    let claimed = self.hold_blocks(len, by).and_then(|(more, len)| {
+                    let hole = at..at + len.min(range.end - at);
+                    let (start, wanted) = match cluster::fill(&map, &hole, clusters) {
+                        Filling::New { start, clusters } => (start, clusters),
+                        Filling::InUse { block, len } => {
+                            self.await_unmapping()?;
+                            extents.push(unwritten(at, len, block));
+                            at += len;
+                            continue;
+                        }
+                    };
+                    let claimed = self.hold_clusters(wanted, by).and_then(|(more, permitted)| {
                         held.extend(more);
-                        self.claim_for(&map, at, len, by)
+                        self.claim_for(&map, start, permitted << clusters.bits(), by)
                     });
                     let claim = match claimed {
                         Ok(claim) => claim,
                         Err(Error::NoSpace | Error::OverQuota) if !extents.is_empty() => break,
                         Err(error) => return Err(error),
                     };
-                    extents.push(Extent {
-                        start: FileBlock(at),
-                        len: claim.len(),
-                        block: claim.start(),
-                        state: State::Unwritten,
-                    });
-                    let start = at;
-                    at += claim.len();
+                    // The hole may start and end inside of a cluster.
+                    let whole = unwritten(start, claim.len(), claim.start());
+                    let Some(extent) = whole.clip(&hole) else { return Err(Error::NoSpace) };
+                    at = extent.end();
+                    extents.push(extent);
                     claims.push((start, claim));
                 }
             }
@@ -64,8 +79,16 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Claims blocks for file blocks from `at` on: from the inode's window if the window continues
-    /// at `at`, else from the groups, with a new window after the claimed blocks if the file grows.
+    /// Waits until no transaction can be lost that unmapped blocks of a cluster in use: the crash
+    /// would bring the old contents of these blocks back, which must not be overwritten by then.
+    fn await_unmapping(&self) -> Result<(), Error> {
+        let pending = self.inode.state.lock().unmapped_in;
+        pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
+    }
+
+    /// Claims whole clusters for file blocks from `at` on: from the inode's window if the window
+    /// continues at `at`, else from the groups, with a new window after the claimed blocks if the
+    /// file grows.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -107,9 +130,14 @@ impl FileData<'_> {
     }
 }
 
-/// Takes the claims for file blocks below `end` off the front; splits a claim that reaches beyond
-/// `end`.
-pub(crate) fn take_front(claims: &mut Vec<(u32, Claim)>, end: u32) -> Vec<Claim> {
+/// Takes the claims for the clusters of file blocks below `end` off the front; splits a claim that
+/// reaches beyond the last of them.
+pub(crate) fn take_front(
+    claims: &mut Vec<(u32, Claim)>,
+    end: u32,
+    clusters: Clusters,
+) -> Vec<Claim> {
+    let end = clusters.ceil(end);
     let mut taken = Vec::new();
     let mut left = Vec::new();
     for (start, mut claim) in claims.drain(..) {

@@ -94,7 +94,7 @@ impl FileData<'_> {
         let written: Vec<Extent> =
             extents.iter().map(|extent| Extent { state: State::Written, ..*extent }).collect();
         let change = self.plan_mapping(0..1, &written)?;
-        let used = take_front(&mut claims, 1);
+        let used = take_front(&mut claims, 1, objects.volume.clusters());
         let mut handle = objects.join(change.credits + 3 * used.len() as u32 + 1)?;
         for claim in used {
             objects.groups.allocate(&mut handle, claim);

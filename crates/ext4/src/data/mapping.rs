@@ -8,14 +8,16 @@ use crate::object::dirty::Handle;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
+use crate::plan::cluster::{self, Usage, total};
 use crate::plan::extent;
 use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
 use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::block_map::BLOCKS_END;
+use lanefs_ondisk::extent::Cause;
 use lanefs_ondisk::inode::BlockField;
-use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Unsupported};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -38,13 +40,11 @@ pub(crate) struct MapChange<'f> {
     /// The nodes that the plan read, so that Apply finds them in memory.
     pinned: Vec<MetaRef>,
     map: Map,
-    /// Extents that the range had before and the new mappings do not have.
-    released: Vec<Extent>,
+    /// The effect on the space of the file. The caller allocates the added clusters in the same
+    /// handle.
+    usage: Usage,
     /// The groups in which the change frees blocks.
     holds: Vec<GroupHold<'f>>,
-    /// The number of claimed data blocks that the change maps; the caller allocates them in the
-    /// same handle.
-    added: u32,
     /// The file blocks that this change covers; the rest is left for the next change.
     pub(crate) covered: Range<u32>,
     pub(crate) credits: u32,
@@ -146,7 +146,13 @@ impl<'m> FileData<'m> {
         for extent in map.iter() {
             volume.check_place(ino, extent.block, extent.len)?;
         }
-        Ok(map)
+        match cluster::misplaced(&map, volume.clusters()) {
+            Some(Extent { start, block, .. }) => {
+                let cause = Cause::Cluster { start, block };
+                Err(Corruption::ExtentNode { ino, block: None, cause }.into())
+            }
+            None => Ok(map),
+        }
     }
 
     pub(super) fn node_reader(&self, form: Form) -> NodeReader<'m> {
@@ -160,6 +166,10 @@ impl<'m> FileData<'m> {
         let state = self.inode.state.lock();
         let form = match state.disk.block_field(self.objects.volume.geometry()) {
             BlockField::ExtentTree => Form::Extents,
+            BlockField::BlockMap if !self.objects.volume.clusters().are_blocks() => {
+                let what = format!("{}: a block map together with bigalloc", self.inode.ino);
+                return Err(Unsupported { what }.into());
+            }
             BlockField::BlockMap => Form::BlockMap,
             BlockField::InlineData => {
                 // Nothing is mapped until the data leaves the inode.
@@ -194,13 +204,11 @@ impl<'m> FileData<'m> {
         let plan = form.plan_replace(&root, &reader, &limits, range, with)?;
         let covered = plan.covered();
         let with: Vec<Extent> = with.iter().filter_map(|e| e.clip(&covered)).collect();
-        let before = extent::overlapping(&map, covered.clone());
-        let released = without(&before, &with);
-        let added = total(&without(&with, &before));
+        let usage = cluster::usage(&map, &covered, &with, objects.volume.clusters());
 
         let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
-        for extent in &released {
+        for extent in &usage.freed {
             objects.groups.bitmaps.load_run(objects, extent.block, extent.len, &mut holds)?;
         }
         for node in plan.freed() {
@@ -209,32 +217,32 @@ impl<'m> FileData<'m> {
         let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
-            + released.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
+            + usage.freed.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
         // A directory's blocks are revoked one by one; one credit pays for at least this many
         // revokes.
         let revokes = match inode.file_type {
-            FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
+            FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
         };
         // One credit for the revokes of nodes, one for the inode.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
-        let places: Vec<Block> = node_claims.iter().flat_map(Claim::blocks).collect();
+        let places: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         Ok(MapChange {
             form,
             placed: plan.place(&places),
             node_claims,
             pinned: reader.pinned.into_inner(),
             map: map.replace(covered.clone(), &with),
-            released,
+            usage,
             holds,
-            added,
             covered,
             credits,
         })
     }
 
-    /// Claims `count` blocks for nodes, in few runs after the file's last extent. It has root's
-    /// privilege, since writes into allocated space must not fail for lack of a node.
+    /// Claims a cluster for each of `count` nodes, in few runs after the file's last extent. The
+    /// claim has root's privilege, since writes into allocated space must not fail for lack of a
+    /// node.
     pub(super) fn claim_nodes(
         &self,
         form: Form,
@@ -245,16 +253,17 @@ impl<'m> FileData<'m> {
         let mut claims = Vec::new();
         let goal = last.map_or(self.goal(), |last| Block(last.block.0 + u64::from(last.len)));
         while left > 0 {
-            let request = Request::for_metadata(goal, left.min(MOST_AT_ONCE));
+            let want = left.min(MOST_AT_ONCE) << self.objects.volume.clusters().bits();
+            let request = Request::for_metadata(goal, want);
             let claim = self.objects.claim_blocks(&request)?.into_claim();
-            claim.blocks().try_for_each(|block| check_block_reach(form, block))?;
-            left -= claim.len().min(left);
+            claim.first_blocks().try_for_each(|block| check_block_reach(form, block))?;
+            left -= claim.clusters().min(left);
             claims.push(claim);
         }
         Ok(claims)
     }
 
-    /// Apply: changes the tree, the inode and the published map, and frees the released extents.
+    /// Apply: changes the tree, the inode and the published map, and frees unused clusters.
     /// The caller allocates the data claims that it maps, in the same handle.
     pub(crate) fn apply_mapping(
         &self,
@@ -263,10 +272,9 @@ impl<'m> FileData<'m> {
         also: impl FnOnce(&mut InodeState),
     ) {
         let FileData { objects, inode } = *self;
-        let MapChange { form, placed, node_claims, pinned, map, released, added, holds, .. } =
-            change;
+        let MapChange { form, placed, node_claims, pinned, map, usage, holds, .. } = change;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
-        let new: Vec<Block> = node_claims.iter().flat_map(Claim::blocks).collect();
+        let new: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         for claim in node_claims {
             objects.groups.allocate(handle, claim);
         }
@@ -280,22 +288,30 @@ impl<'m> FileData<'m> {
             objects.meta.free(handle, *block);
             objects.free_run(handle, *block, 1);
         }
-        for extent in &released {
-            if inode.file_type == FileType::Directory {
+        if inode.file_type == FileType::Directory {
+            for extent in &usage.unmapped {
                 for n in 0..u64::from(extent.len) {
                     objects.meta.free(handle, Block(extent.block.0 + n));
                 }
             }
+        }
+        for extent in &usage.freed {
             objects.free_run(handle, extent.block, extent.len);
         }
         drop(holds);
-        let sectors =
-            |blocks: u32, nodes: usize| objects.volume.sectors(u64::from(blocks) + nodes as u64);
-        let gained = sectors(added, new.len());
-        let lost = sectors(total(&released), placed.freed.len());
+        let freed = total(&usage.freed) >> objects.volume.clusters().bits();
+        let sectors = |clusters: u32, nodes: usize| {
+            objects.volume.sectors(u64::from(clusters) + nodes as u64)
+        };
+        let gained = sectors(usage.added, new.len());
+        let lost = sectors(freed, placed.freed.len());
+        let tid = handle.tid();
         inode.change(handle, Concerns::Data, |state| {
             state.disk.block = placed.root;
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
+            if usage.keeps_unmapped {
+                state.unmapped_in = Some(tid);
+            }
             also(state);
             // A reader that finds the new size must find the mappings of the new part. An fsync
             // after an overwrite of the new part must find the transaction that maps the part.
@@ -342,32 +358,4 @@ fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
         Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),
         _ => Ok(()),
     }
-}
-
-/// Returns the parts of `these` whose blocks `those` does not map at the same file blocks.
-fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
-    let mut left = Vec::new();
-    for extent in these {
-        let mut at = extent.start.0;
-        let same = those.iter().filter(|other| {
-            // An equal logical-to-physical offset means the same blocks.
-            other.block.0.wrapping_sub(u64::from(other.start.0))
-                == extent.block.0.wrapping_sub(u64::from(extent.start.0))
-        });
-        for other in same {
-            let Some(common) = other.clip(&(extent.start.0..extent.end())) else { continue };
-            if at < common.start.0 {
-                left.extend(extent.clip(&(at..common.start.0)));
-            }
-            at = at.max(common.end());
-        }
-        if at < extent.end() {
-            left.extend(extent.clip(&(at..extent.end())));
-        }
-    }
-    left
-}
-
-fn total(extents: &[Extent]) -> u32 {
-    extents.iter().map(|e| e.len).sum()
 }

@@ -85,12 +85,16 @@ impl FileData<'_> {
             return Err(Error::NoSpace);
         }
         let n = (len / block_size) as u32;
-        let claim = objects.claim_first_block(inode.ino)?;
-        let block = claim.start();
+        let (claims, extents, _held) = self.claim_holes(n..n + 1, Privilege::Root)?;
+        let Some(Extent { block, .. }) = extents.first().copied() else {
+            return Err(Error::NoSpace);
+        };
         let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };
         let change = self.plan_mapping(n..n + 1, &[new])?;
         let mut handle = objects.join(change.credits + 4)?;
-        objects.groups.allocate(&mut handle, claim);
+        for (_, claim) in claims {
+            objects.groups.allocate(&mut handle, claim);
+        }
         self.apply_mapping(&mut handle, change, |state| {
             state.disk.size = (len + block_size) as u64;
         });
@@ -98,22 +102,22 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Reserves up to `blocks` blocks for this inode in the limits of its owners, and returns the
-    /// number of reserved blocks.
-    pub(crate) fn hold_blocks(
+    /// Reserves up to `clusters` clusters for this inode in the limits of its owners, and returns
+    /// the number of reserved clusters.
+    pub(crate) fn hold_clusters(
         &self,
-        blocks: u32,
+        clusters: u32,
         by: Privilege,
     ) -> Result<(Vec<Held>, u32), Error> {
         let FileData { objects, inode } = *self;
         if objects.mount.quotas().is_none() || by == Privilege::Root {
-            return Ok((Vec::new(), blocks));
+            return Ok((Vec::new(), clusters));
         }
         let owners = owners(&inode.state.lock().disk);
-        let unit = objects.volume.block_size() as u64;
-        let wanted = Wanted { inodes: 0, unit, units: blocks.into() };
+        let unit = objects.volume.cluster_bytes();
+        let wanted = Wanted { inodes: 0, unit, units: clusters.into() };
         let (held, units) = objects.hold(&owners, wanted, by)?;
-        Ok((held, u32::try_from(units).unwrap_or(blocks)))
+        Ok((held, u32::try_from(units).unwrap_or(clusters)))
     }
 
     /// Returns the project of a new inode in this directory.

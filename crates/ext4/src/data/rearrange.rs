@@ -13,6 +13,7 @@ use crate::data::file_data::FileData;
 use crate::data::mapping::REVOKES_A_CREDIT;
 use crate::error::Error;
 use crate::object::state::{Concerns, InodeState};
+use crate::plan::cluster;
 use crate::plan::extent::{self, Extent, Layout, State};
 use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
@@ -52,7 +53,7 @@ impl FileData<'_> {
         let plan = layout.plan(&root, &reader, &limits)?;
         let last = self.with_map(extent::Map::last)?;
         let claims = self.claim_nodes(form, last, plan.nodes_needed())?;
-        let places: Vec<Block> = claims.iter().flat_map(Claim::blocks).collect();
+        let places: Vec<Block> = claims.iter().flat_map(Claim::first_blocks).collect();
         let placed = plan.place(&places);
         self.write_nodes(form, placed.writes)?;
 
@@ -93,16 +94,21 @@ impl FileData<'_> {
         size: u64,
     ) -> Result<Option<u32>, Error> {
         let end = u32::try_from(size.div_ceil(self.block_size()));
-        let parked = layout.end().max(end.map_err(|_| Error::FileTooLarge)?);
+        let clusters = self.objects.volume.clusters();
+        let parked = clusters.ceil(layout.end().max(end.map_err(|_| Error::FileTooLarge)?));
         let (start, len, state) = (FileBlock(0), 1, State::Unwritten);
         let nodes = old_nodes.iter().map(|block| Extent { start, len, block: *block, state });
-        let mut at = parked;
+        let mut last = None;
+        let mut end = parked;
         for extent in removed.iter().copied().chain(nodes) {
+            let at = cluster::place_behind(last.as_ref(), end, &extent, clusters)
+                .ok_or(Error::FileTooLarge)?;
             // Unwritten blocks read as zeros if the file grows over them later.
             layout.add(at, Extent { state: State::Unwritten, ..extent })?;
-            at = layout.end();
+            end = layout.end();
+            last = Some(extent);
         }
-        Ok((at > parked).then_some(parked))
+        Ok((end > parked).then_some(parked))
     }
 
     /// Writes new nodes to claimed blocks. Nothing refers to them yet, and the commit of the handle

@@ -253,7 +253,8 @@ impl FileData<'_> {
 
     /// Returns the space that a value of this size adds to its owner.
     fn value_sectors(&self, size: u32) -> u64 {
-        let blocks = u64::from(size).div_ceil(self.block_size());
-        self.objects.volume.sectors(blocks)
+        let volume = &self.objects.volume;
+        let blocks = u64::from(size).div_ceil(self.block_size()) as u32;
+        volume.sectors(volume.clusters().holding(blocks).into())
     }
 }

@@ -1,7 +1,7 @@
 //! The superblock of a file system with another size.
 
 use crate::error::Error as Ext4Error;
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, State, Superblock};
 use lanefs_ondisk::{Corruption, Group};
 use thiserror::Error;
@@ -49,6 +49,9 @@ pub fn resized(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     if old.features().compat.contains(Compat::SPARSE_SUPER2) {
         let what = "a file system with sparse_super2 cannot be resized here";
         return Err(SizeError::refused(what));
+    }
+    if old.features().ro_compat.contains(RoCompat::BIGALLOC) {
+        return Err(SizeError::refused("a file system with bigalloc cannot be resized here"));
     }
     let mut blocks = blocks;
     if !old.features().incompat.contains(Incompat::BIT64) {

@@ -92,7 +92,7 @@ impl Mount {
             None => Counting::ByLane,
         };
         let setup = Setup {
-            reserved: volume.reserved_blocks,
+            reserved: volume.reserved_blocks >> geometry.cluster_bits(),
             policies: options.policies,
             row: stripe_of(&superblock, options.stripe, device.row_len()),
             bitmap_bytes: bitmaps_within(options.cache_bytes),

@@ -11,6 +11,7 @@ use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
+use crate::plan::cluster::{self, Filling};
 use crate::plan::dir::{Descent, DirBlocks, DirContext, Found, Indexing, Plan};
 use crate::plan::extent::{Extent, Mapping, State};
 use crate::plan::{dir, extent};
@@ -291,18 +292,27 @@ impl<'d> Directory<'d> {
     ) -> Result<(), Error> {
         let (count, data) = (self.count, self.data());
         let map = data.map()?;
+        let clusters = self.objects.volume.clusters();
         let end = count + appended.len() as u32;
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = count;
         let mut goal = data.goal_at(&map, at);
         while at < end {
-            let request = Request::for_metadata(goal, end - at);
-            let claim = self.objects.claim_blocks(&request)?.into_claim();
-            let (block, len) = (claim.start(), claim.len());
-            extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });
-            goal = Block(block.0 + u64::from(len));
-            at += len;
-            change.claims.push(claim);
+            let (start, block, len) = match cluster::fill(&map, &(at..end), clusters) {
+                Filling::InUse { block, len } => (at, block, len),
+                Filling::New { start, .. } => {
+                    let request = Request::for_metadata(goal, end - start);
+                    let claim = self.objects.claim_blocks(&request)?.into_claim();
+                    let (block, len) = (claim.start(), claim.len());
+                    change.claims.push(claim);
+                    (start, block, len)
+                }
+            };
+            let whole = Extent { start: FileBlock(start), len, block, state: State::Written };
+            let extent = whole.clip(&(at..end)).ok_or(Error::NoSpace)?;
+            goal = Block(extent.block.0 + u64::from(extent.len));
+            at = extent.end();
+            extents.push(extent);
         }
         for (n, contents) in appended.into_iter().enumerate() {
             let at = count + n as u32;

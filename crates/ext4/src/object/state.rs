@@ -51,6 +51,8 @@ pub(crate) struct InodeState {
     /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
     /// this commit.
     pub(crate) tail_pending: Option<Tid>,
+    /// With `bigalloc`: the last transaction that unmapped blocks of a cluster that stays in use.
+    pub(crate) unmapped_in: Option<Tid>,
     /// For a directory: the time of the last change of a name, if that change set the directory's
     /// times.
     names_changed: Option<Time>,
@@ -73,6 +75,7 @@ impl InodeState {
             orphan: None,
             linkable: false,
             tail_pending: None,
+            unmapped_in: None,
             names_changed: None,
             owed: 0,
             freed: false,

@@ -180,7 +180,7 @@ impl Fs {
             };
             at = change.covered.end.min(missing.end);
             let reached = if at == missing.end { end } else { u64::from(at) * block_size };
-            let used = take_front(&mut claims, at);
+            let used = take_front(&mut claims, at, self.objects.volume.clusters());
             let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
             for claim in used {
                 self.objects.groups.allocate(&mut handle, claim);

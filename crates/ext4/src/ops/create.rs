@@ -268,7 +268,7 @@ impl Fs {
             NewKind::Symlink(target) => target.len() > FAST_SYMLINK,
             _ => false,
         };
-        let unit = self.objects.volume.block_size() as u64;
+        let unit = self.objects.volume.cluster_bytes();
         let wanted = Wanted { inodes: 1, unit, units: has_block.into() };
         let by = if new.uid == 0 { Privilege::Root } else { Privilege::Ordinary };
         Ok(self.objects.hold(&owners, wanted, by)?.0)

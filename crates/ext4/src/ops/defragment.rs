@@ -36,8 +36,9 @@ impl Fs {
     /// stay. A crash loses no data.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for a file with a block map; [`Error::NotPermitted`] for one that is
-    /// immutable or append-only; [`Error::NoSpace`] without free blocks for a copy.
+    /// [`Error::NotSupported`] for a file with a block map, and with `bigalloc`, as in the kernel;
+    /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`]
+    /// without free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
         match inode.file_type {
             FileType::Regular => {}
@@ -55,7 +56,7 @@ impl Fs {
         if data.is_inline() {
             return Ok(());
         }
-        if inode.form() == Form::BlockMap {
+        if inode.form() == Form::BlockMap || !self.objects.volume.clusters().are_blocks() {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();
@@ -150,7 +151,7 @@ impl FileData<'_> {
             };
             let change = self.plan_mapping(at..stop, &with)?;
             at = change.covered.end.min(stop);
-            let used = take_front(&mut claims, at);
+            let used = take_front(&mut claims, at, self.objects.volume.clusters());
             let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
             for claim in used {
                 self.objects.groups.allocate(&mut handle, claim);

@@ -137,7 +137,7 @@ impl Fs {
                     extents.iter().filter_map(|e| e.clip(&(at..covered))).collect();
                 let change = self.data(inode).plan_mapping(at..covered, &with)?;
                 at = change.covered.end.min(covered);
-                let used = take_front(&mut claims, at);
+                let used = take_front(&mut claims, at, self.objects.volume.clusters());
                 let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
                 for claim in used {
                     self.objects.groups.allocate(&mut handle, claim);

@@ -13,7 +13,7 @@ impl Fs {
     /// Removes the bytes `offset..end` of a file; the bytes after them move to `offset`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the range consists of whole blocks and ends before the
+    /// [`Error::InvalidArgument`] unless the range consists of whole clusters and ends before the
     /// file.
     pub(super) fn collapse_range(
         &self,
@@ -21,7 +21,7 @@ impl Fs {
         offset: u64,
         end: u64,
     ) -> Result<(), Error> {
-        let range = self.whole_blocks(offset, end)?;
+        let range = self.whole_clusters(offset, end)?;
         let size = inode.attr().size;
         if end >= size {
             return Err(Error::InvalidArgument { what: "a range to collapse up to the end" });
@@ -38,7 +38,7 @@ impl Fs {
     /// Inserts a hole of the bytes `offset..end`; the bytes from `offset` on move to `end`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the range consists of whole blocks and starts inside the
+    /// [`Error::InvalidArgument`] unless the range consists of whole clusters and starts inside the
     /// file; [`Error::FileTooLarge`] if the file would be too large.
     pub(super) fn insert_range(
         &self,
@@ -46,7 +46,7 @@ impl Fs {
         offset: u64,
         end: u64,
     ) -> Result<(), Error> {
-        let range = self.whole_blocks(offset, end)?;
+        let range = self.whole_clusters(offset, end)?;
         let size = inode.attr().size;
         if offset >= size {
             return Err(Error::InvalidArgument { what: "a range to insert after the end" });
@@ -60,11 +60,13 @@ impl Fs {
         data.rearrange(layout, &[], size, resized(size))
     }
 
-    /// Returns the blocks of the bytes `offset..end`, which are whole blocks.
-    fn whole_blocks(&self, offset: u64, end: u64) -> Result<Range<u32>, Error> {
+    /// Returns the blocks of the bytes `offset..end`, which are whole clusters: of other ranges
+    /// the blocks behind them could not keep their places in their clusters.
+    fn whole_clusters(&self, offset: u64, end: u64) -> Result<Range<u32>, Error> {
         let block_size = self.objects.volume.block_size() as u64;
-        if !offset.is_multiple_of(block_size) || !end.is_multiple_of(block_size) {
-            return Err(Error::InvalidArgument { what: "a range that is not of whole blocks" });
+        let cluster = self.objects.volume.cluster_bytes();
+        if !offset.is_multiple_of(cluster) || !end.is_multiple_of(cluster) {
+            return Err(Error::InvalidArgument { what: "a range that is not of whole clusters" });
         }
         let block = |at| u32::try_from(at / block_size).map_err(|_| Error::FileTooLarge);
         Ok(block(offset)?..block(end)?)

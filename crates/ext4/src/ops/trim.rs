@@ -17,8 +17,8 @@ impl Fs {
         self.objects.check_writable()?;
         let geometry = *self.objects.volume.geometry();
         let size = geometry.block_size();
-        let least = least.div_ceil(size.bytes() as u64).max(1);
-        let Ok(least) = u32::try_from(least) else { return Ok(0) };
+        let bits = size.bits() + geometry.cluster_bits();
+        let Ok(least) = u32::try_from(least.div_ceil(1 << bits).max(1)) else { return Ok(0) };
         let first = bytes.start.div_ceil(size.bytes() as u64).max(geometry.first_data_block().0);
         let blocks = first..(bytes.end >> size.bits()).min(geometry.block_count());
         let mut discarded = 0;
@@ -32,8 +32,11 @@ impl Fs {
             if start.0 >= blocks.end {
                 break;
             }
-            let bit = |block: u64| block.clamp(start.0, last.0 + 1) - start.0;
-            let bits = bit(blocks.start) as u32..bit(blocks.end) as u32;
+            let within = |block: u64| (block.clamp(start.0, last.0 + 1) - start.0) as u32;
+            let clusters = geometry.clusters();
+            // Clusters that the range covers only partly stay.
+            let bits =
+                clusters.holding(within(blocks.start))..within(blocks.end) >> clusters.bits();
             discarded += self.trim_group(group, bits, least)?;
         }
         Ok(discarded)

@@ -2,6 +2,7 @@
 //! lock, journal or device.
 
 pub mod block_map;
+pub mod cluster;
 pub mod dir;
 pub mod extent;
 pub mod mapping;

@@ -21,7 +21,9 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::superblock::{Geometry, InodePlace, JournalPlace, SuperFlags, Superblock};
+use lanefs_ondisk::superblock::{
+    Clusters, Geometry, InodePlace, JournalPlace, SuperFlags, Superblock,
+};
 use lanefs_ondisk::{Block, Group, Ino, Unsupported};
 use std::ops::Range;
 use system::SystemBlocks;
@@ -178,9 +180,20 @@ impl Volume {
         self.geometry().block_count().saturating_sub(system)
     }
 
-    /// Returns by how much `blocks` blocks increase an inode's count of sectors.
-    pub(crate) fn sectors(&self, blocks: u64) -> u64 {
-        blocks * (self.block_size() / 512) as u64
+    /// Returns the size of clusters.
+    #[inline]
+    pub(crate) fn clusters(&self) -> Clusters {
+        self.geometry().clusters()
+    }
+
+    /// Returns the size of a cluster in bytes.
+    pub(crate) fn cluster_bytes(&self) -> u64 {
+        (self.block_size() as u64) << self.clusters().bits()
+    }
+
+    /// Returns by how much `clusters` clusters increase an inode's count of sectors.
+    pub(crate) fn sectors(&self, clusters: u64) -> u64 {
+        clusters * (self.cluster_bytes() / 512)
     }
 
     /// Returns the number of groups that a run of blocks overlaps.
@@ -280,7 +293,9 @@ fn extent_reserve(superblock: &Superblock) -> u64 {
     if !superblock.features().incompat.contains(Incompat::EXTENTS) {
         return 0;
     }
-    (superblock.geometry().block_count() / 50).min(4096)
+    let geometry = superblock.geometry();
+    let bits = geometry.cluster_bits();
+    ((geometry.block_count() >> bits) / 50).min(4096) << bits
 }
 
 fn dir_format(superblock: &Superblock) -> DirFormat {
@@ -317,7 +332,9 @@ fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
     let mapped = match form {
         Form::Extents => {
             let counted = if counts_blocks { u64::MAX } else { (1 << 41) - (1 << 20) };
-            (u64::from(extent::END) << size.bits()).min(counted)
+            // With `bigalloc`, file blocks end where the last whole cluster ends.
+            let end = superblock.geometry().clusters().floor(extent::END);
+            (u64::from(end) << size.bits()).min(counted)
         }
         Form::BlockMap => {
             let sectors = u64::from(u32::MAX) >> (size.bits() - 9);

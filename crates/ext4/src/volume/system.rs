@@ -7,8 +7,8 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal: they are never claimed, mapped or freed. Sorted and merged; each growth of the file
-/// system adds a part, after all others.
+/// the journal: they are never claimed, mapped or freed. Whole clusters, sorted and merged; each
+/// growth of the file system adds a part, after all others.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     parts: Growing<Box<[Range<u64>]>>,
@@ -26,14 +26,14 @@ impl SystemBlocks {
         all.push(geometry.primary_metadata());
         all.push(0..geometry.first_data_block().0);
         all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
-        SystemBlocks { parts: std::iter::once(merged(all)).collect() }
+        SystemBlocks { parts: std::iter::once(merged(all, geometry)).collect() }
     }
 
     /// Adds the file system's own blocks in new groups from `first` on, which all lie after the
     /// blocks of older groups. The caller must not call it on two threads at once.
     pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
         let all = SystemBlocks::of_groups(geometry, first, descriptors);
-        self.parts.extend(std::iter::once(merged(all)));
+        self.parts.extend(std::iter::once(merged(all, geometry)));
     }
 
     /// Returns the runs of the groups from `first` on.
@@ -77,8 +77,15 @@ impl SystemBlocks {
     }
 }
 
-fn merged(mut all: Vec<Range<u64>>) -> Box<[Range<u64>]> {
+/// Returns the clusters of all runs. With `bigalloc` group 0 starts at block 0.
+fn merged(mut all: Vec<Range<u64>>, geometry: &Geometry) -> Box<[Range<u64>]> {
     all.retain(|run| !run.is_empty());
+    let bits = geometry.cluster_bits();
+    if bits > 0 {
+        for run in &mut all {
+            *run = (run.start >> bits) << bits..run.end.div_ceil(1 << bits) << bits;
+        }
+    }
     all.sort_unstable_by_key(|run| run.start);
     let mut runs: Vec<Range<u64>> = Vec::new();
     for run in all {

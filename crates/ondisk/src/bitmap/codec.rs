@@ -178,7 +178,11 @@ fn own_metadata(
     desc: &GroupDesc,
     geometry: &Geometry,
 ) -> impl Iterator<Item = Range<u32>> {
-    let overhead = geometry.group_overhead(group) >> geometry.cluster_bits();
+    let head = match group {
+        Group(0) => geometry.primary_metadata().end - geometry.first_data_block().0,
+        _ => geometry.group_overhead(group).into(),
+    };
+    let overhead = geometry.clusters().holding(head as u32);
     let runs = desc.metadata(geometry);
     let geometry = *geometry;
     let rest =

@@ -213,7 +213,6 @@ fn descriptors(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
 fn counts(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
     let features = geometry.features;
     let free = wide(features, raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
-    // The number is in clusters, so with `bigalloc` the limit is even lower.
     if free > geometry.block_count {
         return Err(Cause::FreeBlocks { blocks: free });
     }

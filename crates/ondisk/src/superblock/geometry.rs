@@ -1,6 +1,7 @@
 //! Sizes and positions: plain numbers of a checked superblock, and the arithmetic on them.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::superblock::Clusters;
 use crate::types::{Block, BlockSize, Group, Ino};
 use std::ops::Range;
 
@@ -70,6 +71,11 @@ impl Geometry {
     /// Returns the blocks per bit of a block bitmap, as a power of two: 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
+    }
+
+    /// Returns the size of clusters.
+    pub fn clusters(&self) -> Clusters {
+        Clusters::new(self.cluster_bits)
     }
 
     /// Returns the bits of a whole group's block bitmap: blocks, or clusters with `bigalloc`.
@@ -156,6 +162,12 @@ impl Geometry {
             let offset = u64::from(group.0) * u64::from(self.blocks_per_group);
             Block(u64::from(self.first_data_block) + offset)
         })
+    }
+
+    /// Returns the block where a group's superblock is, or would be: the first block of the group,
+    /// except for group 0 with `bigalloc` and blocks of 1 KiB.
+    pub fn group_head(&self, group: Group) -> Option<Block> {
+        if group.0 == 0 { Some(self.super_block()) } else { self.group_first_block(group) }
     }
 
     /// Returns the last block of a group.
@@ -289,8 +301,8 @@ impl Geometry {
             return Some(Block(self.super_block().0 + 1 + u64::from(index)));
         }
         let group = Group(index * self.descs_per_block());
-        let first = self.group_first_block(group)?;
-        Some(Block(first.0 + u64::from(self.group_has_super(group))))
+        let head = self.group_head(group)?;
+        Some(Block(head.0 + u64::from(self.group_has_super(group))))
     }
 
     /// Returns the place of a group's descriptor: the number of its block (see
