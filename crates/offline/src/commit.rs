@@ -149,7 +149,8 @@ impl Image {
     }
 
     fn set_counts(&mut self) {
-        let blocks = self.descriptors.iter().map(|desc| u64::from(desc.free_blocks)).sum();
+        let clusters: u64 = self.descriptors.iter().map(|desc| u64::from(desc.free_blocks)).sum();
+        let blocks = clusters << self.geometry().cluster_bits();
         let inodes: u64 = self.descriptors.iter().map(|desc| u64::from(desc.free_inodes)).sum();
         self.superblock.set_free_blocks(blocks);
         self.superblock.set_free_inodes(u32::try_from(inodes).unwrap_or(u32::MAX));

@@ -9,7 +9,7 @@
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
@@ -207,6 +207,9 @@ impl Image {
         }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
             return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));
+        }
+        if features.ro_compat.contains(RoCompat::BIGALLOC) {
+            return Err(Error::refused("a file system with bigalloc cannot be resized here"));
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Image {
             let bitmap = self.block_bitmap(group)?;
             for run in bitmap.clear_runs(0..bitmap.bits()) {
                 let start = geometry.block_at(group, run.start).ok_or(lanefs_ext4::Error::Stale)?;
-                let len = u64::from(run.end - run.start);
+                let len = u64::from(run.end - run.start) << geometry.cluster_bits();
                 match runs.last_mut() {
                     Some((before, sum)) if before.0 + *sum == start.0 => *sum += len,
                     _ => runs.push((start, len)),

@@ -115,6 +115,10 @@ impl Image {
     pub fn tune(&mut self, settings: &Settings) -> Result<(), Error> {
         self.check_settings(settings)?;
         let journal = self.journal_change(settings)?;
+        if journal.is_some() && !self.geometry().clusters().are_blocks() {
+            let what = "the journal of a file system with bigalloc cannot be changed here";
+            return Err(Error::refused(what));
+        }
         self.set_fields(settings)?;
         self.set_features(&settings.features)?;
         if let Some(uuid) = settings.uuid {

@@ -217,6 +217,7 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::QUOTA)
     .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
@@ -333,9 +334,9 @@ mod tests {
         let got = support(
             Compat::FAST_COMMIT,
             Incompat::MMP | Incompat::EXTENTS,
-            RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
+            RoCompat::REPLICA | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
         );
-        let names = ["bigalloc", "verity"].map(str::to_string);
+        let names = ["replica", "verity"].map(str::to_string);
         assert_eq!(got, Support::ReadOnly(names.to_vec()));
     }
 

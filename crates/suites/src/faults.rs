@@ -71,7 +71,7 @@ pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
             return Ok(run);
         }
     };
-    run.model = Model::default().with_blocks_of(mount.fs().stat_fs().block_size.into());
+    run.model = Model::default().with_clusters_of(mount.fs().stat_fs().block_size.into());
     let mut library = Library::new(mount.fs());
     for op in ops {
         let got = library.act(op);

@@ -3,7 +3,7 @@
 
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::data::Data;
-use crate::image::{Image, Mappings};
+use crate::image::{Image, Mappings, cluster_size_of};
 use crate::op::pattern;
 use crate::together::Bases;
 use fastrand::Rng;
@@ -36,6 +36,8 @@ pub struct Fsx {
     /// The last operations, for the report.
     log: Vec<String>,
     block: u64,
+    /// The unit of ranges that are collapsed and inserted, in bytes.
+    cluster: u64,
 }
 
 /// The error, with the last operations.
@@ -60,7 +62,8 @@ pub fn check_on(
     let overlay = Arc::new(overlay);
     let told = |why| format!("seed {seed} ({options}): {why}");
     let mappings = Mappings::of(options);
-    Fsx::new(seed, mappings, overlay.clone()).and_then(|fsx| fsx.run(count)).map_err(told)?;
+    let fsx = Fsx::new(seed, mappings, overlay.clone()).map_err(&told)?;
+    fsx.with_clusters_of(cluster_size_of(options)).run(count).map_err(&told)?;
     let image = Image::empty();
     overlay.to_file(image.path()).map_err(|e| e.to_string())?;
     let verdict = image.check();
@@ -81,6 +84,7 @@ impl Fsx {
             data: Data::default(),
             log: Vec::new(),
             block: 0,
+            cluster: 0,
         };
         fsx.mount().map_err(|e| e.to_string())?;
         let fs = fsx.fs();
@@ -96,7 +100,12 @@ impl Fsx {
         drop(root);
         fsx.reopen().map_err(|e| e.to_string())?;
         fsx.block = fs.stat_fs().block_size.into();
+        fsx.cluster = fsx.block;
         Ok(fsx)
+    }
+
+    fn with_clusters_of(self, cluster: u64) -> Fsx {
+        Fsx { cluster, ..self }
     }
 
     /// Does `count` operations, then unmounts.
@@ -278,10 +287,11 @@ impl Fsx {
         Ok(())
     }
 
-    /// Collapses or inserts a range of whole blocks.
+    /// Collapses or inserts a range of whole clusters.
     fn shift(&mut self, at: u64, len: u64) -> Result<(), Failure> {
         let size = self.data.size();
-        let (at, len) = (at / self.block * self.block, len.next_multiple_of(self.block));
+        let unit = self.cluster;
+        let (at, len) = (at / unit * unit, len.next_multiple_of(unit));
         let how = match size + len < LIMIT && self.rng.bool() {
             true => Fallocate::InsertRange,
             false => Fallocate::CollapseRange,

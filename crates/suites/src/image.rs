@@ -42,6 +42,14 @@ pub fn block_size_of(options: &str) -> u64 {
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
 }
 
+/// Returns the size of the clusters in an image that mke2fs makes with `options`, which name it.
+/// Without `bigalloc` a cluster is a block.
+pub fn cluster_size_of(options: &str) -> u64 {
+    let mut words = options.split_whitespace();
+    let named = words.find(|word| *word == "-C").and_then(|_| words.next());
+    named.and_then(|bytes| bytes.parse().ok()).unwrap_or(block_size_of(options))
+}
+
 /// The word among the options for mke2fs for an image whose root directory ignores case.
 pub const FOLDING: &str = "+F";
 

@@ -2,7 +2,7 @@
 //! suites.
 
 use crate::data::Data;
-use crate::image::{Mappings, block_size_of};
+use crate::image::{Mappings, cluster_size_of};
 use crate::listing::{Entry, Listing, digest_target};
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
@@ -36,7 +36,8 @@ struct Node {
 #[derive(Clone, Debug)]
 pub struct Model {
     mappings: Mappings,
-    block_size: u64,
+    /// The unit of ranges that are collapsed and inserted, in bytes.
+    cluster_size: u64,
     nodes: BTreeMap<u64, Node>,
     next: u64,
     open: BTreeMap<u8, u64>,
@@ -52,7 +53,7 @@ impl Default for Model {
     fn default() -> Model {
         let mappings = Mappings::Extents;
         let (nodes, open) = (BTreeMap::new(), BTreeMap::new());
-        let mut model = Model { mappings, block_size: 1024, nodes, next: ROOT, open };
+        let mut model = Model { mappings, cluster_size: 1024, nodes, next: ROOT, open };
         model.add(Kind::Directory, 0o755, 0, 0);
         model
     }
@@ -61,18 +62,18 @@ impl Default for Model {
 impl Model {
     /// Creates the empty tree of an image that mke2fs makes with `options`.
     pub fn of(options: &str) -> Model {
-        let (mappings, block_size) = (Mappings::of(options), block_size_of(options));
-        Model { mappings, block_size, ..Model::default() }
+        let (mappings, cluster_size) = (Mappings::of(options), cluster_size_of(options));
+        Model { mappings, cluster_size, ..Model::default() }
     }
 
-    /// Sets the block size in bytes.
-    pub fn with_blocks_of(self, block_size: u64) -> Model {
-        Model { block_size, ..self }
+    /// Sets the cluster size in bytes, which is that of a block without `bigalloc`.
+    pub fn with_clusters_of(self, cluster_size: u64) -> Model {
+        Model { cluster_size, ..self }
     }
 
-    /// Returns the block size in bytes.
-    pub fn block_size(&self) -> u64 {
-        self.block_size
+    /// Returns the cluster size in bytes.
+    pub fn cluster_size(&self) -> u64 {
+        self.cluster_size
     }
 
     fn add(&mut self, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
@@ -303,10 +304,10 @@ impl Model {
                 if !self.mappings.support(*how) {
                     return Err(Errno::OPNOTSUPP);
                 }
-                let block_size = self.block_size;
+                let unit = self.cluster_size;
                 let node = self.edit(id);
                 let end = offset + len;
-                let is_whole = offset.is_multiple_of(block_size) && len.is_multiple_of(block_size);
+                let is_whole = offset.is_multiple_of(unit) && len.is_multiple_of(unit);
                 match how {
                     Fallocate::Allocate | Fallocate::AllocateKeepSize => {}
                     Fallocate::CollapseRange if is_whole && end < node.data.size() => {

@@ -284,7 +284,7 @@ impl Generator {
 
     /// Collapses or inserts a range, mostly of whole blocks inside the file.
     fn shift(&mut self, file: File) -> Op {
-        let block = self.model.block_size();
+        let block = self.model.cluster_size();
         let blocks = (self.model.size_of(&file) / block).max(1);
         let odd = if self.rng.u32(..8) == 0 { 512 } else { 0 };
         let offset = self.rng.u64(..blocks) * block + odd;

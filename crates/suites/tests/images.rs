@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Set = (&'static str, u64, usize);
 
 /// Images whose files are mapped by extents.
-const SETS: [Set; 19] = [
+const SETS: [Set; 21] = [
     ("", 64, 1024),
     ("-b 2048", 64, 2048),
     ("-b 4096", 128, 4096),
@@ -35,6 +35,8 @@ const SETS: [Set; 19] = [
     ("-E lazy_itable_init=1", 2048, 4096),
     ("-O large_dir", 64, 1024),
     ("-O mmp -E mmp_update_interval=1", 32, 1024),
+    ("-b 1024 -O bigalloc -C 4096", 64, 1024),
+    ("-b 4096 -O bigalloc -C 16384", 128, 4096),
 ];
 
 /// Images whose files have block maps.
@@ -124,7 +126,7 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
 
 #[test]
 fn the_kernel_and_lanefs_read_each_others_small_images() {
-    for (options, megabytes, block) in [SETS[0], SETS[15], BLOCK_MAPS[0]] {
+    for (options, megabytes, block) in [SETS[0], SETS[15], SETS[19], BLOCK_MAPS[0]] {
         both_ways(options, &format!("{megabytes}M"), scale(options, megabytes, block));
     }
 }

@@ -10,7 +10,7 @@ use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_ondisk::FileType;
 use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
-use lanefs_suites::image::{Image, Mappings, block_size_of};
+use lanefs_suites::image::{Image, Mappings, block_size_of, cluster_size_of};
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
 use lanefs_suites::listing;
@@ -60,14 +60,16 @@ fn operations(seed: u64, block: u64) -> Vec<Op> {
 
 #[test]
 fn random_ranges_are_collapsed_and_inserted_as_by_the_kernel() {
-    for options in ["-b 1024", "-b 4096", "-b 1024 -O ^metadata_csum,^64bit", "-t ext3 -b 1024"] {
+    const CLUSTERS: &str = "-b 1024 -O bigalloc -C 4096";
+    const OTHER: &str = "-b 1024 -O ^metadata_csum,^64bit";
+    for options in ["-b 1024", "-b 4096", OTHER, "-t ext3 -b 1024", CLUSTERS] {
         for seed in seeds(2) {
             let (Some(kernels), Some(ours)) =
                 (Image::make(options, "24M"), Image::make(options, "24M"))
             else {
                 return;
             };
-            let ops = operations(seed, block_size_of(options));
+            let ops = operations(seed, cluster_size_of(options));
             let Some(mount) = kernels.kernel_mount("noatime") else { return };
             let lanefs = open(&ours);
             let mut kernel = Kernel::new(mount.path());

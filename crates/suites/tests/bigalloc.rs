@@ -1,0 +1,240 @@
+//! File systems with clusters (feature `bigalloc`): the model, e2fsck and the kernel are the
+//! judges.
+
+use lanefs_device::Device;
+use lanefs_ext4::{Error, Fallocate, Fs, InodeRef, Mount, MountOptions, Privilege};
+use lanefs_suites::both::{by_kernel, by_library, open, run_all};
+use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::fsx;
+use lanefs_suites::hostile::target::Left;
+use lanefs_suites::hostile::{Totals, random_images_on};
+use lanefs_suites::image::Image;
+use lanefs_suites::library::Library;
+use lanefs_suites::op::{File, Kind, Op, Path};
+use lanefs_suites::random::{in_parallel, seeds};
+use lanefs_suites::sequence::Mix;
+use lanefs_suites::together::{Bases, Runner, scenario_on};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Options for mke2fs and the size, with a small log.
+const SETS: [(&str, &str); 6] = [
+    ("-b 4096 -J size=4 -O bigalloc -C 16384", "96M"),
+    ("-b 1024 -J size=1 -O bigalloc -C 4096", "64M"),
+    ("-b 4096 -J size=4 -O bigalloc,^metadata_csum,uninit_bg,^64bit -C 65536", "256M"),
+    ("-b 1024 -J size=1 -O bigalloc,inline_data,ea_inode -C 8192", "96M"),
+    ("-b 2048 -J size=2 -O bigalloc,^orphan_file,^flex_bg -C 4096 -g 8192", "64M"),
+    ("-b 1024 -J size=1 -I 256 -O bigalloc,quota,project -C 16384", "160M"),
+];
+/// The number of sets without quotas, at the start. e2fsck cannot judge crashes of the others: when
+/// it deletes an orphan, it subtracts one block from the usage for each cluster.
+const WITHOUT_QUOTAS: usize = 5;
+
+fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
+    println!("seed {seed} with {}", SETS[set].0);
+    let runner = Runner { bases, wrap: &|device| device };
+    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
+    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn bytes(bases: &Bases, set: usize, seed: u64, count: u32) {
+    println!("seed {seed} with {}", SETS[set].0);
+    fsx::check_on(bases, SETS[set], seed, count).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
+    println!("seed {seed} with {}", SETS[set].0);
+    let found = crash::check_on(SETS[set], seed, ops, Cuts::About(cuts));
+    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
+}
+
+fn hostile(seed: u64, count: u64) -> Totals {
+    const PLAIN: &str = "-J size=1 -O bigalloc,^metadata_csum,^metadata_csum_seed -b 1024 -C 4096";
+    let left = if seed.is_multiple_of(2) { Left::Clean } else { Left::Crashed };
+    let checked = random_images_on((PLAIN, 32), left, seed, count);
+    checked.unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn path(name: &str) -> Path {
+    name.as_bytes().to_vec()
+}
+
+fn found(fs: &Fs, name: &str) -> InodeRef {
+    let root = fs.root().expect("the root");
+    let named = fs.lookup(&root, name.as_bytes()).expect("the root is read").expect("the file");
+    fs.get(named.ino, None).expect("the inode")
+}
+
+fn create(name: &str, kind: Kind) -> Op {
+    Op::Create { path: path(name), kind, permissions: 0o755, uid: 0, gid: 0 }
+}
+
+fn write(name: &str, offset: u64, len: usize) -> Op {
+    Op::Write { file: File::At(path(name)), offset, len, seed: offset }
+}
+
+#[test]
+fn four_threads_leave_the_tree_of_the_model() {
+    let bases = Bases::default();
+    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| model(&bases, set, seed, 60));
+}
+
+#[test]
+fn a_file_keeps_its_bytes() {
+    let bases = Bases::default();
+    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| bytes(&bases, set, seed, 300));
+}
+
+#[test]
+fn promises_are_kept_at_a_few_crashes() {
+    (0..WITHOUT_QUOTAS).zip(seeds(5)).for_each(|(set, seed)| crashes(set, seed, 60, 8));
+}
+
+#[test]
+fn a_few_damaged_images_do_no_harm() {
+    seeds(2).into_iter().for_each(|seed| println!("{:?}", hostile(seed, 6)));
+}
+
+#[test]
+fn files_take_as_much_space_as_in_the_kernel() {
+    const FILES: [&str; 4] = ["one", "three", "sparse", "punched"];
+    let file = |name: &str| File::At(path(name));
+    let mut ops: Vec<Op> = FILES.iter().map(|name| create(name, Kind::Regular)).collect();
+    ops.extend([
+        write("one", 0, 1),
+        write("three", 0, 9000),
+        write("sparse", 5 << 10, 1),
+        write("sparse", 50 << 10, 1),
+        write("punched", 0, 64 << 10),
+        Op::Fallocate {
+            file: file("punched"),
+            how: Fallocate::PunchHole,
+            offset: 5 << 10,
+            len: 20 << 10,
+        },
+        Op::Truncate { file: file("punched"), size: 41 << 10 },
+        create("d", Kind::Directory),
+    ]);
+    let options = "-b 1024 -O bigalloc -C 4096";
+    let (Some(theirs), Some(ours)) = (Image::make(options, "64M"), Image::make(options, "64M"))
+    else {
+        return;
+    };
+    if by_kernel(&theirs, &ops).is_none() {
+        return;
+    }
+    by_library(&ours, &ops);
+    ours.assert_clean("filled by Lanefs");
+    let counted = |image: &Image| {
+        let mount = image.kernel_mount("ro")?;
+        let of =
+            |name: &&str| std::fs::metadata(mount.path().join(name)).expect("the file").blocks();
+        let sectors: Vec<u64> = FILES.iter().chain(&["d"]).map(of).collect();
+        mount.unmount();
+        Some(sectors)
+    };
+    let sectors = counted(&theirs);
+    assert_eq!(counted(&ours), sectors);
+    assert_eq!(sectors, Some(vec![8, 24, 16, 56, 8]));
+}
+
+#[test]
+fn all_free_clusters_are_trimmed_and_counted() {
+    let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
+    let mount = open(&image);
+    // First writes leave no preallocation window, whose blocks are not free.
+    let files = ["f", "g"].map(|name| create(name, Kind::Regular));
+    let ops = [&files[..], &[write("f", 0, 100_000), write("g", 0, 5)]].concat();
+    run_all(&mut Library::new(mount.fs()), "Lanefs", &ops);
+    mount.fs().sync().expect("committed");
+    let free = mount.fs().stat_fs().blocks_free;
+    assert!(free.is_multiple_of(4), "{free} free blocks are not whole clusters");
+    assert_eq!(mount.fs().trim(0..u64::MAX, 0).expect("trimmed"), free * 1024);
+    mount.close().expect("closed");
+    image.assert_clean("trimmed");
+}
+
+#[test]
+fn the_last_cluster_is_given_and_taken_back() {
+    let Some(image) = Image::make("-b 1024 -O bigalloc,^has_journal -C 16384", "32M") else {
+        return;
+    };
+    let mount = open(&image);
+    let fs = mount.fs();
+    let free = fs.stat_fs().blocks_free;
+    run_all(&mut Library::new(fs), "Lanefs", &[create("f", Kind::Regular)]);
+    let file = found(fs, "f");
+    let chunk = vec![7; 1 << 20];
+    let mut at = 0;
+    let full = loop {
+        match fs.write_at(&file, at, &chunk, Privilege::Root) {
+            Ok(written) => at += written as u64,
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(full, Error::NoSpace), "{full}");
+    assert!(fs.stat_fs().blocks_free < 32, "{} blocks are left", fs.stat_fs().blocks_free);
+    drop(file);
+    fs.unlink(&fs.root().expect("the root"), b"f").expect("removed");
+    fs.sync().expect("committed");
+    assert_eq!(fs.stat_fs().blocks_free, free);
+    mount.close().expect("closed");
+    image.assert_clean("full and emptied");
+}
+
+#[test]
+fn an_extent_outside_of_its_cluster_is_damage_for_lanefs_and_e2fsck() {
+    let options = "-b 1024 -O bigalloc,^metadata_csum,^metadata_csum_seed -C 4096";
+    let Some(image) = Image::make(options, "32M") else { return };
+    by_library(&image, &[create("f", Kind::Regular), write("f", 0, 4096)]);
+    // The low word of the first extent's place, behind the header of the tree.
+    let at = image.inode_at("/f", 1024) + 0x28 + 12 + 8;
+    let mut low = [0];
+    image.device().read_at(at, &mut low).expect("inside");
+    image.device().write_at(at, &[low[0] + 1]).expect("inside");
+    let mount = open(&image);
+    let file = found(mount.fs(), "f");
+    let read = mount.fs().read_at(&file, 0, &mut [0; 4096]);
+    assert!(matches!(read, Err(Error::Corruption(_))), "{read:?}");
+    drop(file);
+    drop(mount);
+    assert_ne!(image.check().status, 0, "e2fsck sees it too");
+}
+
+#[test]
+fn a_crash_does_not_bring_punched_blocks_back_with_new_bytes() {
+    let fresh = Bases::default().fresh("-b 1024 -O bigalloc -C 4096", "64M");
+    let Some(device) = fresh.map(Arc::new) else { return };
+    let day = Duration::from_secs(86_400);
+    let options = MountOptions { commit_interval: day, ..MountOptions::default() };
+    let mount = Mount::open(device.clone(), options).expect("Lanefs mounts it");
+    let fs = mount.fs();
+    run_all(&mut Library::new(fs), "Lanefs", &[create("f", Kind::Regular)]);
+    let file = found(fs, "f");
+    let write = |offset, bytes: &[u8]| {
+        fs.write_at(&file, offset, bytes, Privilege::Root).expect("written");
+    };
+    write(0, &[b'a'; 4096]);
+    fs.sync().expect("committed");
+    fs.fallocate(&file, Fallocate::PunchHole, 1024, 2048, Privilege::Root).expect("punched");
+    write(1024, &[b'b'; 1024]);
+    let crashed = Image::empty();
+    device.to_file(crashed.path()).expect("a copy");
+    let again = open(&crashed);
+    let mut bytes = [0; 4096];
+    again.fs().read_at(&found(again.fs(), "f"), 0, &mut bytes).expect("read");
+    assert!(bytes[2048] == 0 || bytes[1024] == b'a', "the punch is lost, the write is not");
+}
+
+#[test]
+#[ignore = "long: all sets"]
+fn all_suites_hold_with_all_clusters() {
+    in_parallel(seeds(12), |seed| {
+        let (bases, set) = (Bases::default(), (seed % 6) as usize);
+        model(&bases, set, seed, 300);
+        bytes(&bases, set, seed, 4000);
+        crashes(set % WITHOUT_QUOTAS, seed, 150, 60);
+        println!("{:?}", hostile(seed, 40));
+    });
+}
