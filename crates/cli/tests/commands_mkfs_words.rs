@@ -14,7 +14,7 @@ const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
 /// The size of the file, and the arguments. They end with a size if the file system is smaller.
-const CASES: [(&str, &str); 45] = [
+const CASES: [(&str, &str); 55] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),
     ("64M", "-t ext2 -j"),
@@ -60,6 +60,16 @@ const CASES: [(&str, &str); 45] = [
     ("64M", "-t ext4 -E offset=1048576 :60M"),
     ("64M", "-t ext4 -O casefold"),
     ("64M", "-t ext4 -E encoding=utf8,encoding_flags=strict"),
+    ("64M", "-t ext4 -O bigalloc"),
+    ("600M", "-t ext4 -O bigalloc"),
+    ("64M", "-t ext4 -b 4096 -O bigalloc -C 16384"),
+    ("67000000", "-t ext4 -b 1024 -O bigalloc -C 4096 -N 10000 -J size=8"),
+    ("2G", "-t ext4 -b 1024 -O bigalloc -C 4096"),
+    ("600M", "-t ext4 -b 1024 -O bigalloc -C 65536"),
+    ("64M", "-t ext4 -b 2048 -O bigalloc,^flex_bg -C 4096 -g 8192"),
+    ("64M", "-t ext4 -b 4096 -O bigalloc,^metadata_csum,uninit_bg,^64bit -C 65536"),
+    ("64M", "-t ext4 -b 1024 -O bigalloc,meta_bg,^resize_inode,^has_journal -C 16384"),
+    ("20G", "-t ext4 -O bigalloc -C 1048576"),
 ];
 
 /// Runs a program on a new sparse file, checks the image, and returns what dumpe2fs shows of it.
@@ -139,8 +149,9 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
     let dir = scratch();
     let image = dir.path().join("disk.img");
     for (arguments, told) in [
-        ("-O bigalloc", "bigalloc: Lanefs does not make file systems with this feature"),
-        ("-O quota,bigalloc", "quota, bigalloc: Lanefs does not make"),
+        ("-O quota,verity", "quota: Lanefs does not make"),
+        ("-O bigalloc,^extent,^64bit", "bigalloc needs extent"),
+        ("-O bigalloc -C 1024 -b 4096", "cluster size out of range"),
         ("-O ^extent", "64bit needs extent"),
         ("-O ^sparse_super", "resize_inode needs sparse_super"),
         ("-O meta_bg", "resize_inode and meta_bg exclude each other"),
@@ -156,7 +167,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         ("-O casefold,encrypt", "encrypt: Lanefs does not make file systems with this feature"),
         ("-E packed_meta_blocks -O ^flex_bg", "packed metadata (without flex_bg) out of range"),
         ("-E resize=50", "growing to 50 blocks cannot be prepared"),
-        ("-C 65536", "-C needs bigalloc"),
+        ("-C 65536", "a cluster size needs bigalloc"),
         ("-g 100", "blocks per group out of range"),
         ("-G 3", "groups per flexible group out of range"),
         ("-b 131072", "block size out of range"),
@@ -170,7 +181,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
     }
     // Also with files, a refused option leaves the old contents.
     std::fs::write(&image, [7; 4096]).unwrap();
-    for wrong in ["-Obigalloc", "-Ononsense", "-Eoffset=x", "-g100"] {
+    for wrong in ["-Ononsense", "-Eoffset=x", "-g100"] {
         for size in ["64M", "auto"] {
             let mut command = Command::new(LANEFS);
             command.args(["mkfs", "-F", wrong, "--size", size, "-d"]).arg(dir.path()).arg(&image);

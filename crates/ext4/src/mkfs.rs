@@ -72,7 +72,7 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Report, MkfsEr
     let options = options.identified();
     let identity = options.identity();
     let tree = NewTree::empty(&options, Time { secs: identity.time as i64, nanos: 0 });
-    Filling::begin(device, &options, Room::Given)?.finish(&tree, &identity)
+    Filling::begin_empty(device, &options, Room::Given)?.finish(&tree, &identity)
 }
 
 /// Returns the report of [`mkfs`] for a device of `len` bytes, and makes nothing.

@@ -38,6 +38,7 @@ const MAKEABLE: Features = Features {
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::BIGALLOC)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };
@@ -107,7 +108,9 @@ fn check_pairs(features: Features) -> Result<(), MkfsError> {
     let has_extents = incompat.contains(Incompat::EXTENTS);
     let is_sparse = ro_compat.contains(RoCompat::SPARSE_SUPER);
     let grows = compat.contains(Compat::RESIZE_INODE);
+    let has_clusters = ro_compat.contains(RoCompat::BIGALLOC);
     let wrong = [
+        (has_clusters && !has_extents, "bigalloc needs extent"),
         (incompat.contains(Incompat::BIT64) && !has_extents, "64bit needs extent"),
         (grows && !is_sparse, "resize_inode needs sparse_super"),
         (

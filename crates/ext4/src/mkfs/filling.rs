@@ -39,8 +39,21 @@ impl<'d> Filling<'d> {
     /// contents of the device are lost.
     ///
     /// # Errors
-    /// The errors of [`super::mkfs`].
+    /// The errors of [`super::mkfs`]; [`MkfsError::FeatureRule`] with the feature `bigalloc`: files
+    /// would have to be placed in clusters.
     pub fn begin(
+        device: &'d dyn Device,
+        options: &MkfsOptions,
+        room: Room,
+    ) -> Result<Filling<'d>, MkfsError> {
+        if options.features.ro_compat.contains(RoCompat::BIGALLOC) {
+            return Err(MkfsError::FeatureRule { rule: "bigalloc: it cannot be made with files" });
+        }
+        Filling::begin_empty(device, options, room)
+    }
+
+    /// Does the same as [`Filling::begin`] for a file system in which no block is claimed.
+    pub(super) fn begin_empty(
         device: &'d dyn Device,
         options: &MkfsOptions,
         room: Room,

@@ -56,6 +56,8 @@ pub(super) struct Layout {
     files: u32,
     /// Directories per group.
     directories: Vec<u32>,
+    /// Blocks that share a cluster with metadata, and are not used.
+    unused: u64,
 }
 
 /// Number of extents that an inode holds.
@@ -64,10 +66,10 @@ const ROOT_EXTENTS: usize = 4;
 impl Layout {
     pub(super) fn place(geometry: &Geometry, numbers: &Numbers) -> Result<Layout, MkfsError> {
         let mut used = Runs::new(geometry.block_count());
-        // The boot block is not part of any group.
-        used.take(0, geometry.first_data_block().0);
+        // The boot block is not part of any group, except with `bigalloc`.
+        used.take(0, geometry.super_block().0);
         for group in (0..geometry.group_count()).map(Group) {
-            let first = geometry.group_first_block(group).unwrap_or_default();
+            let first = geometry.group_head(group).unwrap_or_default();
             let len = u64::from(geometry.group_overhead(group));
             if !used.is_free(first.0, len) {
                 return Err(too_small(geometry));
@@ -76,7 +78,11 @@ impl Layout {
         }
         let tables = place_tables(geometry, numbers.tables, &mut used);
         let tables = tables.ok_or_else(|| too_small(geometry))?;
-        let mut layout = Layout { tables, ..Layout::unplaced(*geometry, used) };
+        // As in mke2fs, superblocks, descriptors, bitmaps and tables share clusters.
+        let metadata = used.count();
+        used.round_to(geometry.clusters());
+        let unused = used.count() - metadata;
+        let mut layout = Layout { tables, unused, ..Layout::unplaced(*geometry, used) };
         layout.place_files(numbers).ok_or_else(|| too_small(geometry))?;
         Ok(layout)
     }
@@ -95,6 +101,7 @@ impl Layout {
             geometry,
             files: 0,
             directories: Vec::new(),
+            unused: 0,
         }
     }
 
@@ -150,7 +157,9 @@ impl Layout {
             self.mmp = Some(free.start);
         }
         if compat.contains(Compat::ORPHAN_FILE) {
-            self.orphans = Some(self.place_file(0, orphan_file_blocks(numbers.blocks))?);
+            // As in mke2fs, the orphan file fills its clusters.
+            let blocks = geometry.clusters().ceil(orphan_file_blocks(numbers.blocks));
+            self.orphans = Some(self.place_file(0, blocks)?);
         }
         Some(())
     }
@@ -313,15 +322,16 @@ impl Layout {
     pub(super) fn complete_superblock(&self, raw: &mut RawSuperblock) {
         let geometry = &self.geometry;
         let groups = || (0..geometry.group_count()).map(Group);
-        let used: u64 = self.used.used_in(0..geometry.block_count()).map(|r| r.end - r.start).sum();
-        let free = geometry.block_count() - used;
+        let free = geometry.block_count() - self.used.count();
         raw.s_free_blocks_count_lo.set(free as u32);
         raw.s_free_blocks_count_hi.set((free >> 32) as u32);
         raw.s_free_inodes_count.set(geometry.inode_count() - self.used_inodes());
         let heads: u64 = groups().map(|group| u64::from(geometry.group_overhead(group))).sum();
         let tables = u64::from(geometry.group_count()) * (2 + u64::from(geometry.itable_blocks()));
         let journal = self.journal.as_ref().map_or(0, File::blocks);
-        let overhead = geometry.first_data_block().0 + heads + tables + u64::from(journal);
+        let clusters = geometry.clusters();
+        let metadata = geometry.super_block().0 + heads + tables + self.unused;
+        let overhead = (metadata >> clusters.bits()) + u64::from(clusters.holding(journal));
         raw.s_overhead_clusters.set(overhead as u32);
         raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {

@@ -4,6 +4,7 @@ use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, TablePlaces};
 use super::{features, journal};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use lanefs_ondisk::superblock::Clusters;
 
 /// Free blocks that the last, shorter group must have to be kept.
 const MIN_LAST_GROUP: u64 = 50;
@@ -16,6 +17,7 @@ pub(super) const FIRST_INO: u32 = 11;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
     pub(super) block_size: BlockSize,
+    pub(super) clusters: Clusters,
     pub(super) blocks: u64,
     pub(super) reserved: u64,
     pub(super) blocks_per_group: u32,
@@ -42,8 +44,11 @@ impl Numbers {
         let (_, default_ratio) = options.usage.defaults(bytes);
         let block_size = options.block_size_for(bytes);
         let block_size = block_size.ok_or(MkfsError::Option { option: "block size" })?;
-        let blocks = count_blocks(options, bytes, block_size);
-        let inodes = count_inodes(options, default_ratio, blocks, block_size)?;
+        let clusters = options.clusters_for(block_size)?;
+        let blocks = count_blocks(options, bytes, block_size) >> clusters.bits() << clusters.bits();
+        // mke2fs makes no more inodes than clusters unless it is told to.
+        let ratio = default_ratio.max((block_size.bytes() as u32) << clusters.bits());
+        let inodes = count_inodes(options, ratio, blocks, block_size)?;
         let mut numbers = Numbers::undivided(options, block_size, blocks)?;
         numbers.divide(blocks, inodes)?;
         numbers.choose_journal(options.journal.in_blocks(block_size))?;
@@ -70,12 +75,15 @@ impl Numbers {
         if let Some(wanted) = options.most_blocks.filter(|&most| most <= blocks) {
             return Err(MkfsError::Growth { wanted, blocks });
         }
-        let per_group = block_size.most_blocks_per_group();
+        let clusters = options.clusters_for(block_size)?;
+        let most = block_size.most_blocks_per_group();
+        let per_group = options.blocks_per_group.unwrap_or(most).min(most) << clusters.bits();
         Ok(Numbers {
             block_size,
+            clusters,
             blocks,
             reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
-            blocks_per_group: options.blocks_per_group.unwrap_or(per_group).min(per_group),
+            blocks_per_group: per_group,
             inodes_per_group: 0,
             groups: 0,
             reserved_gdt: 0,
@@ -108,6 +116,7 @@ impl Numbers {
                 features.compat.contains(Compat::SPARSE_SUPER2),
                 "size (with sparse_super2, give one)",
             ),
+            (features.ro_compat.contains(RoCompat::BIGALLOC), "size (with bigalloc, give one)"),
             (options.blocks_per_group.is_some(), "blocks per group (give a size)"),
             (options.most_blocks.is_some(), "size to grow to (give a size)"),
         ];
@@ -146,7 +155,7 @@ impl Numbers {
             }
             let per_group = inodes.div_ceil(self.groups);
             if per_group > bits {
-                if self.blocks_per_group < 256 {
+                if !self.clusters.are_blocks() || self.blocks_per_group < 256 {
                     return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
                 }
                 self.blocks_per_group -= 8;
@@ -260,7 +269,7 @@ impl Numbers {
     }
 
     pub(super) fn first_data_block(&self) -> u64 {
-        u64::from(self.block_size.bytes() == 1024)
+        u64::from(self.block_size.bytes() == 1024 && self.clusters.are_blocks())
     }
 
     pub(super) fn desc_size(&self) -> u16 {
@@ -310,8 +319,7 @@ fn count_inodes(
     let bytes = blocks << block_size.bits();
     let by_ratio = |ratio: u32| (bytes / u64::from(ratio)).min(u32::MAX.into()) as u32;
     let inodes = match options.inodes {
-        // mke2fs makes no more inodes than blocks unless it is told to.
-        InodeCount::BySize => by_ratio(default_ratio.max(block_size.bytes() as u32)),
+        InodeCount::BySize => by_ratio(default_ratio),
         InodeCount::PerBytes(ratio) => by_ratio(ratio),
         InodeCount::Count(count) => count,
     };

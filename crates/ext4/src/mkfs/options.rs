@@ -3,8 +3,8 @@
 use super::{Kind, MkfsError, features};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::features::{Compat, Features, Incompat};
-use lanefs_ondisk::superblock::OnError;
+use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use lanefs_ondisk::superblock::{Clusters, OnError};
 use uuid::Uuid;
 
 /// The intended use of a file system, as in `mke2fs -T`: it gives the default block size and
@@ -171,6 +171,9 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// Block size; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
     pub block_size: Option<BlockSize>,
+    /// With the feature `bigalloc`: the cluster size in bytes, from 2 to 65,536 blocks and a power
+    /// of two; `None` chooses 16 blocks.
+    pub cluster_size: Option<u32>,
     /// Number of inodes.
     pub inodes: InodeCount,
     /// Inode size in bytes: a power of two from 128 to the block size.
@@ -192,7 +195,8 @@ pub struct MkfsOptions {
     pub features: Features,
     /// The intended use.
     pub usage: Usage,
-    /// Blocks per group, a multiple of 8; `None` uses as many as a block has bits.
+    /// Blocks per group, or clusters with `bigalloc`, a multiple of 8; `None` uses as many as a
+    /// block has bits.
     pub blocks_per_group: Option<u32>,
     /// Groups per flexible group, a power of two.
     pub groups_per_flex: u32,
@@ -230,6 +234,7 @@ impl Default for MkfsOptions {
         MkfsOptions {
             size: None,
             block_size: None,
+            cluster_size: None,
             inodes: InodeCount::BySize,
             inode_size: 256,
             label: Vec::new(),
@@ -271,6 +276,18 @@ impl MkfsOptions {
     /// Returns the block size of a file system of `bytes` bytes.
     pub fn block_size_for(&self, bytes: u64) -> Option<BlockSize> {
         self.block_size.or_else(|| BlockSize::new(self.usage.defaults(bytes).0))
+    }
+
+    /// Returns the clusters of a file system with blocks of this size.
+    pub(super) fn clusters_for(&self, block_size: BlockSize) -> Result<Clusters, MkfsError> {
+        let wrong = MkfsError::Option { option: "cluster size" };
+        if !self.features.ro_compat.contains(RoCompat::BIGALLOC) {
+            return Ok(Clusters::new(0));
+        }
+        let Some(bytes) = self.cluster_size else { return Ok(Clusters::new(4)) };
+        let blocks = bytes >> block_size.bits();
+        let right = bytes.is_power_of_two() && (2..=1 << 16).contains(&blocks);
+        if right { Ok(Clusters::new(blocks.trailing_zeros())) } else { Err(wrong) }
     }
 
     /// Returns these options with UUID, hash seed and time, chosen now where they are missing.
@@ -337,6 +354,9 @@ impl MkfsOptions {
         ];
         if let Some((_, option)) = ranges.into_iter().find(|(right, _)| !right) {
             return Err(MkfsError::Option { option });
+        }
+        if self.cluster_size.is_some() && !self.features.ro_compat.contains(RoCompat::BIGALLOC) {
+            return Err(MkfsError::FeatureRule { rule: "a cluster size needs bigalloc" });
         }
         let folds = self.features.incompat.contains(Incompat::CASEFOLD);
         if self.folding == Folding::Strict && !folds {

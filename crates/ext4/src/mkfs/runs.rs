@@ -1,5 +1,7 @@
-//! The blocks in use, as runs: a new file system has few of them, whatever its size.
+//! The blocks in use, as runs: a new file system has few of them, whatever its size. With
+//! `bigalloc` the runs become whole clusters once the tables have their places.
 
+use lanefs_ondisk::superblock::Clusters;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -9,15 +11,30 @@ pub(super) struct Runs {
     /// The end of each run by its start; runs neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
     end: u64,
+    /// The unit in which blocks are taken.
+    clusters: Clusters,
 }
 
 impl Runs {
     /// Creates the set with all blocks below `end` free.
     pub(super) fn new(end: u64) -> Runs {
-        Runs { runs: BTreeMap::new(), end }
+        Runs { runs: BTreeMap::new(), end, clusters: Clusters::new(0) }
     }
 
-    /// Marks free blocks as used.
+    /// Marks the clusters of all used blocks as used. From now on whole clusters are taken.
+    pub(super) fn round_to(&mut self, clusters: Clusters) {
+        let before = std::mem::take(&mut self.runs);
+        self.clusters = clusters;
+        let bits = clusters.bits();
+        let mut done = 0;
+        for (start, end) in before {
+            let (start, end) = ((start >> bits << bits).max(done), end);
+            self.take(start, end.saturating_sub(start));
+            done = end.div_ceil(1 << bits) << bits;
+        }
+    }
+
+    /// Marks free blocks as used, with the rest of their last cluster.
     ///
     /// # Panics
     /// If one of the blocks is in use, which is a bug of the layout.
@@ -25,6 +42,8 @@ impl Runs {
         if len == 0 {
             return;
         }
+        let bits = self.clusters.bits();
+        let len = len.div_ceil(1 << bits) << bits;
         assert!(self.is_free(start, len), "{len} blocks from {start} are not free");
         let mut run = start..start + len;
         if let Some((&before, &end)) = self.runs.range(..start).next_back()
@@ -58,6 +77,11 @@ impl Runs {
         }
     }
 
+    /// Returns the number of used blocks.
+    pub(super) fn count(&self) -> u64 {
+        self.used_in(0..self.end).map(|run| run.end - run.start).sum()
+    }
+
     /// Returns the end of all blocks.
     pub(super) fn end(&self) -> u64 {
         self.end
@@ -75,8 +99,10 @@ impl Runs {
         self.runs.range(..end).next_back().is_none_or(|(_, &used)| used <= start)
     }
 
-    /// Returns the first run of free blocks at or after `from`, without its part before `from`.
+    /// Returns the first run of free blocks at or after the cluster of `from`, without its part
+    /// before that cluster.
     pub(super) fn next_free(&self, from: u64) -> Option<Range<u64>> {
+        let from = from >> self.clusters.bits() << self.clusters.bits();
         let start = match self.runs.range(..=from).next_back() {
             Some((_, &end)) if end > from => end,
             _ => from,
@@ -137,6 +163,19 @@ mod tests {
         runs.take(8, 92);
         assert_eq!(runs.first_fit(1..100, 4), None);
         assert_eq!(runs.next_free(50), None);
+    }
+
+    #[test]
+    fn runs_are_rounded_to_clusters() {
+        let mut runs = Runs::new(100);
+        runs.take(1, 4);
+        runs.take(6, 1);
+        runs.take(17, 1);
+        runs.round_to(Clusters::new(2));
+        assert_eq!(runs.used_in(0..100).collect::<Vec<_>>(), [0..8, 16..20]);
+        assert_eq!(runs.next_free(10), Some(8..16));
+        runs.take(8, 5);
+        assert_eq!(runs.next_free(0), Some(20..100));
     }
 
     #[test]

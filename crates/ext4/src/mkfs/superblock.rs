@@ -28,9 +28,9 @@ impl Numbers {
         set_wide(&mut raw.s_r_blocks_count_lo, &mut raw.s_r_blocks_count_hi, self.reserved);
         raw.s_first_data_block.set(self.first_data_block() as u32);
         raw.s_log_block_size.set(self.block_size.bits() - 10);
-        raw.s_log_cluster_size.set(self.block_size.bits() - 10);
+        raw.s_log_cluster_size.set(self.block_size.bits() + self.clusters.bits() - 10);
         raw.s_blocks_per_group.set(self.blocks_per_group);
-        raw.s_clusters_per_group.set(self.blocks_per_group);
+        raw.s_clusters_per_group.set(self.blocks_per_group >> self.clusters.bits());
         raw.s_inodes_per_group.set(self.inodes_per_group);
         raw.s_wtime.set(low_time);
         raw.s_lastcheck.set(low_time);

@@ -49,13 +49,14 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
         .zip(&layout.tables)
         .map(|(group, tables)| {
             let blocks = geometry.blocks_in_group(group).unwrap_or(0);
+            let free_blocks = (blocks - layout.used_blocks_in(group)) >> geometry.cluster_bits();
             let used_inodes = layout.used_inodes_in(group);
             let free_inodes = geometry.inodes_per_group() - used_inodes;
             let mut desc = GroupDesc {
                 block_bitmap: Block(tables.block_bitmap),
                 inode_bitmap: Block(tables.inode_bitmap),
                 inode_table: Block(tables.inode_table),
-                free_blocks: blocks - layout.used_blocks_in(group),
+                free_blocks,
                 free_inodes,
                 used_dirs: layout.directories_in(group),
                 itable_unused: if may_be_uninit { free_inodes } else { 0 },
@@ -92,9 +93,10 @@ fn write_bitmaps(
     for (group, desc) in (0..).map(Group).zip(descriptors) {
         if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let range = group_range(&geometry, group);
-            let mut bitmap = Bitmap::new((range.end - range.start) as u32);
+            let bit = |block: u64| ((block - range.start) >> geometry.cluster_bits()) as u32;
+            let mut bitmap = Bitmap::new(bit(range.end));
             for run in layout.used.used_in(range.clone()) {
-                bitmap.fill((run.start - range.start) as u32..(run.end - range.start) as u32);
+                bitmap.fill(bit(run.start)..bit(run.end));
             }
             bitmap.encode_blocks_into(&mut bytes, desc, &geometry, checksums);
             out.write(desc.block_bitmap.0, &bytes)?;
@@ -159,7 +161,7 @@ pub(super) fn descriptor_copies(
     index: u32,
 ) -> Vec<Block> {
     let behind = |group: Group, distance: u64| {
-        geometry.group_first_block(group).map(|first| Block(first.0 + distance))
+        geometry.group_head(group).map(|head| Block(head.0 + distance))
     };
     if geometry.features().incompat.contains(Incompat::META_BG) {
         let first = index * geometry.descs_per_block();

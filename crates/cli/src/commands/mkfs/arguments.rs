@@ -145,7 +145,7 @@ struct Mke2fs {
     /// Groups whose bitmaps and inode tables lie together
     #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
     groups_per_flex: u32,
-    /// Size of a cluster: refused, since Lanefs does not make bigalloc
+    /// Size of a cluster, with the feature bigalloc: 16 blocks by default
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<Size>,
     /// Reaction of the kernel to an error: continue, remount-ro or panic
@@ -240,14 +240,13 @@ impl Arguments {
 
 pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     let words = &arguments.words;
-    if words.cluster_size.is_some() {
-        return Err("-C needs bigalloc: Lanefs does not make file systems with this feature".into());
-    }
+    let cluster_size = words.cluster_size.map(|size| u32::try_from(size.bytes()));
     let is_fitted = arguments.spare().is_some();
     let default_reserve = if is_fitted { 0.0 } else { 5.0 };
     let mut options = MkfsOptions {
         size: arguments.size(),
         block_size: arguments.block_size()?,
+        cluster_size: cluster_size.transpose().map_err(|_| "-C: too large")?,
         inodes: arguments.inode_count()?,
         inode_size: arguments.inode_size,
         label: arguments.label.clone().into_bytes(),

@@ -154,7 +154,8 @@ fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
     let of_file = |mode: u16, links: u16, file: &File| {
         let mut inode = in_use(mode, links, time, superblock);
         inode.size = u64::from(file.blocks()) << geometry.block_size().bits();
-        inode.sectors = sectors(superblock, u64::from(file.blocks()) + file.nodes.len() as u64);
+        let data = geometry.clusters().holding(file.blocks());
+        inode.sectors = sectors(superblock, u64::from(data) + file.nodes.len() as u64);
         let has_extents = superblock.features().incompat.contains(Incompat::EXTENTS);
         inode.flags.set(InodeFlags::EXTENTS, has_extents);
         inode.block = layout.root_node(file);
@@ -180,6 +181,8 @@ fn in_use(mode: u16, links: u16, time: Time, superblock: &Superblock) -> Inode {
     Inode { mode, links, atime: time, ctime: time, mtime: time, crtime, ..blank }
 }
 
-fn sectors(superblock: &Superblock, blocks: u64) -> u64 {
-    blocks << (superblock.geometry().block_size().bits() - 9)
+/// Returns the number of sectors of `clusters` clusters.
+fn sectors(superblock: &Superblock, clusters: u64) -> u64 {
+    let geometry = superblock.geometry();
+    clusters << (geometry.block_size().bits() + geometry.cluster_bits() - 9)
 }

@@ -7,11 +7,13 @@ use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{BlockSize, Ino};
 
 /// The format of the blocks and inodes of files.
 pub(crate) struct Format {
     pub(super) block_size: BlockSize,
+    pub(super) clusters: Clusters,
     pub(super) directories: DirFormat,
     pub(super) hasher: NameHasher,
     pub(super) checksums: Checksums,
@@ -41,6 +43,7 @@ impl Format {
         let extra_isize = if options.inode_size > 128 { 32 } else { 0 };
         Format {
             block_size: numbers.block_size,
+            clusters: numbers.clusters,
             directories: DirFormat {
                 block_size: numbers.block_size,
                 has_file_types: features.incompat.contains(Incompat::FILETYPE),
