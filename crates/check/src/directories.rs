@@ -39,7 +39,7 @@ fn check_one(run: &Run<'_>, parents: &Parents, ino: Ino, buffer: &mut Vec<u8>) {
     let Some(bytes) = run.read_inode(ino) else { return };
     let record = Record::decode(&bytes);
     let seed = run.volume.checksums.seed().map(|seed| seed.of_inode(ino, record.generation));
-    let format = run.volume.dir_format();
+    let format = run.volume.dir_format_of(record.flags);
     let mut directory = Directory { run, parents, format, ino, record, seed, entries: 0 };
     if directory.record.flags.contains(InodeFlags::INLINE_DATA) {
         inline::check(&mut directory, &bytes);

@@ -3,7 +3,7 @@
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Checksums;
-use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::dirent::{DirFormat, NameForm};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::inode::InodeFlags;
@@ -83,7 +83,12 @@ impl Volume {
         self.geometry.contains(block) && block.0 > 0
     }
 
-    /// Returns the format of directory blocks.
+    /// Returns the format of the blocks of a directory with these flags.
+    pub fn dir_format_of(&self, flags: InodeFlags) -> DirFormat {
+        DirFormat { names: NameForm::from(flags), ..self.dir_format() }
+    }
+
+    /// Returns the format of directory blocks, but for the names in them.
     pub fn dir_format(&self) -> DirFormat {
         DirFormat {
             block_size: self.geometry.block_size(),
@@ -91,6 +96,7 @@ impl Volume {
             has_checksums: self.ro_compat(RoCompat::METADATA_CSUM),
             has_large_dirs: self.incompat(Incompat::LARGE_DIR),
             inodes: self.geometry.inode_count(),
+            names: NameForm::Plain,
         }
     }
 

@@ -265,7 +265,7 @@ fn info_says_what_a_mount_would() {
         ("-t ext4 -b 8192", "read-write", ""),
         ("-t ext4 -b 65536", "read-write", ""),
         ("-t ext4 -O casefold", "read-write", ""),
-        ("-t ext4 -O encrypt", "none", "encrypt"),
+        ("-t ext4 -O encrypt", "read-write", ""),
         ("-t ext3", "read-write", ""),
         ("-t ext2", "read-write", ""),
         ("-t ext4 -O ^extent,^64bit", "read-write", ""),

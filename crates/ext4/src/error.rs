@@ -153,10 +153,47 @@ pub enum Error {
         /// The time of its last message, in seconds since 1970 by its clock.
         time: u64,
     },
+    /// The operation needs the key of an encrypted inode.
+    #[error("required key not available: {0}")]
+    NoKey(#[from] MissingKey),
+    /// An encrypted directory cannot have a name of a file that is not encrypted, or is encrypted
+    /// by another policy.
+    #[error("the directory is encrypted, and the file is not encrypted by the same policy")]
+    OtherPolicy,
+    /// The system gives no random bytes for the context of a new encrypted inode.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
     /// A directory whose files belong to its project cannot have a name of an inode of another
     /// project.
     #[error("the directory passes its project on, and the file belongs to another project")]
     OtherProject,
+}
+
+/// Why the key of an encrypted inode is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// The mount was not given the master key.
+    #[error("master key {} was not given", Hex(identifier))]
+    NotGiven {
+        /// The identifier of the key.
+        identifier: [u8; 16],
+    },
+    /// The policy is not supported.
+    #[error("the policy {what}, which is not supported")]
+    Policy {
+        /// The reason.
+        what: &'static str,
+    },
+}
+
+/// Prints bytes as hexadecimal digits.
+struct Hex<'b>(&'b [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 /// Why the device of a journal cannot be used.
@@ -241,7 +278,7 @@ impl Error {
             Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow { .. } => {
                 Errno::OPNOTSUPP
             }
-            Error::Device(_) => Errno::IO,
+            Error::Device(_) | Error::NoRandomness => Errno::IO,
             Error::Journal(_) => Errno::IO,
             Error::ReadOnly => Errno::ROFS,
             Error::NotFound => Errno::NOENT,
@@ -264,7 +301,8 @@ impl Error {
             Error::NoSuchOffset => Errno::NXIO,
             Error::BadDescriptor => Errno::BADF,
             Error::Busy | Error::OtherComputer { .. } | Error::BeingChecked { .. } => Errno::BUSY,
-            Error::OtherProject => Errno::XDEV,
+            Error::OtherProject | Error::OtherPolicy => Errno::XDEV,
+            Error::NoKey(_) => Errno::NOKEY,
         };
         errno.raw_os_error()
     }

@@ -69,6 +69,11 @@ pub fn folds_names(rights: &Rights) -> bool {
     rights.flags & InodeFlags::CASEFOLD.bits() != 0
 }
 
+/// Returns whether the inode is encrypted.
+pub fn is_encrypted(rights: &Rights) -> bool {
+    rights.flags & InodeFlags::ENCRYPT.bits() != 0
+}
+
 fn is_frozen(rights: &Rights) -> bool {
     rights.flags & (IMMUTABLE | APPEND_ONLY) != 0
 }

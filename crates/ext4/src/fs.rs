@@ -2,6 +2,7 @@
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
+use crate::flags;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
 use crate::policy::{Atime, Overwrite, Synchronous};
@@ -57,6 +58,13 @@ impl Fs {
     /// Returns whether directories can ignore the case of names (feature `casefold`).
     pub fn has_casefold(&self) -> bool {
         self.objects.volume.folding.is_some()
+    }
+
+    /// Returns whether the name cache has no names of `dir`: it ignores case, or is encrypted.
+    pub fn is_uncached(&self, dir: &Inode) -> bool {
+        let volume = &self.objects.volume;
+        (volume.folding.is_some() || volume.encrypts)
+            && (flags::folds_names(&dir.rights()) || flags::is_encrypted(&dir.rights()))
     }
 
     /// Returns the error that made the file system read-only since the mount, if there was one.

@@ -9,6 +9,7 @@ mod alloc;
 mod attr;
 mod cache;
 mod clock;
+mod crypt;
 mod data;
 mod error;
 mod fast_commit;
@@ -37,7 +38,8 @@ pub use attr::{
     Attr, CHANGEABLE_FLAGS, DirEntry, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev,
     Rename, Rights, Seek, SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
-pub use error::{Error, Fault, UnfitJournal};
+pub use crypt::{BadKey, MasterKey};
+pub use error::{Error, Fault, MissingKey, UnfitJournal};
 pub use fs::Fs;
 pub use mount::mmp::Exclusive;
 pub use mount::open::{Mount, read_descriptors};

@@ -9,9 +9,10 @@ use crate::options::{FileOptions, OpenOptions};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
-use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
+use lanefs_ext4::{InodeRef, MasterKey, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::FileType;
+use lanefs_ondisk::encryption::Policy;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -413,6 +414,19 @@ impl FileSystem {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
         self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
+    }
+
+    /// Encrypts an empty directory by `key`, which is one of [`OpenOptions::keys`]: contents by
+    /// AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All new files and directories
+    /// in it are encrypted too.
+    ///
+    /// # Errors
+    /// See [`lanefs_ext4::Fs::set_encryption_policy`].
+    pub fn encrypt_dir(&self, path: impl AsRef<Path>, key: &MasterKey) -> Result<()> {
+        let path = path.as_ref();
+        let dir = self.find(path, Follow::Links)?;
+        let policy = Policy::aes_256(*key.identifier());
+        self.vfs().set_encryption_policy(self.credentials(), &dir, &policy).at(path)
     }
 
     /// Sets the low 12 bits of the mode.

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use lanefs_device::{Device, FileDevice};
-use lanefs_ext4::{Access, Atime, Policies, Recovery};
+use lanefs_ext4::{Access, Atime, MasterKey, Policies, Recovery};
 use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,6 +78,13 @@ impl OpenOptions {
     /// Does the same as [`OpenOptions::journal_path`], for a device that is open already.
     pub fn journal_device(mut self, device: Arc<dyn Device>) -> OpenOptions {
         self.vfs.mount.journal = Some(device);
+        self
+    }
+
+    /// Adds master keys of encrypted directories. Without its key, an encrypted directory has texts
+    /// in place of names, by which files can be removed, and no file in it can be opened.
+    pub fn keys(mut self, keys: &[MasterKey]) -> OpenOptions {
+        self.vfs.mount.keys.extend_from_slice(keys);
         self
     }
 

@@ -26,7 +26,7 @@ const HOUSES: &[House] = &[
         name: "ext4",
         floors: &[
             &["error", "attr", "names", "policy", "clock"],
-            &["flags", "mkfs", "plan"],
+            &["crypt", "flags", "mkfs", "plan"],
             &["cache", "volume"],
             &["alloc", "quota"],
             &["object"],
@@ -212,6 +212,7 @@ const HOUSES: &[House] = &[
                 "acl",
                 "block_map",
                 "dirent",
+                "encryption",
                 "extent",
                 "md",
                 "mmp",

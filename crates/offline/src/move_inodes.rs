@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_ondisk::dirent::{self, DirFormat};
+use lanefs_ondisk::dirent::{self, DirFormat, NameForm};
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::htree;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
@@ -55,7 +55,8 @@ impl Image {
         self.commit_if_changed()
     }
 
-    fn dir_format(&self) -> DirFormat {
+    /// Returns the format of the blocks of a directory with these flags.
+    fn dir_format(&self, flags: InodeFlags) -> DirFormat {
         let (geometry, features) = (self.geometry(), self.superblock.features());
         DirFormat {
             block_size: geometry.block_size(),
@@ -63,6 +64,7 @@ impl Image {
             has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
             has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
             inodes: geometry.inode_count(),
+            names: NameForm::from(flags),
         }
     }
 
@@ -102,7 +104,7 @@ impl Image {
         if !inode.flags.contains(InodeFlags::INDEX) {
             return None;
         }
-        let kind = htree::shape(&self.dir_format(), bytes)?;
+        let kind = htree::shape(&self.dir_format(inode.flags), bytes)?;
         // Only the first block is a root. If another block has the form of a root, that is a
         // coincidence.
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
@@ -117,7 +119,7 @@ impl Image {
         block: DirBlock,
     ) -> Result<Vec<(Ino, usize)>, Error> {
         let bytes = self.block(block.place)?;
-        let format = self.dir_format();
+        let format = self.dir_format(inode.flags);
         let damage = |cause| Corruption::Directory { ino: dir, block: block.number, cause };
         match self.index_kind(inode, block.number, &bytes) {
             Some(htree::Kind::Root) => {
@@ -193,7 +195,7 @@ impl Image {
         let blocks = self.dir_blocks(dir, &inode)?;
         let block = blocks.into_iter().find(|block| block.place == named.block);
         let block = block.ok_or(lanefs_ext4::Error::Stale)?;
-        dirent::replace(&self.dir_format(), &mut bytes, named.offset, new, file_type)
+        dirent::replace(&self.dir_format(inode.flags), &mut bytes, named.offset, new, file_type)
             .map_err(|cause| Corruption::Directory { ino: dir, block: block.number, cause })?;
         self.put_dir_block(dir, &inode, block, bytes)
     }
@@ -205,7 +207,7 @@ impl Image {
         block: DirBlock,
         mut bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        let format = self.dir_format();
+        let format = self.dir_format(inode.flags);
         if let Some(seed) = self.checksums().seed() {
             let seed = seed.of_inode(dir, inode.generation);
             match self.index_kind(inode, block.number, &bytes) {

@@ -19,7 +19,7 @@ pub use edit::{
     Packed, Room, Sought, clear, find_or_room, find_room, insert, insert_at, new_directory, pack,
     remove, replace,
 };
-pub use format::{DirFormat, HEADER, MIN_RECORD, TAIL, space};
+pub use format::{DirFormat, HEADER, MIN_RECORD, NameForm, TAIL, space};
 pub use name::{MAX_NAME, Name, NameError};
 pub use record::{Entries, Entry, dots, entries, entry_at, find, inline_entries, named_at, places};
 pub use tail::{seal, verify};

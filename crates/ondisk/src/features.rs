@@ -208,6 +208,7 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
     .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
 const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
@@ -320,9 +321,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused_by_name() {
-        for flag in
-            [Incompat::COMPRESSION, Incompat::JOURNAL_DEV, Incompat::DIRDATA, Incompat::ENCRYPT]
-        {
+        for flag in [Incompat::COMPRESSION, Incompat::JOURNAL_DEV, Incompat::DIRDATA] {
             let name = find(&INCOMPAT_NAMES, flag).unwrap().to_string();
             let got = support(Compat::empty(), flag | Incompat::FILETYPE, RoCompat::QUOTA);
             assert_eq!(got, Support::Refused(vec![name]));

@@ -12,6 +12,7 @@ pub use crate::cause::inode::Cause;
 pub use device_number::DeviceNumber;
 
 use crate::checksum::Checksums;
+use crate::dirent::NameForm;
 use crate::error::Corruption;
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::Geometry;
@@ -141,6 +142,16 @@ pub struct Inode {
     pub extra_isize: u16,
     /// Project; 0 if the inode has no room for it.
     pub projid: u32,
+}
+
+impl From<InodeFlags> for NameForm {
+    /// Returns the form of the names in a directory with these flags.
+    fn from(flags: InodeFlags) -> NameForm {
+        match flags.contains(InodeFlags::ENCRYPT) {
+            true => NameForm::Encrypted,
+            false => NameForm::Plain,
+        }
+    }
 }
 
 impl Inode {

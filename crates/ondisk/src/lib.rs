@@ -14,6 +14,7 @@ pub mod casefold;
 mod cause;
 pub mod checksum;
 pub mod dirent;
+pub mod encryption;
 mod error;
 pub mod extent;
 pub mod features;

@@ -55,7 +55,6 @@ fn decode_all(image: &Image) -> Vec<Option<FileType>> {
 fn every_feature_that_mke2fs_makes_is_supported_or_named() {
     let read_only =
         |names: &[&str]| Support::ReadOnly(names.iter().map(|name| name.to_string()).collect());
-    let refused = |name: &str| Support::Refused(vec![name.to_string()]);
     for (options, support) in [
         ("-t ext4", Support::ReadWrite),
         ("-t ext4 -b 8192", Support::ReadWrite),
@@ -78,7 +77,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
         ("-t ext4 -O mmp", Support::ReadWrite),
         ("-t ext4 -O verity", read_only(&["verity"])),
         ("-t ext4 -O inline_data", Support::ReadWrite),
-        ("-t ext4 -O encrypt", refused("encrypt")),
+        ("-t ext4 -O encrypt", Support::ReadWrite),
         ("-t ext4 -O casefold", Support::ReadWrite),
     ] {
         let Some(image) = image::make(options, "40M") else { return };

@@ -8,6 +8,7 @@ use crate::rules::{
 use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetAttr};
 use lanefs_ondisk::FileType;
+use lanefs_ondisk::encryption::Policy;
 
 /// The attribute of file capabilities; it is cleared when a program's bytes or owner change.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -34,6 +35,22 @@ impl Vfs {
         }
         let judged = permitted(who, &attr, set)?;
         self.apply(inode, &judged, |attr| permitted(who, attr, set).map(Some))
+    }
+
+    /// Makes `policy` the encryption policy of an empty directory, if `who` owns it.
+    ///
+    /// # Errors
+    /// Also those of [`lanefs_ext4::Fs::set_encryption_policy`].
+    pub fn set_encryption_policy(
+        &self,
+        who: &Credentials,
+        dir: &InodeRef,
+        policy: &Policy,
+    ) -> Result<(), Error> {
+        if !who.owns(dir.rights().uid) {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs().set_encryption_policy(dir, policy)
     }
 
     /// Sets the size of a file that is open for writing, without another permission check.

@@ -16,6 +16,7 @@ use crate::path::{Component, MAX_PATH, Slash, first};
 use crate::rules::searches_by_mode;
 use crate::vfs::Vfs;
 use crate::walk::{CachedParent, Follow};
+use lanefs_ext4::flags::is_encrypted;
 use lanefs_ext4::{Attr, DirId, Inode, InodeRef, OneLockCache};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
@@ -106,7 +107,7 @@ impl Vfs {
         follow: Follow,
     ) -> Option<Attr> {
         let Some(names) = self.lane_names() else {
-            return self.walk_cached(who, start, path, follow).map(|inode| inode.attr());
+            return self.walk_cached(who, start, path, follow).map(|inode| self.fs().stat(&inode));
         };
         let pin = pin();
         let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
@@ -123,6 +124,10 @@ impl Vfs {
         }
         inode.note_use();
         let attr = inode.attr();
+        if attr.file_type == FileType::Symlink && is_encrypted(&attr.rights()) {
+            // Its size is that of the target, which may have to be read.
+            return None;
+        }
         // `then_some` would copy the attributes once more.
         if names.still(&pin, id(dir), name, &sighting) { Some(attr) } else { None }
     }
@@ -177,7 +182,7 @@ impl Vfs {
     /// it.
     #[inline]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
-        !self.folds(dir) && searches_by_mode(who, dir)
+        !self.is_uncached(dir) && searches_by_mode(who, dir)
     }
 
     /// Walks to the directory of the last component; `step` finds the inode of a name.

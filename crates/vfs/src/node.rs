@@ -116,7 +116,8 @@ impl Vfs {
             (None, Rename::Exchange) => return Err(Error::NotFound),
             // In a directory that ignores case, the name may get another spelling.
             (Some(target), _)
-                if target.ino() == source.ino() && (from.ino() != to.ino() || !self.folds(to)) =>
+                if target.ino() == source.ino()
+                    && (from.ino() != to.ino() || !self.is_uncached(to)) =>
             {
                 return Ok(Acted::Done);
             }

@@ -2,7 +2,6 @@
 
 use crate::names::{Known, LaneNames, MountNames};
 use lanefs_device::Device;
-use lanefs_ext4::flags::folds_names;
 use lanefs_ext4::{
     DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs,
 };
@@ -114,9 +113,9 @@ impl Vfs {
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
         // ".." changes when a directory moves, but is never published. The cache compares names by
-        // their bytes; a directory that ignores case does not.
+        // their bytes, which not every directory does.
         if name != b".."
-            && !self.folds(dir)
+            && !self.is_uncached(dir)
             && let Some(found) = self.child_cached(id, name)
         {
             return Ok(found);
@@ -137,13 +136,13 @@ impl Vfs {
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 
-    /// Returns whether `dir` ignores the case of names: the name cache then has no names of it.
-    pub(crate) fn folds(&self, dir: &Inode) -> bool {
-        self.fs().has_casefold() && folds_names(&dir.rights())
+    /// Returns whether the name cache has no names of `dir`.
+    pub(crate) fn is_uncached(&self, dir: &Inode) -> bool {
+        self.fs().is_uncached(dir)
     }
 
     fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
-        if name == b".." || self.folds(dir) {
+        if name == b".." || self.is_uncached(dir) {
             return self.fs().lookup(dir, name);
         }
         match self.names.find(id, name) {

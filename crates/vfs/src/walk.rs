@@ -251,7 +251,8 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<Attr, Error> {
-        Ok(Walk::to_parent(self, who, start, path)?.finish(follow)?.attr())
+        let inode = Walk::to_parent(self, who, start, path)?.finish(follow)?;
+        Ok(self.fs().stat(&inode))
     }
 
     /// Returns the directory where a walk along `path` starts.

@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::dirent::{self, HEADER, MIN_RECORD, Name, Packed};
+use lanefs_ondisk::dirent::{self, HEADER, MIN_RECORD, Name, NameForm, Packed};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::inode::{self, InodeFlags};
@@ -155,7 +155,7 @@ impl Mender<'_> {
 
     /// Writes the blocks with findings anew; with `all` also the blocks that are not linear.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
-        let format = self.run.volume.dir_format();
+        let format = self.run.volume.dir_format_of(record.flags);
         for (at, block) in self.directory_blocks(ino, record) {
             let here: Vec<&Finding> = found.iter().filter(|f| block_of(f) == Some(at)).collect();
             let Some(bytes) = self.read_block(block) else { continue };
@@ -169,7 +169,7 @@ impl Mender<'_> {
                 continue;
             }
             let folding = self.run.volume.folding_of(record.flags);
-            let names = self.kept(&bytes, format.record_bytes(), &here, folding);
+            let names = self.kept(&bytes, format.record_bytes(), format.names, &here, folding);
             let new = self.pack(ino, at, &bytes, names);
             self.write_leaf(ino, record, block, new);
             let what = match here.first() {
@@ -181,8 +181,15 @@ impl Mender<'_> {
     }
 
     /// Returns the names of an area that are kept.
-    fn kept(&self, bytes: &[u8], end: usize, found: &[&Finding], folding: Folding) -> Vec<Kept> {
-        let mut names = self.parse(bytes, end);
+    fn kept(
+        &self,
+        bytes: &[u8],
+        end: usize,
+        form: NameForm,
+        found: &[&Finding],
+        folding: Folding,
+    ) -> Vec<Kept> {
+        let mut names = self.parse(bytes, end, form);
         let mut seen = HashSet::from([b".".to_vec(), b"..".to_vec()]);
         names.retain_mut(|kept| {
             let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
@@ -204,10 +211,10 @@ impl Mender<'_> {
 
     /// Reads the entries of a block. After an invalid record the read continues at the next record
     /// that refers to an inode in use and has that inode's type.
-    fn parse(&self, bytes: &[u8], end: usize) -> Vec<Kept> {
+    fn parse(&self, bytes: &[u8], end: usize, form: NameForm) -> Vec<Kept> {
         let (mut names, mut at, mut is_lost) = (Vec::new(), 0, false);
         while at + HEADER <= end {
-            match self.record(bytes, at, end, is_lost) {
+            match self.record(bytes, at, end, form, is_lost) {
                 Some((kept, len)) => {
                     names.extend(kept);
                     is_lost = false;
@@ -227,6 +234,7 @@ impl Mender<'_> {
         bytes: &[u8],
         offset: usize,
         end: usize,
+        form: NameForm,
         strict: bool,
     ) -> Option<(Option<Kept>, usize)> {
         let raw = usize::from(le16(bytes, offset + 4));
@@ -249,7 +257,7 @@ impl Mender<'_> {
         if strict && !is_likely {
             return None;
         }
-        let valid = Name::new(&name).is_ok() && self.run.volume.geometry.has_inode(ino);
+        let valid = Name::of(form, &name).is_ok() && self.run.volume.geometry.has_inode(ino);
         Some((valid.then_some(Kept { offset, ino, name }), len))
     }
 
@@ -268,7 +276,8 @@ impl Mender<'_> {
         }
         let mut used: usize = packed.iter().map(Packed::space).sum();
         for kept in &names {
-            let Ok(name) = Name::new(&kept.name) else { continue };
+            // Checked when it was read.
+            let Ok(name) = Name::of(NameForm::Encrypted, &kept.name) else { continue };
             let file_type = self.run.states.get(kept.ino).file_type();
             let new = Packed { ino: kept.ino, file_type, name };
             if used + new.space() <= format.record_bytes() {
@@ -329,7 +338,7 @@ impl Mender<'_> {
     }
 
     fn pack_inline(&self, old: &[u8], found: &[&Finding], folding: Folding) -> Vec<u8> {
-        let names = self.kept(old, old.len(), found, folding);
+        let names = self.kept(old, old.len(), NameForm::Plain, found, folding);
         let mut bytes = vec![0; old.len()];
         let (mut at, mut last) = (0, 0);
         for kept in &names {

@@ -1,6 +1,9 @@
 //! Options that several commands have.
 
-use super::Size;
+use super::{Failure, Size};
+use lanefs::MasterKey;
+use std::fs::File;
+use std::path::PathBuf;
 
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -9,6 +12,32 @@ pub struct ImageArguments {
     /// disk image
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
+}
+
+/// Options of every command that works on files in an image.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FileArguments {
+    #[command(flatten)]
+    pub image: ImageArguments,
+    /// Master key of encrypted directories: a file with its 32 to 64 bytes; may be given more than
+    /// once
+    #[arg(long = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+}
+
+impl From<ImageArguments> for FileArguments {
+    fn from(image: ImageArguments) -> FileArguments {
+        FileArguments { image, keys: Vec::new() }
+    }
+}
+
+/// Reads the master keys in these files.
+pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
+    let read = |path: &PathBuf| {
+        let key = File::open(path).and_then(MasterKey::read_from);
+        key.map_err(|error| Failure::host(path.display(), &error))
+    };
+    paths.iter().map(read).collect()
 }
 
 /// Options for the form of a result.

@@ -1,6 +1,6 @@
 //! The images that a command works on.
 
-use super::{Failure, ImageArguments, ImagePath, Report, WholeImage, no_file_system};
+use super::{Failure, FileArguments, ImagePath, Report, WholeImage, no_file_system, read_keys};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct Images {
 impl Images {
     /// Opens each image of `wanted` once, for writing if any use changes the image.
     pub fn open<'a>(
-        arguments: ImageArguments,
+        arguments: &FileArguments,
         wanted: impl IntoIterator<Item = (&'a Path, Intent)>,
     ) -> Result<Images, Failure> {
         let mut intents: Vec<(PathBuf, PathBuf, Intent)> = Vec::new();
@@ -34,13 +34,15 @@ impl Images {
                 None => intents.push((image.into(), real, intent)),
             }
         }
+        let keys = read_keys(&arguments.keys)?;
         let mut images = Images { open: Vec::new() };
         for (image, real, intent) in intents {
             let (options, access) = match intent {
                 Intent::Read => (OpenOptions::new().read_only(), Access::ReadOnly),
                 Intent::Change => (OpenOptions::new(), Access::ReadWrite),
             };
-            let source = WholeImage::open(&image, arguments, access)?.into_source();
+            let options = options.keys(&keys);
+            let source = WholeImage::open(&image, arguments.image, access)?.into_source();
             let device = source.device();
             let fs = FileSystem::open_source(source, &options).map_err(
                 |error| match no_file_system(&*device) {
@@ -84,7 +86,7 @@ fn real_name(image: &Path) -> Result<PathBuf, Failure> {
 /// after failures.
 pub fn with_each(
     command: &'static str,
-    image: ImageArguments,
+    image: &FileArguments,
     intent: Intent,
     places: &[ImagePath],
     mut act: impl FnMut(&FileSystem, &ImagePath, &Report) -> Result<(), Failure>,
@@ -107,7 +109,7 @@ pub fn with_each(
 /// failures.
 pub fn change_each(
     command: &'static str,
-    image: ImageArguments,
+    image: &FileArguments,
     places: &[ImagePath],
     mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
 ) -> ExitCode {

@@ -1,6 +1,6 @@
 //! `lanefs cat`
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report};
+use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Report};
 use lanefs::{File, FileSystem};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ pub struct Arguments {
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<ImagePath>,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs cat`.
@@ -24,7 +24,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("cat");
     let mut out = io::stdout().lock();
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    match Images::open(arguments.image, wanted) {
+    match Images::open(&arguments.image, wanted) {
         Ok(images) => {
             for place in &arguments.places {
                 let fs = images.get(&place.image);

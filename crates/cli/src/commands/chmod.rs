@@ -1,6 +1,6 @@
 //! `lanefs chmod`
 
-use crate::cli::{ImageArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
+use crate::cli::{FileArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
 use crate::copy::{Meta, Settings, Target};
 use crate::walk::{Depth, each_file};
 use lanefs::{FileType, Follow};
@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs chmod`.
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let places = &arguments.places;
-    with_each("chmod", arguments.image, Intent::Change, places, |fs, place, report| {
+    with_each("chmod", &arguments.image, Intent::Change, places, |fs, place, report| {
         // A recursive change skips symbolic links, since a link has no mode.
         let follow = if arguments.recursive { Follow::Nothing } else { Follow::Links };
         each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {

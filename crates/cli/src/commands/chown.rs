@@ -1,7 +1,7 @@
 //! `lanefs chown`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, OwnerChange, UserNames, long_help, with_each,
+    Failure, FileArguments, ImagePath, Intent, OwnerChange, UserNames, long_help, with_each,
 };
 use crate::copy::{Settings, Target};
 use crate::walk::{Depth, each_file};
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs chown`.
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         false => Follow::Links,
     };
     let places = &arguments.places;
-    with_each("chown", arguments.image, Intent::Change, places, |fs, place, report| {
+    with_each("chown", &arguments.image, Intent::Change, places, |fs, place, report| {
         let owner = arguments.owner.resolve(&UserNames::of(fs));
         let (uid, gid) = owner.map_err(|error| Failure::new(place, error))?;
         each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {

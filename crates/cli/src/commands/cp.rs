@@ -5,7 +5,7 @@ mod destination;
 pub use destination::Aim;
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
@@ -75,7 +75,7 @@ pub struct Arguments {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 impl Arguments {
@@ -125,7 +125,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Operand::Image(place) => Some((place.image.as_path(), intent)),
         Operand::Host(_) | Operand::Standard => None,
     });
-    let Some(images) = report.given(Images::open(arguments.image, places)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, places)) else {
         return report.exit();
     };
     let plan = arguments.plan();

@@ -1,7 +1,7 @@
 //! `lanefs defrag`
 
 use super::filefrag::described;
-use crate::cli::{Failure, ImageArguments, ImagePath, Intent, Screen, with_each};
+use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, with_each};
 use lanefs::{FileExtent, FileOptions, FileSystem};
 use serde_json::json;
 use std::io::{self, Write};
@@ -24,13 +24,13 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs defrag`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
-    with_each("defrag", arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
+    with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
         let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
         let lists = defragment(fs, &place.path).map_err(within)?;
         report.printed(print(&mut out, place, &lists, arguments.json).and_then(|()| out.flush()));

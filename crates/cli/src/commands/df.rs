@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("df");
     let mut lines = vec![header(arguments)];
     for image in &arguments.images {
-        let opened = Images::open(arguments.image, [(image.as_path(), Intent::Read)]);
+        let opened = Images::open(&arguments.image.into(), [(image.as_path(), Intent::Read)]);
         match opened.and_then(|images| Ok(images.get(image)?.space())) {
             Ok(space) => {
                 let shown = image.display().to_string();

@@ -4,7 +4,7 @@ mod aspect;
 mod changes;
 mod pair;
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, Screen};
+use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen};
 use crate::copy::{HostTree, ImageTree, Source};
 use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
@@ -53,7 +53,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// The result of a comparison.
@@ -88,7 +88,7 @@ fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
         Operand::Image(place) => Some((place.image.as_path(), Intent::Read)),
         Operand::Host(_) | Operand::Standard => None,
     });
-    let images = Images::open(arguments.image, places)?;
+    let images = Images::open(&arguments.image, places)?;
     let tree =
         |place: &ImagePath| images.get(&place.image).map(|fs| ImageTree::new(fs, &place.image));
     let [a, b] = &operands;

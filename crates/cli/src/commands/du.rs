@@ -1,7 +1,7 @@
 //! `lanefs du`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Screen, Size, human, long_help,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, Size, human, long_help,
 };
 use crate::copy::{ImageTree, Meta};
 use crate::walk::{Entry, Order, Seen, Visit, Walk};
@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["human_readable", "block_size", "megabytes", "null"])]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// The space of files.
@@ -92,7 +92,7 @@ impl Space {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("du");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
         return report.exit();
     };
     let mut out = Screen::new();

@@ -2,7 +2,7 @@
 
 mod script;
 
-use crate::cli::{Failure, ImageArguments, Report, WholeImage};
+use crate::cli::{Failure, FileArguments, Report, WholeImage, read_keys};
 use lanefs::FileSystem;
 use lanefs::device::Access;
 use lanefs_offline::{Draft, Published};
@@ -36,6 +36,7 @@ list of words. Lines that begin with # are comments.
   chown UID:GID PATH       numbers
   truncate PATH SIZE       changes a size
   setfattr NAME VALUE PATH sets an extended attribute
+  encrypt PATH             encrypts an empty directory by the first --key
 
 If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4
 GiB). Then new data is written to free blocks, and all other changes go through the journal as one
@@ -57,7 +58,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    options: ImageArguments,
+    options: FileArguments,
 }
 
 /// Runs `lanefs edit`.
@@ -103,15 +104,17 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
 fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     // The script is read before the image is locked, since the script may come from a slow pipe.
     let lines = read_script(arguments)?;
-    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+    let keys = read_keys(&arguments.options.keys)?;
+    let whole = WholeImage::open(&arguments.image, arguments.options.image, Access::ReadWrite)?;
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
     let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
     let options = lanefs::OpenOptions::new()
+        .keys(&keys)
         .cache_bytes(CACHE_BYTES)
         .name_cache(lanefs::NameCachePolicy::default(), NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
     for line in &lines {
-        line.run(&fs).map_err(|error| match error {
+        line.run(&fs, &keys).map_err(|error| match error {
             script::Error::Image(error) => line.failure(within(error)),
             script::Error::Host(path, error) => line.failure(Failure::host(path, &error)),
         })?;

@@ -1,6 +1,6 @@
 //! `lanefs fallocate`
 
-use crate::cli::{ImageArguments, ImagePath, Size, change_each};
+use crate::cli::{FileArguments, ImagePath, Size, change_each};
 use lanefs::{Fallocate, FileOptions};
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[command(flatten)]
     mode: Mode,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// The change; without one of these the range is allocated.
@@ -69,7 +69,7 @@ impl Arguments {
 /// Runs `lanefs fallocate`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let place = std::slice::from_ref(&arguments.place);
-    change_each("fallocate", arguments.image, place, |fs, path| {
+    change_each("fallocate", &arguments.image, place, |fs, path| {
         let file = fs.open_file_with(path, &FileOptions::new().write())?;
         file.fallocate(arguments.how(), arguments.start.bytes(), arguments.length.bytes())
     })

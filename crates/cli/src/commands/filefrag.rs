@@ -1,6 +1,6 @@
 //! `lanefs filefrag`
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Intent, Screen, with_each};
+use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, with_each};
 use lanefs::{ExtentFlags, FileExtent, Follow};
 use serde_json::json;
 use std::io::{self, Write};
@@ -24,13 +24,13 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs filefrag`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
-    with_each("filefrag", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
+    with_each("filefrag", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
         let extents = fs.extents(&place.path, Follow::Links).map_err(within)?;
         let printed = match arguments.json {

@@ -4,7 +4,7 @@ mod criterion;
 mod expression;
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Screen, UserNames, long_help,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
@@ -59,7 +59,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs find`.
@@ -75,8 +75,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let referenced = parsed.references();
     let wanted = parsed.places.iter().chain(referenced);
     let wanted = wanted.map(|place| (place.image.as_path(), Intent::Read));
-    let offset = parsed.offset.unwrap_or(arguments.image.offset);
-    let Some(images) = report.given(Images::open(ImageArguments { offset }, wanted)) else {
+    let mut options = arguments.image.clone();
+    options.image.offset = parsed.offset.unwrap_or(options.image.offset);
+    let Some(images) = report.given(Images::open(&options, wanted)) else {
         return report.exit();
     };
     let mut out = Screen::new();

@@ -2,7 +2,7 @@
 
 use super::getfattr::shown;
 use crate::cli::{
-    AclText, Failure, ImageArguments, ImagePath, Intent, Scope, Screen, UserNames, long_help,
+    AclText, Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, long_help,
     quoted, rights, with_each,
 };
 use crate::copy::{ImageNode, ImageTree, Meta};
@@ -61,7 +61,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// The lists of a file.
@@ -74,7 +74,7 @@ struct Lists {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let mut out = Screen::new();
-    with_each("getfacl", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
+    with_each("getfacl", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         let names = UserNames::of(fs);
         each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
             // A symbolic link has no list.

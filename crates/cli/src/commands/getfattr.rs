@@ -1,7 +1,7 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, Screen, hex, long_help, quoted, with_each,
+    Failure, FileArguments, ImagePath, Intent, Screen, hex, long_help, quoted, with_each,
 };
 use crate::copy::{Attribute, ImageNode, ImageTree, Source};
 use crate::walk::{Depth, each_file};
@@ -65,7 +65,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["only_values", "encoding"])]
     json: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// How values are printed.
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         true => Box::new(io::BufWriter::new(io::stdout().lock())),
         false => Box::new(Screen::new()),
     };
-    with_each("getfattr", arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
+    with_each("getfattr", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
             let found = arguments.of(tree, &entry.node)?;
             if !found.is_empty() {

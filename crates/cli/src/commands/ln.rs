@@ -1,6 +1,6 @@
 //! `lanefs ln`
 
-use crate::cli::{ImageArguments, ImagePath, change_each};
+use crate::cli::{FileArguments, ImagePath, change_each};
 use lanefs::Metadata;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs ln`.
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         place.path
     };
     let link = std::slice::from_ref(&arguments.link);
-    change_each("ln", arguments.image, link, |fs, path| {
+    change_each("ln", &arguments.image, link, |fs, path| {
         let mut path = path.to_path_buf();
         if fs.metadata(&path).as_ref().is_ok_and(Metadata::is_dir) {
             path.extend(target.file_name());

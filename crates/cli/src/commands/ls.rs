@@ -1,7 +1,7 @@
 //! `lanefs ls`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human, long_help,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human, long_help,
     mode_string, printable, show_time,
 };
 use lanefs::{FileSystem, FileType, Metadata};
@@ -66,7 +66,7 @@ pub struct Arguments {
     #[arg(short, long)]
     reverse: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 struct Entry {
@@ -79,7 +79,7 @@ struct Entry {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("ls");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    match Images::open(arguments.image, wanted) {
+    match Images::open(&arguments.image, wanted) {
         Ok(images) => {
             let mut listing = Listing {
                 arguments,

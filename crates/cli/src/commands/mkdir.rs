@@ -1,6 +1,6 @@
 //! `lanefs mkdir`
 
-use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
+use crate::cli::{FileArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
 use lanefs::{FileSystem, Metadata, NewKind, NewNode};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub struct Arguments {
     #[arg(short, long)]
     mode: Option<ModeChange>,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs mkdir`.
@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some(mode) => mode.apply(0o777, Kind::Directory, umask),
         None => 0o777 & !umask,
     };
-    change_each("mkdir", arguments.image, &arguments.places, |fs, path| {
+    change_each("mkdir", &arguments.image, &arguments.places, |fs, path| {
         make(fs, path, arguments, permissions)
     })
 }

@@ -5,7 +5,7 @@ mod messages;
 
 use super::raid::{ArrayFigures, LiveArray, LiveControl};
 use crate::cli::{
-    announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount,
+    announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount, read_keys,
 };
 use block::Attached;
 use lanefs::Source;
@@ -197,6 +197,7 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
     }
     let mut settings = options.for_ext4();
     settings.journal = open_journal(&options)?;
+    settings.keys = read_keys(&options.keys).map_err(|error| error.to_string())?;
     let mount =
         Mount::open(device.clone(), settings).map_err(|error| match no_file_system(&*device) {
             Some(why) => Box::from(format!("{}: {why}", arguments.source.display())),

@@ -2,7 +2,7 @@
 
 use super::cp::{Aim, Written, default_workers, last_name};
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
 };
 use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
@@ -25,7 +25,7 @@ pub struct Arguments {
     #[command(flatten)]
     destination: Written,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs mv`.
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Operand::Image(place) => Some((place.image.as_path(), Intent::Change)),
         _ => None,
     });
-    let Some(images) = report.given(Images::open(arguments.image, places)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, places)) else {
         return report.exit();
     };
     let aim = arguments.destination.aim(sources);

@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let changes = arguments.space.is_some() || arguments.inodes.is_some();
     let intent = if changes { Intent::Change } else { Intent::Read };
     let wanted = [(arguments.image.as_path(), intent)];
-    let Some(images) = report.given(Images::open(arguments.options, wanted)) else {
+    let Some(images) = report.given(Images::open(&arguments.options.into(), wanted)) else {
         return report.exit();
     };
     let found = images.get(&arguments.image).and_then(|fs| act(arguments, fs));

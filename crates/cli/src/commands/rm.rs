@@ -1,6 +1,6 @@
 //! `lanefs rm`
 
-use crate::cli::{ImageArguments, ImagePath, change_each};
+use crate::cli::{FileArguments, ImagePath, change_each};
 use std::process::ExitCode;
 
 /// Removes files from an image
@@ -20,12 +20,12 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs rm`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    change_each("rm", arguments.image, &arguments.places, |fs, path| {
+    change_each("rm", &arguments.image, &arguments.places, |fs, path| {
         let done = match () {
             () if arguments.recursive => fs.remove_dir_all(path),
             () if arguments.dir && fs.symlink_metadata(path)?.is_dir() => fs.remove_dir(path),

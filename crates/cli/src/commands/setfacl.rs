@@ -5,7 +5,7 @@ mod change;
 use super::getfacl::{attribute_of, list_of};
 use crate::cli::Block;
 use crate::cli::{
-    AclItem, Failure, ImageArguments, ImagePath, Intent, Report, Scope, UserNames, long_help,
+    AclItem, Failure, FileArguments, ImagePath, Intent, Report, Scope, UserNames, long_help,
     read_blocks, with_each,
 };
 use crate::copy::{ImageNode, ImageTree, Meta, Settings, Source, Target};
@@ -67,7 +67,7 @@ pub struct Arguments {
         "remove_default", "default", "recursive"])]
     restore: Option<PathBuf>,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs setfacl`.
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some(blocks) = blocks else { return report.exit() };
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let places = &arguments.places;
-    with_each("setfacl", arguments.image, Intent::Change, places, |fs, place, report| {
+    with_each("setfacl", &arguments.image, Intent::Change, places, |fs, place, report| {
         let names = UserNames::of(fs);
         if arguments.restore.is_some() {
             for block in &blocks {

@@ -1,7 +1,7 @@
 //! `lanefs setfattr`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Intent, Report, from_hex, long_help, read_blocks, unquoted,
+    Failure, FileArguments, ImagePath, Intent, Report, from_hex, long_help, read_blocks, unquoted,
     with_each,
 };
 use crate::copy::{ImageTree, Settings, Target};
@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs setfattr`.
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some(changes) = changes else { return report.exit() };
     let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
     let places = &arguments.places;
-    with_each("setfattr", arguments.image, Intent::Change, places, |fs, place, report| {
+    with_each("setfattr", &arguments.image, Intent::Change, places, |fs, place, report| {
         for (below, changes) in &changes {
             let place = match below {
                 Some(path) => place.join(path),

@@ -1,7 +1,7 @@
 //! `lanefs stat`
 
 use crate::cli::{
-    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, mode_string,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, mode_string,
     printable, show_time,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
@@ -31,14 +31,14 @@ pub struct Arguments {
     #[arg(short = 'c', long)]
     format: Option<String>,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs stat`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("stat");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
         return report.exit();
     };
     let mut out = io::stdout().lock();

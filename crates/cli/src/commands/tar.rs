@@ -4,9 +4,7 @@ mod archive;
 mod header;
 mod pieces;
 
-use crate::cli::{
-    Case, Failure, Glob, ImageArguments, ImagePath, Images, Intent, Report, complain,
-};
+use crate::cli::{Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, Report, complain};
 use crate::copy::{Identity, ImageNode, ImageTree, Source};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use archive::Archive;
@@ -52,7 +50,7 @@ pub struct Arguments {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs tar`.
@@ -64,7 +62,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
     let place = &arguments.place;
     let wanted = [(place.image.as_path(), Intent::Read)];
-    let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
         return report.exit();
     };
     let written = export(arguments, &images, &report);

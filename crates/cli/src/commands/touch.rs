@@ -1,6 +1,6 @@
 //! `lanefs touch`
 
-use crate::cli::{ImageArguments, ImagePath, change_each, long_help, parse_time, process_umask};
+use crate::cli::{FileArguments, ImagePath, change_each, long_help, parse_time, process_umask};
 use lanefs::{FileOptions, Follow, SetAttr, SetTime, Time};
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs touch`.
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
     let permissions = 0o666 & !process_umask();
-    change_each("touch", arguments.image, &arguments.places, |fs, path| {
+    change_each("touch", &arguments.image, &arguments.places, |fs, path| {
         match fs.set_attr(path, &set, follow) {
             Err(error) if error.is_not_found() && arguments.no_create => Ok(()),
             Err(error) if error.is_not_found() && follow == Follow::Links => {

@@ -1,6 +1,6 @@
 //! `lanefs tree`
 
-use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report, printable};
+use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Report, printable};
 use lanefs::{FileSystem, FileType};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,14 +24,14 @@ pub struct Arguments {
     #[arg(short = 'L', long, value_name = "N")]
     level: Option<usize>,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// Runs `lanefs tree`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("tree");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
+    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
         return report.exit();
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -1,6 +1,6 @@
 //! `lanefs truncate`
 
-use crate::cli::{ImageArguments, ImagePath, change_each, parse_size, process_umask};
+use crate::cli::{FileArguments, ImagePath, change_each, parse_size, process_umask};
 use lanefs::{FileOptions, FileSystem};
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(short = 'c', long)]
     no_create: bool,
     #[command(flatten)]
-    image: ImageArguments,
+    image: FileArguments,
 }
 
 /// How a size changes.
@@ -62,7 +62,7 @@ impl SizeChange {
 /// Runs `lanefs truncate`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let permissions = 0o666 & !process_umask();
-    change_each("truncate", arguments.image, &arguments.places, |fs, path| {
+    change_each("truncate", &arguments.image, &arguments.places, |fs, path| {
         match set(fs, path, arguments, permissions) {
             Err(error) if arguments.no_create && error.is_not_found() => Ok(()),
             done => done,

@@ -232,7 +232,7 @@ impl<'fs> Source for ImageTree<'fs> {
         Self: 'a;
 
     fn meta(&self, node: &ImageNode) -> Result<Meta, Failure> {
-        Ok(self.meta_of(&node.inode.attr()))
+        Ok(self.meta_of(&self.vfs().fs().stat(&node.inode)))
     }
 
     fn list(&self, dir: &ImageNode) -> Result<ImageListing<'fs>, Failure> {
@@ -293,7 +293,7 @@ impl<'fs> Target for ImageTree<'fs> {
         let path = dir.path.join(name);
         match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
             Ok(inode) => {
-                let meta = self.meta_of(&inode.attr());
+                let meta = self.meta_of(&self.vfs().fs().stat(&inode));
                 Ok(Some((ImageNode { inode, path }, meta)))
             }
             Err(Error::NotFound) => Ok(None),

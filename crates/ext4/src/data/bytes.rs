@@ -18,7 +18,7 @@ pub(crate) struct Piece {
 }
 
 impl FileData<'_> {
-    fn device(&self) -> &dyn Device {
+    pub(super) fn device(&self) -> &dyn Device {
         &*self.objects.volume.device
     }
 
@@ -60,6 +60,15 @@ impl FileData<'_> {
         if self.is_inline() {
             return self.read_inline(offset, buf);
         }
+        match self.contents()? {
+            Some(cipher) => self.read_encrypted(cipher, offset, buf),
+            None => self.read_stored(offset, buf),
+        }
+    }
+
+    /// Does the same as [`FileData::read`] with the bytes as they are on the device: those of an
+    /// encrypted file are not decrypted. The data is not in the inode.
+    pub(crate) fn read_stored(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         for piece in self.pieces(offset, buf.len())? {
             let from = (piece.offset - offset) as usize;
             let part = &mut buf[from..from + piece.len];
@@ -79,6 +88,10 @@ impl FileData<'_> {
         data: &[u8],
         extents: &[Extent],
     ) -> Result<(), Error> {
+        if let Some(cipher) = self.contents()? {
+            let write = |extent| self.write_encrypted(cipher, offset, data, extent);
+            return extents.iter().try_for_each(write);
+        }
         let block_size = self.block_size();
         let end = offset + data.len() as u64;
         for extent in extents {
@@ -129,20 +142,28 @@ impl FileData<'_> {
         if offset <= size {
             return Ok(());
         }
-        let mut zeroed = false;
-        for piece in self.written_extents(size, offset)? {
-            self.device().write_zeros(piece.0, piece.1)?;
-            zeroed = true;
-        }
-        if zeroed {
-            objects.note_data(inode);
+        self.zero_written(size, offset)
+    }
+
+    /// Zeroes the written parts of file bytes `from..to`.
+    ///
+    /// # Locking
+    /// As for [`FileData::prepare_growth`].
+    pub(crate) fn zero_written(&self, from: u64, to: u64) -> Result<(), Error> {
+        let cipher = self.contents()?;
+        for (start, device, len) in self.written_extents(from, to)? {
+            match cipher {
+                Some(cipher) => self.zero_encrypted(cipher, start, device, len)?,
+                None => self.device().write_zeros(device, len)?,
+            }
+            self.objects.note_data(self.inode);
         }
         Ok(())
     }
 
-    /// Returns the device ranges (offset and length in bytes) of the written parts of file bytes
-    /// `from..to`.
-    fn written_extents(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>, Error> {
+    /// Returns the written parts of file bytes `from..to`: the offsets in the file and on the
+    /// device, and the length in bytes.
+    fn written_extents(&self, from: u64, to: u64) -> Result<Vec<(u64, u64, u64)>, Error> {
         let block_size = self.block_size();
         let (first, last) = ((from / block_size) as u32, to.div_ceil(block_size) as u32);
         self.with_map(|map| {
@@ -154,7 +175,7 @@ impl FileData<'_> {
                     let stop = (u64::from(e.end()) * block_size).min(to);
                     let device =
                         e.block.0 * block_size + (start - u64::from(e.start.0) * block_size);
-                    (device, stop - start)
+                    (start, device, stop - start)
                 })
                 .collect()
         })

@@ -1,6 +1,7 @@
 //! Handles file data (mappings, claims for holes, bytes) and extended attributes.
 
 pub(crate) mod bytes;
+pub(crate) mod encryption;
 pub(crate) mod file_data;
 pub(crate) mod holes;
 pub(crate) mod inline;

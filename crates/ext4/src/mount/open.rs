@@ -77,7 +77,8 @@ impl Mount {
         let runs: Vec<_> = log_runs.chain(superblock.mmp_block().map(|block| (block, 1))).collect();
         check_log_place(&geometry, &descriptors, &runs)?;
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
-        let volume = Volume::new(device.clone(), &superblock, &descriptors, system.clone())?;
+        let volume =
+            Volume::new(device.clone(), &superblock, &descriptors, system.clone(), &options.keys)?;
         let journal = Journal::start(Config {
             device: device.clone(),
             block_size: geometry.block_size(),

@@ -1,5 +1,6 @@
 //! The options of a mount.
 
+use crate::crypt::MasterKey;
 use crate::object::name_cache::{Names, NoNames};
 use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery, Synchronous};
 use lanefs_device::Device;
@@ -38,6 +39,8 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// The owners whose limits are obeyed; usage is counted in any case.
     pub limits: Vec<Kind>,
+    /// The master keys of encrypted directories.
+    pub keys: Vec<MasterKey>,
     /// The name cache of the upper layer, notified when names are added and removed.
     pub names: Arc<dyn Names>,
 }
@@ -58,6 +61,7 @@ impl Default for MountOptions {
             policies: Policies::default(),
             cache_bytes: 256 << 20,
             limits: Vec::new(),
+            keys: Vec::new(),
             names: Arc::new(NoNames),
         }
     }

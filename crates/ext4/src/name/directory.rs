@@ -2,6 +2,7 @@
 
 use crate::alloc::{Claim, Request};
 use crate::attr::DirEntry;
+use crate::crypt::InodeCrypt;
 use crate::data::file_data::FileData;
 use crate::data::inline::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
@@ -20,7 +21,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{self, Name, Packed};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported};
 use std::ops::ControlFlow;
 
 /// More than the number of blocks that one operation appends to a directory.
@@ -45,6 +46,8 @@ pub(crate) struct Directory<'d> {
     pub(crate) objects: &'d Objects,
     pub(crate) dir: &'d Arc<Inode>,
     pub(crate) context: DirContext,
+    /// The context of an encrypted directory.
+    pub(crate) crypt: Option<&'d InodeCrypt>,
     count: u32,
     /// The directory's only block, if its entries are in its inode (feature `inline_data`).
     inline: Option<Arc<[u8]>>,
@@ -76,12 +79,16 @@ impl<'d> Directory<'d> {
         }
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
         let volume = &objects.volume;
-        let indexing = volume.indexing(flags.contains(InodeFlags::INDEX));
-        let mut context = volume.dir_context(dir.ino, dir.generation, indexing);
-        context.hasher.folding = volume.folding_of(flags);
-        if (FileData { objects, inode: dir }).is_inline() {
+        let context = volume.dir_context(dir.ino, dir.generation, flags);
+        let data = FileData { objects, inode: dir };
+        let crypt = data.crypt()?;
+        if crypt.is_some() && context.hasher.folding != Folding::None {
+            let what = "an encrypted directory that ignores case".to_string();
+            return Err(Unsupported { what }.into());
+        }
+        if data.is_inline() {
             let context = DirContext { indexing: volume.indexing(false), ..context };
-            let mut view = Directory { objects, dir, context, count: 1, inline: None };
+            let mut view = Directory { objects, dir, context, crypt, count: 1, inline: None };
             view.inline = Some(view.inline_block()?);
             return Ok(view);
         }
@@ -90,7 +97,7 @@ impl<'d> Directory<'d> {
         if count > extent::END - MOST_APPENDED {
             return Err(Error::FileTooLarge);
         }
-        Ok(Directory { objects, dir, context, count, inline: None })
+        Ok(Directory { objects, dir, context, crypt, count, inline: None })
     }
 
     /// Returns how the directory compares names. Names that are not compared by their bytes are not
@@ -138,8 +145,8 @@ impl<'d> Directory<'d> {
     /// held exclusively.
     pub(crate) fn leave_inode(&self) -> Result<(), Error> {
         let Some(block) = &self.inline else { return Ok(()) };
-        let Directory { objects, dir, context, .. } = *self;
-        let empty = Directory { objects, dir, context, count: 0, inline: None };
+        let Directory { objects, dir, context, crypt, .. } = *self;
+        let empty = Directory { objects, dir, context, crypt, count: 0, inline: None };
         empty.change_shape(Plan { appended: vec![block.clone()], ..Plan::default() })
     }
 
@@ -154,17 +161,20 @@ impl<'d> Directory<'d> {
         cookie: u64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        dir::read_from(&self.context, self, cookie, each)
+        match self.crypt {
+            Some(crypt) => self.read_encrypted(crypt, cookie, each),
+            None => dir::read_from(&self.context, self, cookie, each),
+        }
     }
 
-    /// Looks for `name` in all blocks that may contain it.
+    /// Looks for a stored name in all blocks that may contain it.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
         dir::find(&self.context, self, name)
     }
 
-    /// Returns the only block that contains `name`, or that would contain it. The result stays
-    /// valid while other threads change other names, as long as the directory's shape does not
-    /// change. `None` if several blocks are possible: a linear directory of several blocks, or
+    /// Returns the only block that contains a stored name, or that would contain it. The result
+    /// stays valid while other threads change other names, as long as the directory's shape does
+    /// not change. `None` if several blocks are possible: a linear directory of several blocks, or
     /// leaves that share the name's hash. Also `None` for "." and "..".
     ///
     /// # Errors
@@ -188,7 +198,7 @@ impl<'d> Directory<'d> {
         Ok(descent.only_leaf())
     }
 
-    /// Looks for a name in block `n`, which has these contents.
+    /// Looks for a stored name in block `n`, which has these contents.
     pub(crate) fn find_in(
         &self,
         n: FileBlock,
@@ -209,7 +219,7 @@ impl<'d> Directory<'d> {
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }
 
-    /// Makes room for `name`, which is not in the directory, in one of the directory's blocks. Uses
+    /// Makes room for a stored name, which is not in the directory, in one of its blocks. Uses
     /// a handle of its own.
     ///
     /// # Locking

@@ -30,8 +30,10 @@
 //! number; guards are taken under it. A name is published under the guard of the block that
 //! changes, so a reader that sees the changed block finds the name published.
 
+use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::name::directory::Directory;
+use crate::name::encrypted::StoredName;
 use crate::name::locks::DirLocking;
 use crate::names::Named;
 use crate::object::dirty::Handle;
@@ -43,8 +45,7 @@ use crate::plan::dir::{DirContext, Found, Indexing, Look};
 use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileBlock;
-use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::dirent::{self, Name, Packed, Room};
+use lanefs_ondisk::dirent::{self, Name, NameForm, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
 /// The number of credits for the block and the inode of a directory in which one name changes.
@@ -55,7 +56,7 @@ pub(crate) struct EntrySlot<'f> {
     objects: &'f Objects,
     dir: &'f Arc<Inode>,
     context: DirContext,
-    name: Name<'f>,
+    name: StoredName<'f>,
     n: FileBlock,
     pub(crate) block: MetaRef,
     version: u64,
@@ -65,6 +66,9 @@ pub(crate) struct EntrySlot<'f> {
 impl<'f> EntrySlot<'f> {
     /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if its block is
     /// ambiguous or an outdated index must be dropped first. Sleeps.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.
     pub(crate) fn of(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -87,6 +91,8 @@ impl<'f> EntrySlot<'f> {
             view.drop_index()?;
         }
         let dots = matches!(name.bytes(), b"." | b"..");
+        let stored = view.stored(name)?.ok_or(Error::NotFound)?;
+        let name = stored.name();
         let n = match (view.leaf_of(name)?, locking) {
             (Some(n), _) => n,
             (None, DirLocking::Shared) => return Ok(None),
@@ -103,7 +109,7 @@ impl<'f> EntrySlot<'f> {
         };
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
-        Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
+        Ok(Some(EntrySlot { objects, dir, context, name: stored, n, block, version, seen }))
     }
 
     /// Does the same as [`EntrySlot::of`] for a name to be added: the slot has room, unless the
@@ -114,18 +120,28 @@ impl<'f> EntrySlot<'f> {
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let place = EntrySlot::of(objects, dir, name, locking)?;
+        let place = match EntrySlot::of(objects, dir, name, locking) {
+            Err(Error::NotFound) => {
+                FileData { objects, inode: dir }.check_names_key()?;
+                return Err(Error::NotFound);
+            }
+            other => other?,
+        };
         if let Some(place) = &place
             && !matches!(place.seen, Look::There(_))
-            && !place.context.hasher.folding.permits_new(name.bytes())
         {
-            return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
+            if !place.context.hasher.folding.permits_new(name.bytes()) {
+                return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
+            }
+            if place.context.format.names == NameForm::Encrypted {
+                FileData { objects, inode: dir }.check_names_key()?;
+            }
         }
         match (place, locking) {
             (Some(place), DirLocking::Shared) if place.seen == Look::Full => Ok(None),
             (Some(place), DirLocking::Exclusive) if place.seen == Look::Full => {
+                Directory::of(objects, dir)?.make_room(place.name.name())?;
                 drop(place);
-                Directory::of(objects, dir)?.make_room(name)?;
                 EntrySlot::of(objects, dir, name, locking)
             }
             (place, _) => Ok(place),
@@ -145,6 +161,7 @@ impl<'f> EntrySlot<'f> {
         let look = |bytes: &[u8]| dir::room_for(&view.context, n, bytes, name);
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
+        let name = StoredName::Given(name);
         Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
     }
 }
@@ -166,7 +183,7 @@ impl EntrySlot<'_> {
         if self.block.version() == self.version {
             return Ok(self.seen);
         }
-        let look = |bytes: &[u8]| dir::look_for(&self.context, self.n, bytes, self.name);
+        let look = |bytes: &[u8]| dir::look_for(&self.context, self.n, bytes, self.name.name());
         self.block.look_under_guard(look).1
     }
 
@@ -200,10 +217,10 @@ impl EntrySlot<'_> {
     /// Publishes the inodes that the names now refer to in the name cache.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // The name cache holds neither ".." nor names of directories that ignore case.
-            let is_cached = place.context.hasher.folding == Folding::None;
-            if is_cached && place.name.bytes() != b".." {
-                let (dir, name) = (place.dir.dir_id(), place.name.bytes());
+            // The name cache holds neither ".." nor names that are not compared by their bytes.
+            let name = place.name.name().bytes();
+            if place.context.compares_bytes() && name != b".." {
+                let dir = place.dir.dir_id();
                 self.objects.names.publish(dir, name, edit.target());
             }
         }
@@ -213,7 +230,8 @@ impl EntrySlot<'_> {
     pub(crate) fn is_spelled(&self, at: Found) -> bool {
         let format = &self.context.format;
         let named = |bytes: &[u8]| {
-            dirent::named_at(format, bytes, at.offset, self.name).is_ok_and(|entry| entry.is_some())
+            dirent::named_at(format, bytes, at.offset, self.name.name())
+                .is_ok_and(|entry| entry.is_some())
         };
         self.block.look_under_guard(named).1
     }
@@ -233,7 +251,7 @@ impl EntrySlot<'_> {
     ) -> Result<(), dirent::Cause> {
         let format = &self.context.format;
         dirent::remove(format, bytes, at.offset)?;
-        let new = Packed { ino, file_type: Some(file_type), name: self.name };
+        let new = Packed { ino, file_type: Some(file_type), name: self.name.name() };
         let room = dirent::find_room(format, bytes, &new)?;
         let room = room.ok_or(dirent::Cause::Length { expected: new.space(), found: 0 })?;
         dirent::insert_at(format, bytes, room, &new);
@@ -244,7 +262,7 @@ impl EntrySlot<'_> {
         let format = &self.context.format;
         let edited = match *edit {
             Edit::Add(room, Named { ino, file_type }) => {
-                let new = Packed { ino, file_type: Some(file_type), name: self.name };
+                let new = Packed { ino, file_type: Some(file_type), name: self.name.name() };
                 dirent::insert_at(format, bytes, room, &new);
                 Ok(())
             }

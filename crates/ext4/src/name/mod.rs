@@ -2,6 +2,7 @@
 
 pub(crate) mod ascent;
 pub(crate) mod directory;
+mod encrypted;
 pub(crate) mod entry_slot;
 pub(crate) mod links;
 pub(crate) mod locks;

@@ -3,6 +3,7 @@
 use crate::alloc::WorkPlace;
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
+use crate::crypt::InodeCrypt;
 use crate::names::DirId;
 use crate::object::contended::LaneDeltas;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
@@ -55,6 +56,8 @@ pub struct Inode {
     /// The extended attributes in the inode and its attribute block, loaded when first needed.
     /// Stored and cleared under `state`.
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
+    /// The encryption context and the cipher, set when an encrypted inode first needs them.
+    pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
     /// The place for the inode's first blocks; of a directory, the place for its new files.
@@ -115,6 +118,7 @@ impl Inode {
             offset,
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
+            crypt: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
             deltas: LaneDeltas::default(),
             place: WorkPlace::default(),

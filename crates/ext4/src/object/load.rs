@@ -6,7 +6,6 @@ use crate::object::meta::MetaSource;
 use crate::object::objects::Objects;
 use crate::object::record::RawRecord;
 use crate::object::table::TableRef;
-use crate::plan::dir::Indexing;
 use crate::volume::kind::MetaKind;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
@@ -19,7 +18,7 @@ impl MetaSource for Objects {
         let read = || {
             kind.check_place(&self.volume, block)?;
             let bytes = self.read_block(block)?;
-            kind.verify(&self.volume, block, &bytes, |ino| self.indexing_of(ino))?;
+            kind.verify(&self.volume, block, &bytes, |ino| self.flags_of(ino))?;
             Ok(bytes)
         };
         read().inspect_err(|error| self.note_error(error))
@@ -106,10 +105,10 @@ impl Objects {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }
 
-    /// Returns whether and how a directory is indexed, by its flags in memory. The caller, which
-    /// reads the directory's blocks, holds the directory's operation lock.
-    fn indexing_of(&self, ino: Ino) -> Indexing {
+    /// Returns the flags of a directory in memory. The caller, which reads the directory's blocks,
+    /// holds the directory's operation lock.
+    fn flags_of(&self, ino: Ino) -> InodeFlags {
         let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
-        self.volume.indexing(InodeFlags::from_bits_retain(flags).contains(InodeFlags::INDEX))
+        InodeFlags::from_bits_retain(flags)
     }
 }

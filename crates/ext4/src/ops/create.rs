@@ -3,6 +3,7 @@
 use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
 use crate::attr::{NewInode, NewKind};
 use crate::clock::now;
+use crate::crypt::InodeCrypt;
 use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
@@ -21,7 +22,7 @@ use crate::object::record::RawRecord;
 use crate::object::state::Concerns;
 use crate::object::table::TableRef;
 use crate::ops::write::{At, Stamp, Write};
-use crate::plan::dir::{Indexing, Look};
+use crate::plan::dir::Look;
 use crate::plan::extent::{Extent, Nodes, State};
 use crate::plan::mapping::Form;
 use crate::quota::{Counted, Held, Wanted, owners};
@@ -30,6 +31,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
+use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
@@ -219,6 +221,12 @@ impl Fs {
         naming: Naming,
     ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
+        let crypt = self.data(dir).crypt_for_new(kind)?;
+        let encrypted = self.encrypted_target(&new.kind, crypt.as_ref())?;
+        let contents = match &encrypted {
+            Some(target) => NewKind::Symlink(target),
+            None => new.kind,
+        };
         let Bare { claim, table, offset, mut disk } = self.prepare_number(kind, dir)?;
         let ino = claim.ino();
         let parent = dir.rights();
@@ -234,8 +242,8 @@ impl Fs {
         if self.objects.volume.projects {
             disk.projid = self.data(dir).project_for_new(&disk);
         }
-        let held = self.hold_for_new(&disk, new)?;
-        let inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
+        let held = self.hold_for_new(&disk, new, &contents)?;
+        let mut inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
         disk.mode = kind.mode_bits() | inherited.permissions;
         let now = now();
         (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
@@ -246,24 +254,37 @@ impl Fs {
             (Naming::Named, _) => 1,
         };
         disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
+        if let Some(crypt) = &crypt {
+            disk.flags |= InodeFlags::ENCRYPT;
+            let context = (AttributeName::encryption_context(), crypt.context.encode());
+            inherited.xattrs.push(context);
+        }
 
         let mut raw = RawRecord::default();
         let xattrs = prepare_new_xattrs(&self.objects, ino, &disk, &mut raw, &inherited.xattrs)?;
-        let block = self.prepare_contents(ino, dir.ino, &mut disk, &new.kind)?;
+        let block = self.prepare_contents(ino, dir.ino, &mut disk, &contents)?;
         if xattrs.is_some() {
             disk.sectors += self.objects.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
         let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
+        if let Some(crypt) = crypt {
+            inode.crypt.get_or_init(|| Box::new(crypt));
+        }
         Ok(Born { claim, inode, block, xattrs, held })
     }
 
     /// Makes sure that the owners of a new inode are counted, and that their limits permit the
     /// inode and its first block.
-    fn hold_for_new(&self, disk: &disk::Inode, new: &NewInode<'_>) -> Result<Vec<Held>, Error> {
+    fn hold_for_new(
+        &self,
+        disk: &disk::Inode,
+        new: &NewInode<'_>,
+        contents: &NewKind<'_>,
+    ) -> Result<Vec<Held>, Error> {
         let owners = owners(disk);
         self.objects.know_owners(&owners)?;
-        let has_block = match new.kind {
+        let has_block = match contents {
             NewKind::Directory => true,
             NewKind::Symlink(target) => target.len() > FAST_SYMLINK,
             _ => false,
@@ -324,8 +345,7 @@ impl Fs {
             }
             NewKind::Directory => {
                 let claim = self.objects.claim_first_block(ino)?;
-                let context =
-                    self.objects.volume.dir_context(ino, disk.generation, Indexing::Possible);
+                let context = self.objects.volume.dir_context(ino, disk.generation, disk.flags);
                 self.map_first_block(ino, disk, &claim)?;
                 disk.size = self.objects.volume.block_size() as u64;
                 Ok(Some((claim, Some(crate::plan::dir::new_directory(&context, parent)))))
@@ -339,12 +359,14 @@ impl Fs {
         }
     }
 
-    fn prepare_symlink(
+    /// Checks the target of a new symbolic link, and returns its encrypted form if the link is to
+    /// be encrypted.
+    fn encrypted_target(
         &self,
-        ino: Ino,
-        disk: &mut disk::Inode,
-        target: &[u8],
-    ) -> Result<Option<FirstBlock>, Error> {
+        kind: &NewKind<'_>,
+        crypt: Option<&InodeCrypt>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let NewKind::Symlink(target) = kind else { return Ok(None) };
         let block_size = self.objects.volume.block_size();
         if target.is_empty() {
             return Err(Error::NotFound);
@@ -352,16 +374,31 @@ impl Fs {
         if target.contains(&0) {
             return Err(Error::InvalidArgument { what: "a symbolic link's target with NUL" });
         }
+        if target.len() > FAST_SYMLINK && target.len() >= block_size.min(4096) {
+            return Err(Error::NameTooLong);
+        }
+        let Some(crypt) = crypt else { return Ok(None) };
+        // The length before the target, and the NUL after it.
+        let most = block_size.saturating_sub(3);
+        let encrypted = crypt.names()?.encrypt(target, most).ok_or(Error::NameTooLong)?;
+        let len = u16::try_from(encrypted.len()).map_err(|_| Error::NameTooLong)?;
+        Ok(Some([&len.to_le_bytes()[..], &encrypted].concat()))
+    }
+
+    fn prepare_symlink(
+        &self,
+        ino: Ino,
+        disk: &mut disk::Inode,
+        target: &[u8],
+    ) -> Result<Option<FirstBlock>, Error> {
         disk.size = target.len() as u64;
         if target.len() <= FAST_SYMLINK {
             disk.block[..target.len()].copy_from_slice(target);
             return Ok(None);
         }
-        if target.len() >= block_size.min(4096) {
-            return Err(Error::NameTooLong);
-        }
         let claim = self.objects.claim_first_block(ino)?;
         self.map_first_block(ino, disk, &claim)?;
+        let block_size = self.objects.volume.block_size();
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
         self.objects.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;

@@ -173,7 +173,7 @@ impl FileData<'_> {
         while at < to {
             let len = buf.len().min((to - at) as usize);
             let Some(part) = buf.get_mut(..len) else { break };
-            self.read(at, part)?;
+            self.read_stored(at, part)?;
             device.write_data_at(extent.block.0 * self.block_size() + (at - from), part)?;
             at += len as u64;
         }

@@ -65,6 +65,11 @@ impl Fs {
         // A hole may lie beyond the last block of a block map, as in the kernel (6.18).
         self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
+        let moves = matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange);
+        if self.data(inode).contents()?.is_some() && moves {
+            // The number of a block in the file is part of its encryption.
+            return Err(Error::NotSupported);
+        }
         self.data(inode).leave_inode(u64::MAX)?;
         let size = inode.attr().size;
         if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {
@@ -178,12 +183,7 @@ impl Fs {
             false => [(offset, head), (tail, end)],
         };
         for (from, to) in edges.into_iter().filter(|(from, to)| from < to) {
-            for piece in self.data(inode).pieces(from, (to - from) as usize)? {
-                if let Some(device) = piece.device {
-                    self.objects.volume.device.write_zeros(device, piece.len as u64)?;
-                    self.objects.note_data(inode);
-                }
-            }
+            self.data(inode).zero_written(from, to)?;
         }
         Ok(((head / block_size) as u32, (tail / block_size) as u32))
     }

@@ -69,6 +69,7 @@ impl Fs {
         check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
         self.data(dir).check_project(inode)?;
+        self.data(dir).check_policy(inode)?;
         let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
             return Ok(None);
         };

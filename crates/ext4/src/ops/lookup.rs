@@ -8,7 +8,6 @@ use crate::names::Named;
 use crate::object::inode::InodeRef;
 use crate::object::meta::Contents;
 use crate::plan::dir::Found;
-use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
@@ -28,13 +27,15 @@ impl Fs {
             return Ok(None);
         }
         let view = Directory::of(&self.objects, dir)?;
+        let Some(stored) = view.stored(name)? else { return Ok(None) };
+        let name = stored.name();
         let found = match view.leaf_of(name)? {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = view.find(name)?;
                 // This name changes only under the lock held exclusively.
                 if let Some(named) = self.to_publish(found)
-                    && view.folding() == Folding::None
+                    && view.context.compares_bytes()
                     && !matches!(name.bytes(), b"." | b"..")
                 {
                     self.objects.names.publish(dir.dir_id(), name.bytes(), named);
@@ -68,7 +69,7 @@ impl Fs {
         let objects = &self.objects;
         objects.meta.look(objects, block, kind, look, |found, still| {
             if let Ok(found) = found
-                && view.folding() == Folding::None
+                && view.context.compares_bytes()
                 && let Some(named) = self.to_publish(*found)
             {
                 objects.names.publish_read(dir.dir_id(), name.bytes(), named, still);

@@ -5,6 +5,7 @@ pub(crate) mod attributes;
 pub(crate) mod create;
 mod defragment;
 pub(crate) mod delete;
+mod encryption;
 mod extents;
 pub(crate) mod fallocate;
 pub(crate) mod grow;

@@ -25,6 +25,18 @@ impl Fs {
         Ok(len)
     }
 
+    /// Fails if the inode is an encrypted file whose key is missing, so that it cannot be opened.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`].
+    pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
+        if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
+            return Ok(());
+        }
+        let _shared = inode.op.shared();
+        self.data(inode).contents().map(drop)
+    }
+
     /// Returns the offset of the next data or hole at or after `offset`, as lseek(2) does;
     /// unwritten space is a hole.
     pub fn seek(&self, inode: &InodeRef, what: Seek, offset: u64) -> Result<u64, Error> {

@@ -168,6 +168,22 @@ impl Fs {
         Ok(())
     }
 
+    /// Fails if the key of a directory is missing, or if a directory is encrypted and the inode
+    /// that moves into it has another policy or none.
+    fn check_policies(&self, ends: &Ends<'_>, how: Rename) -> Result<(), Error> {
+        let Ends { from, to, source, target, .. } = ends;
+        self.data(from).check_names_key()?;
+        self.data(to).check_names_key()?;
+        if from.ino == to.ino {
+            return Ok(());
+        }
+        self.data(to).check_policy(source)?;
+        match (target, how) {
+            (Some(target), Rename::Exchange) => self.data(from).check_policy(target),
+            _ => Ok(()),
+        }
+    }
+
     /// Renames under the locks; false if a name now refers to another inode, `None` if the rename
     /// needs the directories' locks exclusively.
     fn rename_locked(
@@ -186,6 +202,7 @@ impl Fs {
         if let (Some(target), Rename::Exchange) = (target, how) {
             self.data(from).check_project(target)?;
         }
+        self.check_policies(ends, how)?;
         // Room is made first, because that may move the other name.
         let arriving = match target {
             Some(_) => EntrySlot::of(&self.objects, to, *new_name, locking)?,

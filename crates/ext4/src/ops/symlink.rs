@@ -1,13 +1,19 @@
 //! Reads symbolic links.
 
+use crate::attr::Attr;
+use crate::crypt::NoKeyName;
 use crate::error::Error;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use lanefs_lanes::Lines;
-use lanefs_ondisk::FileType;
+use lanefs_ondisk::hash::NameHash;
+use lanefs_ondisk::inode::Cause;
+use lanefs_ondisk::{Corruption, FileType};
 
 impl Fs {
-    /// Returns the target of a symbolic link.
+    /// Returns the target of a symbolic link. Without the key of an encrypted link, returns the
+    /// text that stands for the target.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
@@ -20,8 +26,40 @@ impl Fs {
         Ok(inode.target.get_or_init(|| Lines::from(&*target)).to_vec())
     }
 
+    /// Returns the attributes of an inode for stat(2). The size of an encrypted symbolic link is
+    /// the length of what [`Fs::read_link`] returns, as on the kernel's ext4 since 5.15; if that
+    /// fails, the size on disk.
+    pub fn stat(&self, inode: &InodeRef) -> Attr {
+        let mut attr = inode.attr();
+        if attr.file_type == FileType::Symlink
+            && flags::is_encrypted(&attr.rights())
+            && let Ok(target) = self.read_link(inode)
+        {
+            attr.size = target.len() as u64;
+        }
+        attr
+    }
+
     fn load_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         let _shared = inode.op.shared();
+        let stored = self.stored_target(inode)?;
+        let Some(crypt) = self.data(inode).crypt()? else { return Ok(stored) };
+        let damaged = || {
+            let cause = Cause::EncryptedText { len: stored.len() };
+            Error::from(Corruption::Inode { ino: inode.ino, cause })
+        };
+        // A target begins with its length (kernel documentation, fscrypt: "Symlinks").
+        let (len, rest) = stored.split_first_chunk().ok_or_else(damaged)?;
+        let len = usize::from(u16::from_le_bytes(*len));
+        let encrypted = rest.get(..len).filter(|_| len > 0).ok_or_else(damaged)?;
+        match crypt.names() {
+            Ok(names) => names.decrypt(encrypted).filter(|t| !t.is_empty()).ok_or_else(damaged),
+            Err(_) => Ok(NoKeyName::encode(NameHash { major: 0, minor: 0 }, encrypted)),
+        }
+    }
+
+    /// Returns the bytes of the target on disk. The caller holds the operation lock.
+    fn stored_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         let (inside, size) = {
             let state = inode.state.lock();
             (

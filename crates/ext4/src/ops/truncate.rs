@@ -9,11 +9,27 @@ use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent::{END, Mapping, State};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::{Block, FileBlock, Time};
 
 impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
+        if self.data(inode).contents()?.is_none() || size >= inode.size() {
+            return self.resize(inode, size);
+        }
+        self.resize(inode, size)?;
+        // The rest of the last block is encrypted together with the bytes before it, which may
+        // change, so the committer cannot zero it.
+        let block_size = self.objects.volume.block_size() as u64;
+        if !size.is_multiple_of(block_size) {
+            self.objects.journal.settle(Tid(inode.synced_by.load(Ordering::Acquire)))?;
+            self.data(inode).zero_written(size, size.next_multiple_of(block_size))?;
+        }
+        Ok(())
+    }
+
+    fn resize(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(inode.form(), size)?;
         let before = inode.attr().size;
@@ -58,11 +74,11 @@ impl Fs {
     }
 
     /// Returns the written block in which a file of `size` bytes ends, and the offset in it; `None`
-    /// if it ends at a block boundary.
+    /// if it ends at a block boundary, or is encrypted.
     fn tail_of(&self, inode: &Arc<Inode>, size: u64) -> Result<Option<(Block, usize)>, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let within = (size % block_size) as usize;
-        if within == 0 {
+        if within == 0 || self.data(inode).is_encrypted() {
             return Ok(None);
         }
         let last = FileBlock((size / block_size) as u32);

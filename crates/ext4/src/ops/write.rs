@@ -114,7 +114,7 @@ impl Fs {
         write: &Write<'_>,
     ) -> Result<Option<(u64, usize)>, Error> {
         if let At::Offset(offset) = write.at
-            && !self.is_aligned(offset, write.data.len())
+            && !self.is_aligned(inode, offset, write.data.len())
         {
             return Ok(None);
         }
@@ -131,7 +131,7 @@ impl Fs {
         }
         let (offset, _growth) = self.begin_growth(inode, write)?;
         let end = offset + write.data.len() as u64;
-        if !self.is_aligned(offset, write.data.len())
+        if !self.is_aligned(inode, offset, write.data.len())
             || self.data(inode).cover_part_of_unwritten(offset, end)?
         {
             return Ok(None);
@@ -144,9 +144,13 @@ impl Fs {
         }
     }
 
-    /// Returns whether a write covers whole blocks of the device.
-    fn is_aligned(&self, offset: u64, len: usize) -> bool {
-        let unit = u64::from(self.objects.volume.device.alignment());
+    /// Returns whether a write covers whole blocks of the device, and of an encrypted file.
+    fn is_aligned(&self, inode: &Arc<Inode>, offset: u64, len: usize) -> bool {
+        let volume = &self.objects.volume;
+        let unit = match self.data(inode).is_encrypted() {
+            true => volume.block_size() as u64,
+            false => u64::from(volume.device.alignment()),
+        };
         offset.is_multiple_of(unit) && (len as u64).is_multiple_of(unit)
     }
 
@@ -161,7 +165,7 @@ impl Fs {
         offset: u64,
         data: &[u8],
     ) -> Result<bool, Error> {
-        if offset + data.len() as u64 > inode.attr().size {
+        if offset + data.len() as u64 > inode.attr().size || self.data(inode).is_encrypted() {
             return Ok(false);
         }
         let pieces = self.data(inode).pieces(offset, data.len())?;

@@ -47,7 +47,7 @@ pub use find::{Found, find, find_by, find_dot, find_in};
 pub use insert::plan_insert;
 pub use names::NameIndex;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan};
-pub use read::{is_empty, read_from};
+pub use read::{cookie_of, hash_at, hasher_of, is_empty, read_from};
 pub use room::{locate, locate_room, plan_room};
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use super::Volume;
 use crate::error::Error;
-use crate::plan::dir::{self, Indexing};
+use crate::plan::dir;
 use crate::plan::mapping::Form;
 use crate::plan::xattr;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent};
 
@@ -49,18 +50,18 @@ impl MetaKind {
         volume.check_place(self.owner(), block, 1)
     }
 
-    /// Checks contents that were read from `block`. `indexing` is whether the owner, if it is a
-    /// directory, has an index.
+    /// Checks contents that were read from `block`. `flags_of` returns the flags of the owner, if
+    /// it is a directory.
     pub(crate) fn verify(
         self,
         volume: &Volume,
         block: Block,
         bytes: &[u8],
-        indexing: impl FnOnce(Ino) -> Indexing,
+        flags_of: impl FnOnce(Ino) -> InodeFlags,
     ) -> Result<(), Error> {
         match self {
             MetaKind::Directory { ino, generation, block: n } => {
-                dir::verify(&volume.dir_context(ino, generation, indexing(ino)), n, bytes)
+                dir::verify(&volume.dir_context(ino, generation, flags_of(ino)), n, bytes)
             }
             MetaKind::Extents { ino, generation } => {
                 if volume.checksums.seed().is_none() {
@@ -88,7 +89,7 @@ impl MetaKind {
         match self {
             MetaKind::Directory { ino, generation, .. } => {
                 // The shape of the block distinguishes an index block from a leaf.
-                let context = volume.dir_context(ino, generation, Indexing::Possible);
+                let context = volume.dir_context(ino, generation, InodeFlags::empty());
                 dir::seal(&context, bytes);
             }
             MetaKind::Extents { ino, generation } => {

@@ -6,6 +6,7 @@ pub(crate) mod kind;
 pub(crate) mod reader;
 pub(crate) mod system;
 
+use crate::crypt::MasterKey;
 use crate::error::Error;
 use crate::plan::dir::{DirContext, Indexing};
 use crate::plan::extent::{self, Limits};
@@ -16,7 +17,7 @@ use lanefs_lanes::{Growing, Latest};
 use lanefs_ondisk::block_map;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::{Checksums, Seed};
-use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::dirent::{DirFormat, NameForm};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
@@ -60,6 +61,10 @@ pub(crate) struct Volume {
     max_mapped_size: u64,
     /// Feature `inline_data`: small files and directories may be in their inode.
     pub(crate) inline_data: bool,
+    /// Feature `encrypt`: files, directories and symbolic links may be encrypted.
+    pub(crate) encrypts: bool,
+    /// The master keys that the mount was given.
+    pub(crate) keys: Vec<MasterKey>,
     /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
     pub(crate) value_seed: Option<Seed>,
     /// Feature `project`: inodes belong to projects.
@@ -78,6 +83,7 @@ impl Volume {
         superblock: &Superblock,
         descriptors: &[GroupDesc],
         system: Arc<SystemBlocks>,
+        keys: &[MasterKey],
     ) -> Result<Volume, Error> {
         let features = superblock.features();
         Ok(Volume {
@@ -104,6 +110,8 @@ impl Volume {
             max_size: max_file_size(superblock, Form::Extents),
             max_mapped_size: max_file_size(superblock, Form::BlockMap),
             inline_data: features.incompat.contains(Incompat::INLINE_DATA),
+            encrypts: features.incompat.contains(Incompat::ENCRYPT),
+            keys: keys.to_vec(),
             value_seed: features
                 .incompat
                 .contains(Incompat::EA_INODE)
@@ -247,15 +255,15 @@ impl Volume {
         self.checksums.seed().unwrap_or(Seed::from_raw(0))
     }
 
-    /// Returns the planners' view of a directory.
-    pub(crate) fn dir_context(&self, ino: Ino, generation: u32, indexing: Indexing) -> DirContext {
+    /// Returns the planners' view of a directory with these flags.
+    pub(crate) fn dir_context(&self, ino: Ino, generation: u32, flags: InodeFlags) -> DirContext {
         DirContext {
             ino,
             generation,
             file_system_seed: self.file_system_seed(),
-            format: self.dir_format(),
-            hasher: self.hasher,
-            indexing,
+            format: DirFormat { names: NameForm::from(flags), ..self.dir_format() },
+            hasher: NameHasher { folding: self.folding_of(flags), ..self.hasher },
+            indexing: self.indexing(flags.contains(InodeFlags::INDEX)),
         }
     }
 
@@ -306,6 +314,7 @@ fn dir_format(superblock: &Superblock) -> DirFormat {
         has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
         has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
         inodes: superblock.geometry().inode_count(),
+        names: NameForm::Plain,
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Options {
     pub no_recovery: bool,
     /// The device of the journal, if the journal is not on the device of the file system.
     pub journal: Option<PathBuf>,
+    /// The files with master keys of encrypted directories.
+    pub keys: Vec<PathBuf>,
     /// When access times are updated.
     pub atime: Atime,
     /// The longest time from a change to its commit; `None`: the default.
@@ -122,6 +124,7 @@ impl Default for Options {
             read_only: false,
             no_recovery: false,
             journal: None,
+            keys: Vec::new(),
             atime: Atime::Relatime,
             commit: None,
             on_error: None,

@@ -34,6 +34,12 @@ pub enum Cause {
     NoInlineData,
     #[error("size is {size}, and the inode has room for {room} bytes of data")]
     InlineSize { size: u64, room: u64 },
+    #[error("it is encrypted, and has no encryption context")]
+    NoEncryptionContext,
+    #[error("encryption context of version {version} and {len} bytes")]
+    EncryptionContext { version: u8, len: usize },
+    #[error("an encrypted name or target of {len} bytes")]
+    EncryptedText { len: usize },
     #[error("the list of orphans comes back to it")]
     OrphanLoop,
     #[error("it is recorded as an orphan, and there is no such inode")]

@@ -1,6 +1,6 @@
 //! Changes within one directory block.
 
-use super::format::{DirFormat, HEADER, MIN_RECORD, RawDirEntry, encode_rec_len, space};
+use super::format::{DirFormat, HEADER, MIN_RECORD, NameForm, RawDirEntry, encode_rec_len, space};
 use super::name::Name;
 use super::record::{Entry, Record, entry_at, records};
 use super::tail;
@@ -23,7 +23,8 @@ pub struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// Creates a [`Packed`] from an entry that was read; `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
-        let name = Name::new(entry.name).ok()?;
+        // The bytes were checked when the entry was read.
+        let name = Name::of(NameForm::Encrypted, entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
     }
 

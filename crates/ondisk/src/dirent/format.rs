@@ -39,6 +39,18 @@ pub struct DirFormat {
     pub has_large_dirs: bool,
     /// Number of inodes of the file system, which is the highest inode number.
     pub inodes: u32,
+    /// The bytes that names can have.
+    pub names: NameForm,
+}
+
+/// The bytes that the names of a directory can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameForm {
+    /// All but `/` and NUL.
+    #[default]
+    Plain,
+    /// Any: the names are encrypted.
+    Encrypted,
 }
 
 impl DirFormat {

@@ -1,11 +1,13 @@
 //! A valid name of a directory entry.
 
+use super::format::NameForm;
 use thiserror::Error;
 
 /// The longest name in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// A name of 1 to 255 bytes without `/` and NUL. "." and ".." are names too.
+/// A name of 1 to 255 bytes without `/` and NUL, or with any bytes if it is encrypted. "." and ".."
+/// are names too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 
@@ -24,15 +26,20 @@ pub enum NameError {
 }
 
 impl<'a> Name<'a> {
-    /// Creates a name from `bytes`, after checking them.
+    /// Creates a plain name from `bytes`, after checking them.
     pub fn new(bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
+        Name::of(NameForm::Plain, bytes)
+    }
+
+    /// Creates a name of this form from `bytes`, after checking them.
+    pub fn of(form: NameForm, bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
         if bytes.is_empty() {
             return Err(NameError::Empty);
         }
         if bytes.len() > MAX_NAME {
             return Err(NameError::TooLong);
         }
-        if bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
+        if form == NameForm::Plain && bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
             return Err(NameError::Byte);
         }
         Ok(Name(bytes))

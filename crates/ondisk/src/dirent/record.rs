@@ -1,6 +1,8 @@
 //! The records of a block, decoded and checked.
 
-use super::format::{DirFormat, MIN_RECORD, RawDirEntry, check_length, decode_rec_len, space};
+use super::format::{
+    DirFormat, MIN_RECORD, NameForm, RawDirEntry, check_length, decode_rec_len, space,
+};
 use super::name::Name;
 use super::tail;
 use crate::cause::dirent::Cause;
@@ -160,7 +162,7 @@ impl<'a> Record<'a> {
         if name.is_empty() {
             return Err(Cause::NameEmpty { offset });
         }
-        if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        if format.names == NameForm::Plain && name.iter().any(|&byte| byte == b'/' || byte == 0) {
             return Err(Cause::NameByte { offset });
         }
         let file_type = match format.has_file_types {

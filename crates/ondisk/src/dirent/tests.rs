@@ -9,6 +9,7 @@ fn format(block_size: u32) -> DirFormat {
         has_checksums: true,
         has_large_dirs: false,
         inodes: 5000,
+        names: NameForm::Plain,
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::checksum::Seed;
-use crate::dirent::{self, DirFormat};
+use crate::dirent::{self, DirFormat, NameForm};
 use crate::hash::HashVersion;
 use crate::types::{BlockSize, FileBlock, Ino};
 
@@ -11,6 +11,7 @@ fn format() -> DirFormat {
         has_checksums: true,
         has_large_dirs: false,
         inodes: 5000,
+        names: NameForm::Plain,
     }
 }
 

@@ -54,11 +54,18 @@ impl<'a> AttributeName<'a> {
 
     /// `system.`
     pub const SYSTEM: u8 = 7;
+    /// Of the encryption context.
+    pub const ENCRYPTION: u8 = 9;
 
     /// Returns the name of the attribute that holds data of a file or directory in its inode
     /// (feature `inline_data`). No caller can name it.
     pub const fn inline_data() -> AttributeName<'static> {
         AttributeName { index: AttributeName::SYSTEM, rest: b"data" }
+    }
+
+    /// Returns the name of the attribute that holds the encryption context. No caller can name it.
+    pub const fn encryption_context() -> AttributeName<'static> {
+        AttributeName { index: AttributeName::ENCRYPTION, rest: b"c" }
     }
 
     /// Returns the name of the access ACL.

@@ -5,7 +5,7 @@
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::{Checksums, Crc16};
-use lanefs_ondisk::dirent::{self, DirFormat};
+use lanefs_ondisk::dirent::{self, DirFormat, NameForm};
 use lanefs_ondisk::extent::{Entries, Expected, Node, NodePosition};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
@@ -68,6 +68,7 @@ impl Parts {
             has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
             has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
             inodes: geometry.inode_count(),
+            names: NameForm::Plain,
         };
         let checksums = superblock.checksums();
         let parts = Parts { all: Vec::new(), geometry, checksums, format, descriptors: Vec::new() };

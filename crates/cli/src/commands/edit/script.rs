@@ -1,7 +1,7 @@
 //! The commands of a script.
 
 use crate::cli::{Failure, parse_id, parse_size};
-use lanefs::{FileOptions, FileSystem};
+use lanefs::{FileOptions, FileSystem, MasterKey};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +44,7 @@ enum Command {
     Chown { uid: Option<u32>, gid: Option<u32>, path: PathBuf },
     Truncate { path: PathBuf, size: u64 },
     SetXattr { name: String, value: Vec<u8>, path: PathBuf },
+    Encrypt { path: PathBuf },
 }
 
 impl Line {
@@ -71,7 +72,8 @@ impl Line {
         Failure::new(format_args!("line {}", self.number), failure)
     }
 
-    pub fn run(&self, fs: &FileSystem) -> Result<(), Error> {
+    /// Runs the command. `keys` are the master keys of the file system.
+    pub fn run(&self, fs: &FileSystem, keys: &[MasterKey]) -> Result<(), Error> {
         match &self.command {
             Command::Put { host, path } => put(fs, host, path),
             Command::Get { path, host } => get(fs, path, host),
@@ -96,6 +98,12 @@ impl Line {
                 Ok(file.set_len(*size)?)
             }
             Command::SetXattr { name, value, path } => Ok(fs.set_xattr(path, name, value)?),
+            Command::Encrypt { path } => {
+                let no_key = || std::io::Error::other("give the key by --key");
+                let key = keys.first().ok_or_else(no_key);
+                let key = key.map_err(|error| Error::Host("encrypt".into(), error))?;
+                Ok(fs.encrypt_dir(path, key)?)
+            }
         }
     }
 }
@@ -150,9 +158,10 @@ impl Command {
                 value: value.as_bytes().into(),
                 path: path(of),
             },
+            ("encrypt", [dir]) => Command::Encrypt { path: path(dir) },
             (
                 "put" | "get" | "write" | "append" | "mkdir" | "rm" | "mv" | "ln" | "chmod"
-                | "chown" | "truncate" | "setfattr",
+                | "chown" | "truncate" | "setfattr" | "encrypt",
                 _,
             ) => return Err(format!("{name}: wrong number of words (see --help)")),
             _ => return Err(format!("unknown command '{name}'")),

@@ -4,7 +4,7 @@ use crate::mkfs::numbers::Numbers;
 use crate::mkfs::{MkfsOptions, OnLoss};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::{Checksums, Seed};
-use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::dirent::{DirFormat, NameForm};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::superblock::Clusters;
@@ -50,6 +50,7 @@ impl Format {
                 has_checksums,
                 has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
                 inodes: u32::MAX,
+                names: NameForm::Plain,
             },
             // The superblock has the same values.
             hasher: NameHasher {

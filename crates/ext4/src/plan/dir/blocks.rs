@@ -3,7 +3,7 @@
 use crate::error::Error;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::dirent::{self, DirFormat, Entry, Name};
+use lanefs_ondisk::dirent::{self, DirFormat, Entry, Name, NameForm};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::htree::{self, Kind};
@@ -74,6 +74,7 @@ impl DirContext {
                 has_checksums: seed.is_some(),
                 has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
                 inodes: geometry.inode_count(),
+                names: NameForm::from(flags),
             },
             hasher: NameHasher {
                 version: version.unwrap_or(HashVersion::HalfMd4),
@@ -95,6 +96,12 @@ impl DirContext {
     /// Returns the checksum seed of its blocks.
     pub(super) fn seed(&self) -> Seed {
         self.file_system_seed.of_inode(self.ino, self.generation)
+    }
+
+    /// Returns whether two names are equal only if their bytes are, and the bytes are those that
+    /// callers give.
+    pub fn compares_bytes(&self) -> bool {
+        self.hasher.folding == Folding::None && self.format.names == NameForm::Plain
     }
 
     /// Returns the entry whose name is equal to `name` in this directory.

@@ -56,6 +56,11 @@ impl Position {
         self.0.saturating_add(DOTS)
     }
 
+    /// Returns the position before all entries with this directory hash.
+    pub(super) fn of_hash(major: u32) -> Position {
+        Position(u64::from(major >> 1) << 32)
+    }
+
     /// Returns the next position.
     pub(super) fn after(self) -> Position {
         Position(self.0.saturating_add(1))

@@ -63,7 +63,7 @@ impl NameIndex {
             }
             if slot & !MASK == tag_of(hash) {
                 let (n, offset) = place_of(format, slot);
-                if dirent::named_at(format, blocks(n)?, offset, Name::new(name).ok()?)
+                if dirent::named_at(format, blocks(n)?, offset, Name::of(format.names, name).ok()?)
                     .ok()?
                     .is_some()
                 {

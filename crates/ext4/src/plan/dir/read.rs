@@ -6,6 +6,7 @@ use super::window::{Delivered, Window};
 use super::{DirBlocks, DirContext, Indexing, leaf};
 use crate::attr::DirEntry;
 use crate::error::Error;
+use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::Cause;
 use lanefs_ondisk::{FileBlock, Ino, dirent};
 use std::ops::ControlFlow;
@@ -34,6 +35,21 @@ pub fn read_from(
         Indexing::Indexed => read_indexed(cx, blocks, from, each),
         Indexing::Never | Indexing::Possible => read_linear(cx, blocks, from, each),
     }
+}
+
+/// Returns the cookie with which [`read_from`] starts before the entries with this hash.
+pub fn cookie_of(major: u32) -> u64 {
+    Position::of_hash(major).cookie()
+}
+
+/// Returns the hash at which [`read_from`] continues with this cookie; `None` after all entries.
+pub fn hash_at(cookie: u64) -> Option<u32> {
+    Position::from_cookie(cookie).hash()
+}
+
+/// Returns the hasher of an indexed directory, which names the version of its hash itself.
+pub fn hasher_of(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<NameHasher, Error> {
+    Ok(Index::open(cx, blocks)?.hasher)
 }
 
 /// Returns whether the directory has no entries except "." and "..".

@@ -10,7 +10,7 @@ use super::*;
 use crate::Error;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::dirent::{self, DirFormat, Name};
+use lanefs_ondisk::dirent::{self, DirFormat, Name, NameForm};
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::{BlockSize, FileBlock, FileType, Ino, htree};
 use std::collections::BTreeMap;
@@ -52,6 +52,7 @@ pub(super) fn context(block_size: u32, version: HashVersion) -> DirContext {
             has_checksums: true,
             has_large_dirs: false,
             inodes: INODES,
+            names: NameForm::Plain,
         },
         hasher: NameHasher {
             version,

@@ -215,6 +215,10 @@ impl Options {
                 let path = word.value.filter(|path| !path.is_empty());
                 self.journal = Some(path.ok_or_else(|| word.wrong("a path"))?.into());
             }
+            "key" => {
+                let path = word.value.filter(|path| !path.is_empty());
+                self.keys.push(path.ok_or_else(|| word.wrong("a path"))?.into());
+            }
             "offset" => self.offset = word.bytes()?,
             "sizelimit" => self.size_limit = Some(word.bytes()?).filter(|&limit| limit != 0),
             "discard" => self.discard = true,

@@ -151,7 +151,7 @@ impl Server {
 
     pub(super) fn getattr(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::GetattrIn = request.take()?;
-        let attr = self.inode(request.header.nodeid)?.attr();
+        let attr = self.fs().stat(&self.inode(request.header.nodeid)?);
         if input.getattr_flags & abi::GETATTR_FH != 0 && input.fh == Self::WRITES {
             self.check_space(attr.ino, self.privilege(&request.header))?;
         }
@@ -161,7 +161,7 @@ impl Server {
 
     pub(super) fn statx(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         request.take::<abi::StatxIn>()?;
-        let attr = self.inode(request.header.nodeid)?.attr();
+        let attr = self.fs().stat(&self.inode(request.header.nodeid)?);
         let (uid, gid) = self.ids.shown(attr.uid, attr.gid);
         let btime = if attr.crtime.is_some() { STATX_BTIME } else { 0 };
         outbox.put(&abi::StatxOut {

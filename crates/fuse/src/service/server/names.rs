@@ -18,7 +18,7 @@ impl Server {
     /// Appends the reply with the node of an inode that was found or created in `dir`, and counts
     /// the look-up, which a later FORGET undoes.
     fn put_node(&self, dir: &InodeRef, inode: &InodeRef, outbox: &mut Outbox) {
-        let attr = inode.attr();
+        let attr = self.fs().stat(inode);
         outbox.put(&self.entry(&attr, self.name_validity(dir, attr.file_type)));
         self.fs().hold(inode, 1);
     }

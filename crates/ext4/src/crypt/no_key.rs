@@ -1,0 +1,115 @@
+//! The text that stands for an encrypted name while its key is missing.
+//!
+//! The text is base64url of the name's directory hash and the encrypted name. Of a name that would
+//! not fit into 255 characters it has the first 149 bytes and the SHA-256 of the others, so that
+//! the name is found again in the leaf of its hash. This is the form of the kernel (`struct
+//! fscrypt_nokey_name`, since 5.10), seen in listings of Linux 6.18.
+
+use lanefs_ondisk::hash::NameHash;
+use sha2::{Digest, Sha256};
+
+/// Bytes of the hash.
+const HASH: usize = 8;
+/// The largest number of bytes of the encrypted name that the text contains.
+const MOST: usize = 149;
+/// Bytes of the digest of the others.
+const DIGEST: usize = 32;
+
+/// The most characters of a text.
+const MOST_TEXT: usize = (HASH + MOST + DIGEST) / 3 * 4;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// A name that was given as such a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoKeyName {
+    /// The whole encrypted name.
+    Whole(Vec<u8>),
+    /// A long name.
+    Long {
+        /// The high part of the directory hash.
+        major: u32,
+        start: [u8; MOST],
+        digest: [u8; DIGEST],
+    },
+}
+
+impl NoKeyName {
+    /// Returns the text for an encrypted name.
+    pub(crate) fn encode(hash: NameHash, encrypted: &[u8]) -> Vec<u8> {
+        let mut bytes = [hash.major.to_le_bytes(), hash.minor.to_le_bytes()].concat();
+        match encrypted.split_at_checked(MOST) {
+            Some((start, rest)) if !rest.is_empty() => {
+                bytes.extend_from_slice(start);
+                bytes.extend_from_slice(&Sha256::digest(rest));
+            }
+            _ => bytes.extend_from_slice(encrypted),
+        }
+        encode(&bytes)
+    }
+
+    /// Decodes a text; `None` if it stands for no name.
+    pub(crate) fn decode(text: &[u8]) -> Option<NoKeyName> {
+        if text.len() > MOST_TEXT {
+            return None;
+        }
+        let bytes = decode(text)?;
+        let (hash, name) = bytes.split_at_checked(HASH)?;
+        match name.len() {
+            1..=MOST => Some(NoKeyName::Whole(name.to_vec())),
+            len if len == MOST + DIGEST => {
+                let (major, (start, digest)) = (hash.get(..4)?, name.split_at_checked(MOST)?);
+                Some(NoKeyName::Long {
+                    major: u32::from_le_bytes(major.try_into().ok()?),
+                    start: start.try_into().ok()?,
+                    digest: digest.try_into().ok()?,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the text stands for this encrypted name.
+    pub(crate) fn is_of(&self, encrypted: &[u8]) -> bool {
+        match self {
+            NoKeyName::Whole(name) => name == encrypted,
+            NoKeyName::Long { start, digest, .. } => encrypted
+                .split_at_checked(MOST)
+                .is_some_and(|(first, rest)| first == start && *Sha256::digest(rest) == *digest),
+        }
+    }
+}
+
+/// Encodes bytes as base64url without padding (RFC 4648).
+fn encode(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (24 - 8 * group.len());
+        let digits = (0..=group.len()).map(|n| bits >> (18 - 6 * n) & 63);
+        text.extend(digits.map(|digit| ALPHABET[digit as usize]));
+    }
+    text
+}
+
+/// Decodes base64url without padding; `None` if the unused bits are not zero, too. As in the
+/// kernel, a last character alone is ignored if it has only zeros.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    for group in text.chunks(4) {
+        let mut bits = 0;
+        for character in group {
+            let digit = ALPHABET.iter().position(|one| one == character)?;
+            bits = bits << 6 | digit as u32;
+        }
+        let bits = bits << (24 - 6 * group.len());
+        // One byte fewer than characters, after the byte that is always zero.
+        let decoded = bits.to_be_bytes();
+        let (used, unused) = decoded.split_at_checked(group.len())?;
+        if unused.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        bytes.extend_from_slice(used.get(1..)?);
+    }
+    Some(bytes)
+}

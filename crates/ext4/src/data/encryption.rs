@@ -1,0 +1,236 @@
+//! Reads and writes the contents of encrypted files, and loads the contexts of encrypted inodes.
+//!
+//! Blocks are encrypted as wholes, so a change of a part of a block reads, decrypts, changes,
+//! encrypts and writes the block, with the operation lock held exclusively. Holes and unwritten
+//! blocks are not encrypted and read as zeros.
+
+use crate::crypt::{Contents, InodeCrypt};
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::flags;
+use crate::object::inode::Inode;
+use crate::plan::extent::{Extent, State};
+use crate::plan::xattr::{self, Stored};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::encryption::Context;
+use lanefs_ondisk::inode::Cause;
+use lanefs_ondisk::xattr::AttributeName;
+use lanefs_ondisk::{Corruption, FileType};
+
+/// Returns whether inodes of this type are encrypted in an encrypted directory.
+fn has_cipher(file_type: FileType) -> bool {
+    matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
+}
+
+/// Returns random bytes for the context of a new inode.
+pub(crate) fn random_nonce() -> Result<[u8; 16], Error> {
+    let mut nonce = [0; 16];
+    let len = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
+    // The kernel gives up to 256 bytes at once (getrandom(2)).
+    match len {
+        Ok(16) => Ok(nonce),
+        _ => Err(Error::NoRandomness),
+    }
+}
+
+impl<'m> FileData<'m> {
+    /// Returns whether the inode's contents, names or target are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.objects.volume.encrypts && flags::is_encrypted(&self.inode.rights())
+    }
+
+    /// Returns the context of an encrypted inode, and its cipher if the key is known. `None` if the
+    /// inode is not encrypted. The caller holds the operation lock.
+    pub(crate) fn crypt(&self) -> Result<Option<&'m InodeCrypt>, Error> {
+        if !self.is_encrypted() {
+            return Ok(None);
+        }
+        let inode = self.inode;
+        if let Some(crypt) = inode.crypt.get() {
+            return Ok(Some(crypt));
+        }
+        let damaged = |cause| Error::from(Corruption::Inode { ino: inode.ino, cause });
+        let (in_inode, block) = self.read_xattrs()?;
+        let name = AttributeName::encryption_context();
+        let context = match xattr::get(&self.xattr_state(&in_inode, &block), name) {
+            Ok(Stored::Here(value)) => Context::decode(value).map_err(damaged)?,
+            // A value elsewhere could be in an inode that is encrypted itself, and so on.
+            Ok(Stored::Inode(_)) | Err(Error::NoAttribute) => {
+                return Err(damaged(Cause::NoEncryptionContext));
+            }
+            Err(error) => return Err(error),
+        };
+        let new = || Box::new(InodeCrypt::new(context, inode.file_type, &self.objects.volume.keys));
+        Ok(Some(inode.crypt.get_or_init(new)))
+    }
+
+    /// Returns the cipher of the contents; `None` if the file is not encrypted. The caller holds
+    /// the operation lock.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`].
+    pub(crate) fn contents(&self) -> Result<Option<&'m Contents>, Error> {
+        Ok(match self.crypt()? {
+            Some(crypt) if self.inode.file_type == FileType::Regular => Some(crypt.contents()?),
+            _ => None,
+        })
+    }
+
+    /// Fails if this is an encrypted directory whose key is missing. The caller holds the operation
+    /// lock.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`].
+    pub(crate) fn check_names_key(&self) -> Result<(), Error> {
+        match self.crypt()? {
+            Some(crypt) => Ok(crypt.names().map(drop)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if this directory cannot have a name of `inode`, since it is encrypted and the inode
+    /// has another policy or none. The caller holds both operation locks.
+    ///
+    /// # Errors
+    /// [`Error::OtherPolicy`], [`Error::NoKey`].
+    pub(crate) fn check_policy(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+        let Some(crypt) = self.crypt()? else { return Ok(()) };
+        crypt.names()?;
+        let other = FileData { objects: self.objects, inode }.crypt()?;
+        match other.map(|other| other.context.policy == crypt.context.policy) {
+            Some(true) => Ok(()),
+            None if !has_cipher(inode.file_type) => Ok(()),
+            Some(false) | None => Err(Error::OtherPolicy),
+        }
+    }
+
+    /// Returns the context of a new inode in this directory, with a new nonce: `None` if the inode
+    /// is not encrypted. The caller holds the operation lock.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`].
+    pub(crate) fn crypt_for_new(&self, file_type: FileType) -> Result<Option<InodeCrypt>, Error> {
+        let Some(parent) = self.crypt()? else { return Ok(None) };
+        parent.names()?;
+        if !has_cipher(file_type) {
+            return Ok(None);
+        }
+        let context = Context { nonce: random_nonce()?, ..parent.context };
+        Ok(Some(InodeCrypt::new(context, file_type, &self.objects.volume.keys)))
+    }
+
+    /// Does the same as [`FileData::read`] for an encrypted file.
+    pub(crate) fn read_encrypted(
+        &self,
+        cipher: &Contents,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), Error> {
+        let size = self.block_size() as usize;
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let within = (at % size as u64) as usize;
+            let len = match within == 0 && rest.len() >= size {
+                true => rest.len() / size * size,
+                false => rest.len().min(size - within),
+            };
+            let (part, after) = rest.split_at_mut(len);
+            if within == 0 && len >= size {
+                self.read_whole(cipher, at, part)?;
+            } else {
+                let mut block = vec![0; size];
+                self.read_whole(cipher, at - within as u64, &mut block)?;
+                part.copy_from_slice(&block[within..within + len]);
+            }
+            at += len as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads whole blocks.
+    fn read_whole(&self, cipher: &Contents, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let size = self.block_size();
+        for piece in self.pieces(offset, buf.len())? {
+            let from = (piece.offset - offset) as usize;
+            let part = &mut buf[from..from + piece.len];
+            match piece.device {
+                Some(at) => {
+                    self.device().read_data_at(at, part)?;
+                    cipher.decrypt(piece.offset / size, size as usize, part);
+                }
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes `len` bytes at `offset` of the file, which are at `device`.
+    pub(super) fn zero_encrypted(
+        &self,
+        cipher: &Contents,
+        offset: u64,
+        device: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        let size = self.block_size();
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let (first, stop) = (at / size * size, end.min(at / size * size + size));
+            // The device does not align blocks to those of the file.
+            let place = (device + (at - offset)) - (at - first);
+            let mut block = vec![0; size as usize];
+            if stop - at < size {
+                self.device().read_data_at(place, &mut block)?;
+                cipher.decrypt(first / size, size as usize, &mut block);
+                block[(at - first) as usize..(stop - first) as usize].fill(0);
+            }
+            cipher.encrypt(first / size, size as usize, &mut block);
+            self.device().write_data_at(place, &block)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Writes `data` at `offset` to the blocks of `extent`, as far as it covers the data.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively if the data covers a part of a block that is
+    /// inside the file.
+    pub(crate) fn write_encrypted(
+        &self,
+        cipher: &Contents,
+        offset: u64,
+        data: &[u8],
+        extent: &Extent,
+    ) -> Result<(), Error> {
+        let size = self.block_size();
+        let (from, to) = (u64::from(extent.start.0) * size, u64::from(extent.end()) * size);
+        let (start, stop) = (from.max(offset), to.min(offset + data.len() as u64));
+        if start >= stop {
+            return Ok(());
+        }
+        let (first, end) = (start / size * size, stop.next_multiple_of(size));
+        let device = extent.block.0 * size + (first - from);
+        let mut blocks = vec![0; (end - first) as usize];
+        let last = blocks.len() - size as usize;
+        let mut load = |at: usize| -> Result<(), Error> {
+            let block = &mut blocks[at..at + size as usize];
+            self.device().read_data_at(device + at as u64, block)?;
+            cipher.decrypt((first + at as u64) / size, size as usize, block);
+            Ok(())
+        };
+        if extent.state == State::Written {
+            if start > first {
+                load(0)?;
+            }
+            if stop < end && (last > 0 || start == first) {
+                load(last)?;
+            }
+        }
+        let part = &data[(start - offset) as usize..(stop - offset) as usize];
+        blocks[(start - first) as usize..(stop - first) as usize].copy_from_slice(part);
+        cipher.encrypt(first / size, size as usize, &mut blocks);
+        Ok(self.device().write_data_at(device, &blocks)?)
+    }
+}

@@ -1,0 +1,78 @@
+//! Encrypts empty directories.
+
+use crate::attr::SetXattr;
+use crate::clock::now;
+use crate::crypt::InodeCrypt;
+use crate::data::encryption::random_nonce;
+use crate::data::values::Put;
+use crate::error::Error;
+use crate::flags;
+use crate::fs::Fs;
+use crate::name::directory::Directory;
+use crate::object::inode::InodeRef;
+use crate::object::state::Concerns;
+use lanefs_ondisk::encryption::{Context, Policy};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::xattr::AttributeName;
+use lanefs_ondisk::{FileType, Ino};
+
+impl Fs {
+    /// Returns the encryption policy of an inode; `None` if it is not encrypted.
+    pub fn encryption_policy(&self, inode: &InodeRef) -> Result<Option<Policy>, Error> {
+        let _shared = inode.op.shared();
+        Ok(self.data(inode).crypt()?.map(|crypt| crypt.context.policy))
+    }
+
+    /// Makes `policy` the encryption policy of an empty directory, which all new files in it
+    /// inherit. Does nothing if the directory has that policy.
+    ///
+    /// # Errors
+    /// As the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`] without the
+    /// feature `encrypt`, or if the directory ignores case; [`Error::NotDirectory`],
+    /// [`Error::NotEmpty`]; [`Error::Exists`] if it has another policy; [`Error::NotPermitted`] for
+    /// the root directory, since `lost+found` is not encrypted; [`Error::NoKey`].
+    pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<(), Error> {
+        self.objects.check_writable()?;
+        if dir.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if !self.objects.volume.encrypts || flags::folds_names(&dir.rights()) {
+            return Err(Error::NotSupported);
+        }
+        let context = Context { policy: *policy, nonce: random_nonce()? };
+        let crypt = InodeCrypt::new(context, FileType::Directory, &self.objects.volume.keys);
+        let exclusive = dir.op.exclusive();
+        if let Some(present) = self.data(dir).crypt()? {
+            return if present.context.policy == *policy { Ok(()) } else { Err(Error::Exists) };
+        }
+        crypt.names()?;
+        flags::check_not_immutable(&dir.rights())?;
+        if dir.ino == Ino::ROOT {
+            return Err(Error::NotPermitted);
+        }
+        if dir.links() == 0 {
+            return Err(Error::NotFound);
+        }
+        let view = Directory::of(&self.objects, dir)?;
+        if !view.is_empty()? {
+            return Err(Error::NotEmpty);
+        }
+        view.leave_inode()?;
+        let (name, value) = (AttributeName::encryption_context(), context.encode());
+        let put = Some(Put::Here(&value));
+        let change = self.data(dir).plan_xattr(name, put, SetXattr::Any)?;
+        let now = now();
+        let mut handle = self.objects.join(change.credits + 2)?;
+        let released = self.data(dir).apply_xattrs(&mut handle, change);
+        dir.crypt.get_or_init(|| Box::new(crypt));
+        dir.change(&mut handle, Concerns::Data, |state| {
+            state.disk.flags |= InodeFlags::ENCRYPT;
+            state.disk.ctime = now;
+        });
+        drop(handle);
+        drop(exclusive);
+        // Values in inodes of their own are deleted after the lock is released.
+        drop(released);
+        self.obey_dirsync(&[dir])
+    }
+}

@@ -1,0 +1,155 @@
+//! The encryption context of an inode: its policy, and the nonce from which its key is derived.
+//!
+//! The context is the value of an extended attribute that no caller can name
+//! ([`AttributeName::encryption_context`](crate::xattr::AttributeName::encryption_context)). An
+//! inode has it if and only if its flag `ENCRYPT` is set. Source: kernel documentation,
+//! *Filesystem-level encryption (fscrypt)*, "Encryption context" and "Setting an encryption
+//! policy".
+
+use crate::cause::inode::Cause;
+
+/// Bytes of a context of version 1 and of version 2.
+const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
+
+/// The master key of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyName {
+    /// Version 1: an arbitrary name of the key.
+    Descriptor([u8; 8]),
+    /// Version 2: derived from the key itself.
+    Identifier([u8; 16]),
+}
+
+/// What a directory and all files below it have in common: the key and how it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// `FSCRYPT_MODE_*` of the contents of files.
+    pub contents_mode: u8,
+    /// `FSCRYPT_MODE_*` of names and of targets of symbolic links.
+    pub names_mode: u8,
+    /// `FSCRYPT_POLICY_FLAG_*`.
+    pub flags: u8,
+    /// The binary logarithm of the bytes that are encrypted as one unit; 0 for a block.
+    pub log2_data_unit: u8,
+    /// The master key.
+    pub key: KeyName,
+}
+
+impl Policy {
+    /// AES-256-XTS, for contents.
+    pub const AES_256_XTS: u8 = 1;
+    /// AES-256-CBC with ciphertext stealing, for names.
+    pub const AES_256_CTS: u8 = 4;
+    /// The flags that select the padding of names.
+    pub const PADDING: u8 = 3;
+
+    /// Returns the policy that encrypts contents by AES-256-XTS and names by AES-256-CTS, padded to
+    /// 32 bytes, which hides most about their lengths.
+    pub fn aes_256(key: [u8; 16]) -> Policy {
+        Policy {
+            contents_mode: Policy::AES_256_XTS,
+            names_mode: Policy::AES_256_CTS,
+            flags: Policy::PADDING,
+            log2_data_unit: 0,
+            key: KeyName::Identifier(key),
+        }
+    }
+
+    /// Returns the number of bytes to a multiple of which names are padded: 4, 8, 16 or 32.
+    pub fn padding(&self) -> usize {
+        4 << (self.flags & Policy::PADDING)
+    }
+}
+
+/// The encryption context of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context {
+    /// The policy, which is that of the parent directory.
+    pub policy: Policy,
+    /// Random bytes that no other inode has.
+    pub nonce: [u8; 16],
+}
+
+impl Context {
+    /// Decodes the value of the attribute.
+    ///
+    /// # Errors
+    /// [`Cause::EncryptionContext`] for an unknown version or a wrong length.
+    pub fn decode(bytes: &[u8]) -> Result<Context, Cause> {
+        let version = bytes.first().copied().unwrap_or(0);
+        let wrong = Cause::EncryptionContext { version, len: bytes.len() };
+        if !LENGTHS.contains(&(version, bytes.len())) {
+            return Err(wrong);
+        }
+        let decode = || {
+            let (&[_, contents_mode, names_mode, flags], rest) = bytes.split_first_chunk()?;
+            let (rest, nonce) = rest.split_last_chunk()?;
+            let (log2_data_unit, key) = match version {
+                1 => (0, KeyName::Descriptor(rest.try_into().ok()?)),
+                _ => {
+                    let (&[unit, _, _, _], key) = rest.split_first_chunk()?;
+                    (unit, KeyName::Identifier(key.try_into().ok()?))
+                }
+            };
+            let policy = Policy { contents_mode, names_mode, flags, log2_data_unit, key };
+            Some(Context { policy, nonce: *nonce })
+        };
+        decode().ok_or(wrong)
+    }
+
+    /// Encodes the value of the attribute.
+    pub fn encode(&self) -> Vec<u8> {
+        let Policy { contents_mode, names_mode, flags, log2_data_unit, key } = &self.policy;
+        let mut bytes = match key {
+            KeyName::Descriptor(_) => vec![1, *contents_mode, *names_mode, *flags],
+            KeyName::Identifier(_) => {
+                vec![2, *contents_mode, *names_mode, *flags, *log2_data_unit, 0, 0, 0]
+            }
+        };
+        match key {
+            KeyName::Descriptor(key) => bytes.extend_from_slice(key),
+            KeyName::Identifier(key) => bytes.extend_from_slice(key),
+        }
+        bytes.extend_from_slice(&self.nonce);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(key: KeyName) -> Context {
+        let policy = Policy { contents_mode: 1, names_mode: 4, flags: 2, log2_data_unit: 0, key };
+        Context { policy, nonce: *b"0123456789abcdef" }
+    }
+
+    #[test]
+    fn contexts_of_both_versions_have_their_lengths_and_return_unchanged() {
+        for (key, len) in [(KeyName::Descriptor([7; 8]), 28), (KeyName::Identifier([9; 16]), 40)] {
+            let bytes = context(key).encode();
+            assert_eq!(bytes.len(), len);
+            assert_eq!(Context::decode(&bytes), Ok(context(key)));
+        }
+    }
+
+    #[test]
+    fn a_context_of_another_length_or_version_is_damage() {
+        let bytes = context(KeyName::Identifier([9; 16])).encode();
+        for len in 0..bytes.len() {
+            assert!(Context::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        let unknown = [&[3], &bytes[1..]].concat();
+        assert_eq!(
+            Context::decode(&unknown),
+            Err(Cause::EncryptionContext { version: 3, len: 40 })
+        );
+    }
+
+    #[test]
+    fn two_bits_of_the_flags_select_the_padding() {
+        let padding =
+            |flags| Policy { flags, ..context(KeyName::Descriptor([0; 8])).policy }.padding();
+        assert_eq!([0, 1, 2, 3, 0xfc].map(padding), [4, 8, 16, 32, 4]);
+    }
+}
