@@ -181,7 +181,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
     }
     // Also with files, a refused option leaves the old contents.
     std::fs::write(&image, [7; 4096]).unwrap();
-    for wrong in ["-Ononsense", "-Eoffset=x", "-g100"] {
+    for wrong in ["-Ononsense", "-Obigalloc", "-Eoffset=x", "-g100"] {
         for size in ["64M", "auto"] {
             let mut command = Command::new(LANEFS);
             command.args(["mkfs", "-F", wrong, "--size", size, "-d"]).arg(dir.path()).arg(&image);

@@ -35,20 +35,29 @@ enum Plan {
 }
 
 impl<'d> Filling<'d> {
+    /// Checks that a file system with these options can be made together with its files.
+    ///
+    /// # Errors
+    /// [`MkfsError::FeatureRule`] with the feature `bigalloc`: files would have to be placed in
+    /// clusters.
+    pub fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
+        match options.features.ro_compat.contains(RoCompat::BIGALLOC) {
+            true => Err(MkfsError::FeatureRule { rule: "bigalloc: it cannot be made with files" }),
+            false => Ok(()),
+        }
+    }
+
     /// Chooses the layout, and wipes the marks of an older file system. From here on the old
     /// contents of the device are lost.
     ///
     /// # Errors
-    /// The errors of [`super::mkfs`]; [`MkfsError::FeatureRule`] with the feature `bigalloc`: files
-    /// would have to be placed in clusters.
+    /// The errors of [`super::mkfs`] and of [`Filling::check`].
     pub fn begin(
         device: &'d dyn Device,
         options: &MkfsOptions,
         room: Room,
     ) -> Result<Filling<'d>, MkfsError> {
-        if options.features.ro_compat.contains(RoCompat::BIGALLOC) {
-            return Err(MkfsError::FeatureRule { rule: "bigalloc: it cannot be made with files" });
-        }
+        Filling::check(options)?;
         Filling::begin_empty(device, options, room)
     }
 

@@ -14,7 +14,7 @@ use lanefs::build::{
     Builder, Built, Bytes, Owners, Room, Source, Spare, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions, preview};
+use lanefs_ext4::mkfs::{Contents, Filling, MkfsOptions, preview};
 use serde_json::json;
 use std::borrow::Cow;
 use std::fs::File;
@@ -128,6 +128,7 @@ fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let image = arguments.image.as_path();
     let named = |cause: &dyn std::fmt::Display| Failure::new(image.display(), cause);
     let options = options(arguments).map_err(|cause| named(&cause))?;
+    Filling::check(&options).map_err(|error| named(&error))?;
     if let Some(size) = arguments.size() {
         preview(size, &options).map_err(|error| named(&error))?;
     } else if arguments.spare().is_some() {
