@@ -1,4 +1,4 @@
-//! Reads the area of fast commits, which follows the log.
+//! Reads the area of fast commits, which follows the log; `write.rs` encodes them.
 //!
 //! The area has records of a tag, a length and a value, little endian. A fast commit is some
 //! records and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record
@@ -8,12 +8,15 @@
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
+mod write;
+
 use super::Cause;
 use super::header::Sequence;
 use crate::checksum::Seed;
 use crate::types::{Block, Ino};
 use std::collections::HashMap;
 use std::ops::Range;
+pub use write::{FastPlace, encode_fast_commit};
 
 const ADD_RANGE: u16 = 1;
 const DEL_RANGE: u16 = 2;

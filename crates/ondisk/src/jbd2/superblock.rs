@@ -297,10 +297,20 @@ impl JournalSuperblock {
         self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
+    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it only
+    /// if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
+    pub fn has_room_for_fast_commits(&self) -> bool {
+        self.raw.s_maxlen.get().saturating_sub(self.wanted_fast_commit_blocks()) >= MIN_BLOCKS
+    }
+
     fn fast_commit_blocks(&self) -> u32 {
-        if !self.incompat().contains(JournalIncompat::FAST_COMMIT) {
-            return 0;
+        match self.incompat().contains(JournalIncompat::FAST_COMMIT) {
+            true => self.wanted_fast_commit_blocks(),
+            false => 0,
         }
+    }
+
+    fn wanted_fast_commit_blocks(&self) -> u32 {
         match self.raw.s_num_fc_blks.get() {
             0 => DEFAULT_FAST_COMMIT_BLOCKS,
             blocks => blocks,
