@@ -56,6 +56,6 @@ pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
 pub use plan::{block_map, dir, extent, mapping, xattr};
 pub use policy::{
-    Access, Atime, BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, OnError, Overwrite,
-    Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,
+    Access, Atime, BusyGroup, FastCommitting, GroupSearch, InodeClaiming, NameCachePolicy, OnError,
+    Overwrite, Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,
 };

@@ -255,6 +255,15 @@ pub enum Recovery {
     Skip,
 }
 
+/// Whether an fsync may write a fast commit instead of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastCommitting {
+    /// Yes, if the file system has the feature `fast_commit` and no other that prevents it.
+    IfPossible,
+    /// No.
+    Never,
+}
+
 /// When a read sets the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {

@@ -50,6 +50,8 @@ pub struct Journal<O, D> {
     pub(crate) moved: [Padded<Condvar>; 2],
     /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,
+    /// Notified when the committer role is free, for threads that wait for a fast commit.
+    pub(crate) fast_free: Padded<Condvar>,
     /// Notified when no thread serves any more.
     pub(crate) ended: Padded<Condvar>,
 }
@@ -72,6 +74,7 @@ pub(crate) struct Progress {
     /// is sent.
     pub(crate) waiting: [u32; 2],
     pub(crate) waiting_for_role: u32,
+    pub(crate) waiting_for_fast: u32,
     pub(crate) durable: Tid,
     /// The newest transaction that is durable and whose deferred work is done.
     pub(crate) settled: Tid,
@@ -100,6 +103,7 @@ impl<O, D> Journal<O, D> {
             asked: false,
             waiting: [0; 2],
             waiting_for_role: 0,
+            waiting_for_fast: 0,
             durable: before,
             settled: before,
             stopping: false,
@@ -128,6 +132,7 @@ impl<O, D> Journal<O, D> {
             work: Padded(Condvar::new()),
             moved: [Padded(Condvar::new()), Padded(Condvar::new())],
             role_free: Padded(Condvar::new()),
+            fast_free: Padded(Condvar::new()),
             ended: Padded(Condvar::new()),
         })
     }
@@ -227,7 +232,8 @@ impl<O, D> Journal<O, D> {
     fn wake_everybody(&self) {
         self.credits.wake_all();
         let _progress = self.progress.lock();
-        for condvar in [&self.work, &self.role_free, &self.moved[0], &self.moved[1]] {
+        let waits = [&self.work, &self.role_free, &self.fast_free, &self.moved[0], &self.moved[1]];
+        for condvar in waits {
             condvar.notify_all();
         }
     }

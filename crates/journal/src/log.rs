@@ -13,9 +13,11 @@ use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{CoarseTime, coarse_now};
 use lanefs_ondisk::jbd2::{
-    JournalCompat, JournalIncompat, JournalSuperblock, JournalVersion, LogFormat,
+    FastChange, FastPlace, JournalCompat, JournalIncompat, JournalSuperblock, JournalVersion,
+    LogFormat, encode_fast_commit,
 };
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
+use std::ops::Range;
 
 /// A log that can be written: its state, and its superblock as it is, or will be, on the device.
 pub(crate) struct LogWriter {
@@ -26,6 +28,10 @@ pub(crate) struct LogWriter {
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
+    /// The blocks of the journal that fast commits may use; empty if none are written.
+    fast_area: Range<u32>,
+    /// The transaction that has fast commits, and the number of blocks that they take.
+    fast_used: Option<(Tid, u32)>,
     /// The time of the last commit. The time of a commit is never before the time of the previous
     /// one, since recovery uses the time to recognise blocks of an older log.
     last_commit: CoarseTime,
@@ -60,6 +66,10 @@ impl LogWriter {
         let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64 | JournalIncompat::FAST_COMMIT;
         let wanted = JournalIncompat::BIT64 | JournalIncompat::CSUM_V3;
         let mut incompat = superblock.incompat() & kept | features & wanted;
+        let fast = features & JournalIncompat::FAST_COMMIT;
+        if superblock.has_room_for_fast_commits() {
+            incompat |= fast;
+        }
         // Without this feature, a tag has no room for the block numbers of a larger device.
         incompat.set(
             JournalIncompat::BIT64,
@@ -69,7 +79,13 @@ impl LogWriter {
         let compat = superblock.compat() - JournalCompat::CHECKSUM;
         superblock.set_features(compat, incompat);
         let area = superblock.log_area();
+        let mut fast_area = if fast.is_empty() { 0..0 } else { superblock.fast_commit_area() };
+        // e2fsck (1.47.0) reads past the journal after a fast commit that fills the last block, and
+        // drops the whole log.
+        fast_area.end = fast_area.end.saturating_sub(1);
         Ok(LogWriter {
+            fast_area,
+            fast_used: None,
             apart,
             format: superblock.format(),
             ring: Ring::new(area.start, area.end, superblock.head()),
@@ -169,6 +185,66 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
+    /// Returns whether the running transaction may have fast commits: the log has a place for them,
+    /// and the superblock on the device says where the transaction before it ends.
+    pub(crate) fn takes_fast_commits(&self) -> bool {
+        !self.fast_area.is_empty() && self.is_marked()
+    }
+
+    /// Writes a fast commit with `changes` after those that `tid`, the running transaction, has.
+    /// Durable when this returns. Returns the number of its blocks, or `None` if it has no room;
+    /// nothing was written then. The data to which the changes refer is durable.
+    pub(crate) fn write_fast_commit(
+        &mut self,
+        device: &dyn Device,
+        flusher: &Flusher,
+        tid: Tid,
+        changes: &[FastChange],
+    ) -> Result<Option<u32>, Error> {
+        let used = self.fast_used.filter(|(of, _)| *of == tid).map_or(0, |(_, used)| used);
+        let place = if used == 0 { FastPlace::First } else { FastPlace::Later };
+        let Some(bytes) = encode_fast_commit(changes, tid.sequence(), place, self.block_size)
+        else {
+            return Ok(None);
+        };
+        let len = u32::try_from(bytes.len() >> self.block_size.bits()).unwrap_or(u32::MAX);
+        let start = self.fast_area.start + used;
+        if len > self.fast_area.end.saturating_sub(start) {
+            return Ok(None);
+        }
+        // A part of a fast commit on the device ends the area, so its blocks need no order.
+        self.write_durable_run(device, flusher, start, &bytes)?;
+        self.fast_used = Some((tid, used + len));
+        Ok(Some(len))
+    }
+
+    /// Writes consecutive log blocks, durably.
+    fn write_durable_run(
+        &self,
+        device: &dyn Device,
+        flusher: &Flusher,
+        mut at: u32,
+        mut bytes: &[u8],
+    ) -> Result<(), Error> {
+        let log = self.apart.as_deref().unwrap_or(device);
+        let mut is_whole = true;
+        while !bytes.is_empty() {
+            let (place, blocks) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
+            let (offset, len) = (place.0 << self.block_size.bits(), u64::from(blocks));
+            let len = bytes.len().min(usize::try_from(len << self.block_size.bits()).unwrap_or(0));
+            let (piece, rest) = bytes.split_at(len);
+            if is_whole && rest.is_empty() {
+                return self.write_durable(flusher, offset, piece);
+            }
+            log.write_at(offset, piece)?;
+            (at, bytes, is_whole) = (at.saturating_add(blocks), rest, false);
+        }
+        match &self.apart {
+            Some(log) => Ok(log.flush()?),
+            None => Ok(flusher.flush()?),
+        }
+    }
+
     /// Moves the log's tail, durably. The blocks before it may be overwritten afterwards.
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
@@ -223,6 +299,13 @@ impl LogWriter {
                 self.superblock.set_start(Some(start));
                 self.superblock.set_sequence(tid.sequence());
             }
+        }
+        if !self.fast_area.is_empty() {
+            // As by the kernel, an empty log is without the feature, so that programs that do not
+            // know it can read the log.
+            let mut incompat = self.superblock.incompat();
+            incompat.set(JournalIncompat::FAST_COMMIT, self.is_marked());
+            self.superblock.set_features(self.superblock.compat(), incompat);
         }
     }
 

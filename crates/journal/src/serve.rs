@@ -221,6 +221,17 @@ impl<O, D> Journal<O, D> {
         client: &dyn Client<O, D>,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        role.serves = role.asked;
+        self.work_in(role, client, work)
+    }
+
+    /// Runs `work` with the role, and serves no request. An error aborts the journal.
+    pub(crate) fn work_in(
+        &self,
+        mut role: CommitterRole<'_, O, D>,
+        client: &dyn Client<O, D>,
+        work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let result = match (self.check_abort(), role.committer.as_deref_mut()) {
             (Ok(()), Some(committer)) => work(self, committer),
             (aborted, _) => aborted,
@@ -228,7 +239,6 @@ impl<O, D> Journal<O, D> {
         if let Err(cause) = result {
             self.abort(cause);
         }
-        role.serves = role.asked;
         drop(role);
         self.check_abort().inspect_err(|_| self.report_abort(client))
     }
@@ -245,7 +255,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    fn try_take_role(&self, progress: &mut Progress) -> Option<CommitterRole<'_, O, D>> {
+    pub(crate) fn try_take_role(&self, progress: &mut Progress) -> Option<CommitterRole<'_, O, D>> {
         let committer = progress.role.take()?;
         Some(CommitterRole {
             journal: self,
@@ -281,7 +291,7 @@ impl<O, D> Journal<O, D> {
 }
 
 /// The committer role, given back when dropped.
-struct CommitterRole<'a, O, D> {
+pub(crate) struct CommitterRole<'a, O, D> {
     journal: &'a Journal<O, D>,
     committer: Option<Box<Committer>>,
     /// The number of the newest request when the role was taken.
@@ -314,6 +324,10 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
         if progress.waiting_for_role != 0 {
             self.journal.role_free.notify_one();
         }
+        if progress.waiting_for_fast != 0 {
+            // One fast commit serves all threads that waited for it.
+            self.journal.fast_free.notify_all();
+        }
     }
 }
 
@@ -326,6 +340,7 @@ impl<O, D> Drop for Serving<'_, O, D> {
     fn drop(&mut self) {
         self.journal.progress.lock().finished = true;
         self.journal.ended.notify_all();
+        self.journal.fast_free.notify_all();
         self.journal.moved.iter().for_each(|moved| {
             moved.notify_all();
         });

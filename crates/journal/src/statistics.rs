@@ -23,6 +23,10 @@ pub struct Statistics {
     pub blocks_in_place: u64,
     /// The number of times that a joiner waited for credits.
     pub credit_waits: u64,
+    /// Fast commits.
+    pub fast_commits: u64,
+    /// Log blocks of fast commits.
+    pub fast_blocks: u64,
 }
 
 macro_rules! counters {
@@ -54,5 +58,7 @@ counters!(
     log_blocks,
     checkpoints,
     blocks_in_place,
-    credit_waits
+    credit_waits,
+    fast_commits,
+    fast_blocks
 );

@@ -209,6 +209,12 @@ pub fn capacity(bytes: usize) -> u16 {
     (bytes.saturating_sub(HEADER) / ENTRY).min(u16::MAX as usize) as u16
 }
 
+/// Returns whether a tree with this root in an inode has nodes outside of the inode.
+pub fn has_nodes(root: &[u8; ROOT_BYTES]) -> bool {
+    // eh_depth
+    root[6..8] != [0, 0]
+}
+
 impl Node {
     /// Checks `bytes` against the format and against `expected`, without the checksum: see
     /// [`verify`].

@@ -21,9 +21,8 @@ pub use commit::{Commit, TransactionChecksum};
 pub use descriptor::{
     Image, Tag, TagFlags, Tags, encode_descriptor, escape, needs_escape, unescape,
 };
-pub use fast_commit::{
-    FastChange, FastCommits, FastFault, FastName, FastNext, FastPlace, encode_fast_commit,
-};
+pub use fast_commit::write::{FastPlace, encode_fast_commit};
+pub use fast_commit::{FastChange, FastCommits, FastFault, FastName, FastNext};
 pub use format::{BlockNumbers, LogChecksums, LogFormat};
 pub use header::{Header, MAGIC, Sequence};
 pub use kind::BlockKind;

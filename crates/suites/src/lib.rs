@@ -30,6 +30,7 @@ pub mod conditions;
 pub mod crash;
 pub mod cuts;
 pub mod data;
+pub mod fast_commits;
 pub mod faults;
 pub mod fill;
 pub mod fsx;

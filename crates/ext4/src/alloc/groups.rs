@@ -98,6 +98,17 @@ pub(crate) struct Setup {
     pub row: u32,
     /// The most bytes of bitmaps kept in memory.
     pub bitmap_bytes: u64,
+    /// When blocks that one transaction allocates and frees can be claimed again.
+    pub reuse: Reuse,
+}
+
+/// When blocks that one transaction allocates and frees can be claimed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// At once.
+    AtOnce,
+    /// Once the transaction is durable: a fast commit may refer to the blocks.
+    OnceDurable,
 }
 
 /// The groups of a mounted file system. `claim_*` and `load` may wait for I/O; all other calls wait
@@ -108,6 +119,7 @@ pub(crate) struct Groups {
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
+    reuse: Reuse,
     /// Clusters that are not allocated; some of them may be claimed.
     pub(super) free_clusters: LaneCounter,
     pub(super) free_inodes: LaneCounter,
@@ -130,7 +142,7 @@ impl Groups {
         system: Arc<SystemBlocks>,
         setup: Setup,
     ) -> Groups {
-        let Setup { reserved, policies, row, bitmap_bytes } = setup;
+        let Setup { reserved, policies, row, bitmap_bytes, reuse } = setup;
         assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
         let summaries = Summaries::new(geometry.group_count());
         let (mut blocks, mut inodes) = (0u64, 0u64);
@@ -155,6 +167,7 @@ impl Groups {
             row,
         });
         Groups {
+            reuse,
             bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
             policy: older::implementation(&policies, geometry.group_count()),
@@ -286,6 +299,9 @@ impl Groups {
                 continue;
             }
             let mut state = self.shared.state(group);
+            if self.reuse == Reuse::OnceDurable {
+                state.forget_birth(handle.tid(), range.clone());
+            }
             let (dirtied, freed) = state.free(handle.tid(), range);
             for run in &freed.at_once {
                 self.shared.opened(group, &mut state, run);

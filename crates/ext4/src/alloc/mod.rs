@@ -97,7 +97,7 @@ mod work_place;
 pub use caller::work_for;
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
-pub(crate) use groups::{Changes, Found, Groups, Request, Setup};
+pub(crate) use groups::{Changes, Found, Groups, Request, Reuse, Setup};
 pub(crate) use inodes::Parent;
 pub(crate) use presence::GroupHold;
 pub use space::Privilege;

@@ -5,6 +5,7 @@ use crate::alloc::{Claim, GroupHold, Request};
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::object::dirty::Handle;
+use crate::object::fast_track::FastPart;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
@@ -272,7 +273,8 @@ impl<'m> FileData<'m> {
         also: impl FnOnce(&mut InodeState),
     ) {
         let FileData { objects, inode } = *self;
-        let MapChange { form, placed, node_claims, pinned, map, usage, holds, .. } = change;
+        let MapChange { form, placed, node_claims, pinned, map, usage, holds, covered, .. } =
+            change;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
         let new: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         for claim in node_claims {
@@ -306,7 +308,12 @@ impl<'m> FileData<'m> {
         let gained = sectors(usage.added, new.len());
         let lost = sectors(freed, placed.freed.len());
         let tid = handle.tid();
-        inode.change(handle, Concerns::Data, |state| {
+        let is_plain = inode.file_type == FileType::Regular && form == Form::Extents;
+        let part = match usage.freed.is_empty() && is_plain {
+            true => FastPart::Mappings(covered),
+            false => FastPart::None,
+        };
+        inode.change_part(handle, Concerns::Data, part, |state| {
             state.disk.block = placed.root;
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
             if usage.keeps_unmapped {

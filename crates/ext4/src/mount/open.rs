@@ -7,10 +7,11 @@ use super::options::MountOptions;
 use super::orphans::{finish_orphans, orphans_left};
 use super::primary::Primary;
 use super::quotas::keep_quotas;
-use crate::alloc::{Groups, Setup, stripe_of};
+use crate::alloc::{Groups, Reuse, Setup, stripe_of};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
+use crate::object::fast_commits::FastCommits;
 use crate::object::inode::Inode;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
@@ -20,7 +21,7 @@ use crate::object::orphan::Orphans;
 use crate::object::pressure::{Pressure, bitmaps_within, images_within};
 use crate::object::superblock::{SUPERBLOCK, SuperState};
 use crate::object::table::Tables;
-use crate::policy::{Access, Purpose};
+use crate::policy::{Access, FastCommitting, Purpose};
 use crate::volume::Volume;
 use crate::volume::descriptors::descriptors;
 use crate::volume::system::SystemBlocks;
@@ -86,6 +87,10 @@ impl Mount {
             commit_interval: options.commit_interval,
             image_cap: images_within(options.cache_bytes),
         })?;
+        let fast = (access == Access::ReadWrite
+            && options.fast_commits == FastCommitting::IfPossible
+            && FastCommits::fit(&superblock))
+        .then(FastCommits::new);
         let image = read_block(&*device, &geometry, geometry.super_block())?;
         let one_lock = options.names.clone().one_lock();
         let counting = match one_lock {
@@ -97,6 +102,7 @@ impl Mount {
             policies: options.policies,
             row: stripe_of(&superblock, options.stripe, device.row_len()),
             bitmap_bytes: bitmaps_within(options.cache_bytes),
+            reuse: if fast.is_some() { Reuse::OnceDurable } else { Reuse::AtOnce },
         };
         let pressure = Pressure::new(options.cache_bytes, geometry.block_size().bytes() as u64);
         let (inodes_room, meta_room) = pressure.room();
@@ -109,6 +115,7 @@ impl Mount {
             meta: MetaCache::new(meta_room),
             orphans: Orphans::new(),
             superblock: SuperState::new(superblock, image),
+            fast,
             names: options.names.clone(),
             on_error: options.on_error,
             read_only: AtomicBool::new(access == Access::ReadOnly),
@@ -127,6 +134,9 @@ impl Mount {
             overwrite: options.policies.overwrite,
             cache_bytes: options.cache_bytes,
         });
+        if fs.objects.fast.is_some() {
+            fs.objects.mount.note_fast_commits();
+        }
         let lanes = LaneRefs::new(&fs.objects.mount, &fs);
         check_root(&fs)?;
         let found = fs.objects.superblock.snapshot().state();

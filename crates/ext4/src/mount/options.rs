@@ -2,7 +2,9 @@
 
 use crate::crypt::MasterKey;
 use crate::object::name_cache::{Names, NoNames};
-use crate::policy::{Access, Atime, OnError, Policies, Purpose, Recovery, Synchronous};
+use crate::policy::{
+    Access, Atime, FastCommitting, OnError, Policies, Purpose, Recovery, Synchronous,
+};
 use lanefs_device::Device;
 use lanefs_ondisk::quota::Kind;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub struct MountOptions {
     pub purpose: Purpose,
     /// When reads update the access time.
     pub atime: Atime,
+    /// Whether an fsync may write a fast commit, on a file system with that feature.
+    pub fast_commits: FastCommitting,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
     /// Which changes are durable when the call returns.
@@ -53,6 +57,7 @@ impl Default for MountOptions {
             recovery: Recovery::Replay,
             purpose: Purpose::Use,
             atime: Atime::Relatime,
+            fast_commits: FastCommitting::Never,
             commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
             synchronous: Synchronous::default(),
             on_error: OnError::ReadOnly,

@@ -11,6 +11,8 @@ pub struct Statistics {
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
+    /// The number of fsyncs that committed although the mount writes fast commits, by reason.
+    pub fast_refused: Vec<(&'static str, u64)>,
     /// The work of the allocators since the mount.
     pub alloc: AllocStatistics,
     /// Inodes in memory.
@@ -54,6 +56,8 @@ impl Statistics {
             ("journal.checkpoints", journal.checkpoints),
             ("journal.blocks_in_place", journal.blocks_in_place),
             ("journal.credit_waits", journal.credit_waits),
+            ("fast_commit.commits", journal.fast_commits),
+            ("fast_commit.blocks", journal.fast_blocks),
             ("cache.inodes", self.cached_inodes),
             ("cache.metadata_blocks", self.cached_metadata),
             ("cache.table_blocks", self.cached_tables),
@@ -68,6 +72,7 @@ impl Statistics {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
+        all.extend(self.fast_refused.iter().map(|(name, value)| ((*name).to_owned(), *value)));
         all.extend(self.alloc.entries().map(|(name, value)| (name.to_owned(), value)));
         for lock in &self.locks {
             let rank = format!("{:?}", lock.rank).to_lowercase();
@@ -87,6 +92,7 @@ impl Fs {
         Statistics {
             locks: lanefs_lanes::contention(),
             journal: self.journal_statistics(),
+            fast_refused: self.objects.fast.iter().flat_map(|fast| fast.refused()).collect(),
             alloc: self.objects.groups.statistics(),
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,

@@ -205,6 +205,11 @@ impl EntrySlot<'_> {
 
     /// Applies edits to this slot's block.
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
+        if self.objects.fast.is_some() {
+            for (place, _) in edits.iter().filter(|(_, edit)| !matches!(edit, Edit::Add(..))) {
+                place.dir.is_unfit_for_fast_commits(handle.tid());
+            }
+        }
         self.block.change(handle, |data| {
             let bytes = Arc::make_mut(data);
             for (place, edit) in edits {

@@ -7,6 +7,7 @@ use crate::flags;
 use crate::name::directory::Directory;
 use crate::name::locks::DirLocking;
 use crate::object::dirty::Handle;
+use crate::object::fast_track::FastPart;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, MAX_LINKS};
@@ -93,7 +94,8 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
     if dir.deltas.add(tid, now, change.links()) {
         return;
     }
-    dir.change(handle, Concerns::Data, |state| {
+    // What fast commits do not express is noted with the entry.
+    dir.change_part(handle, Concerns::Data, FastPart::Record, |state| {
         state.names_changed(1, now);
         state.count_subdirectories(change.links());
     });
@@ -132,7 +134,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
         FileType::Directory => 0,
         _ => victim.links().saturating_sub(1),
     };
-    let ended = victim.change_state(handle, Concerns::Attributes, |state| {
+    let concerns = Concerns::Attributes;
+    let ended = victim.change_state(handle, concerns, FastPart::None, |state| {
         state.disk.links = left as u16;
         state.disk.ctime = now;
         // The inode becomes dead only after its link count is visibly zero: a thread that finds the

@@ -7,6 +7,7 @@ use crate::crypt::InodeCrypt;
 use crate::names::DirId;
 use crate::object::contended::LaneDeltas;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
+use crate::object::fast_track::FastPart;
 use crate::object::map_slot::MapSlot;
 use crate::object::mount_ref::MountRef;
 use crate::object::record::{RawRecord, Record};
@@ -82,9 +83,21 @@ pub struct Inode {
     /// transaction that changed anything needed to read its data. Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
+    /// The last transaction with a change of this inode, or of a directory's names, that fast
+    /// commits do not express (`object/fast_write.rs`).
+    pub(crate) unfit_in: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
+}
+
+/// When the number of a new inode was freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumberFreed {
+    /// In an earlier transaction, or never used.
+    Earlier,
+    /// In the transaction that creates the new inode.
+    Now,
 }
 
 /// Makes the next field start a cache line.
@@ -133,6 +146,7 @@ impl Inode {
             window: WindowSlot::new(),
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),
+            unfit_in: AtomicU64::new(0),
             flush_mark: AtomicU64::new(0),
             holds: Holds::new(1),
         }
@@ -243,7 +257,18 @@ impl Inode {
         concerns: Concerns,
         change: impl FnOnce(&mut InodeState) -> R,
     ) -> R {
-        self.change_state(handle, concerns, |state| {
+        self.change_part(handle, concerns, FastPart::None, change)
+    }
+
+    /// Works like [`Inode::change`], for a change that fast commits express.
+    pub(crate) fn change_part<R>(
+        self: &Arc<Self>,
+        handle: &mut Handle<'_>,
+        concerns: Concerns,
+        part: FastPart,
+        change: impl FnOnce(&mut InodeState) -> R,
+    ) -> R {
+        self.change_state(handle, concerns, part, |state| {
             let result = change(state);
             self.publish(&state.disk);
             result
@@ -256,6 +281,7 @@ impl Inode {
         self: &Arc<Self>,
         handle: &mut Handle<'_>,
         concerns: Concerns,
+        part: FastPart,
         change: impl FnOnce(&mut InodeState) -> R,
     ) -> R {
         let tid = handle.tid();
@@ -275,7 +301,13 @@ impl Inode {
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
+        let size = state.disk.size;
         let result = change(&mut state);
+        if self.mount.has_fast_commits() {
+            // The rest of the last block is zeroed only after the commit.
+            let part = if state.disk.size < size { FastPart::None } else { part };
+            self.note_for_fast_commits(&mut state, tid, &part);
+        }
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -295,11 +327,12 @@ impl Inode {
     /// freed in the same transaction, the new inode's record stands for both inodes, and this
     /// object is taken off the transaction's list. Otherwise creating and removing a file
     /// repeatedly would fill the memory until the next commit.
-    pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
+    /// Returns when it was freed.
+    pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) -> NumberFreed {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
         if state.tracked.dirty() != Some(handle.tid()) {
-            return;
+            return NumberFreed::Earlier;
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         tracked.bury(handle.tid(), || Record::of(disk, raw, *freed));
@@ -308,6 +341,7 @@ impl Inode {
         // The object taken off the list may be the last reference, so it is not dropped under its
         // own guard.
         drop(listed.and_then(|listed| handle.take_off(listed)));
+        NumberFreed::Now
     }
 
     /// Returns whether commits no longer need this object, whose guard is held: no transaction

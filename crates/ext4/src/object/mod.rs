@@ -62,6 +62,9 @@
 pub(crate) mod commit;
 pub(crate) mod contended;
 pub(crate) mod dirty;
+pub(crate) mod fast_commits;
+pub(crate) mod fast_track;
+mod fast_write;
 pub(crate) mod growth;
 pub(crate) mod inode;
 pub(crate) mod inodes;

@@ -25,6 +25,8 @@ pub(crate) struct MountRef<T: Holdable> {
     pub(crate) totals: LaneArc<Totals>,
     /// Set once if the file system keeps quotas.
     quotas: OnceLock<Quotas>,
+    /// Set once if the mount writes fast commits.
+    fast_commits: OnceLock<()>,
 }
 
 /// A lane's reference to the mount, on cache lines of its own.
@@ -48,8 +50,8 @@ pub(crate) enum Counting {
 impl<T: Holdable> MountRef<T> {
     pub(crate) fn new(counting: Counting) -> LaneArc<MountRef<T>> {
         let shares = (counting == Counting::ByLane).then(Shares::new);
-        let (lanes, quotas) = (OnceLock::new(), OnceLock::new());
-        LaneArc::new(MountRef { lanes, shares, totals: Totals::new(), quotas })
+        let (lanes, quotas, fast_commits) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        LaneArc::new(MountRef { lanes, shares, totals: Totals::new(), quotas, fast_commits })
     }
 
     /// Returns the quotas, if the file system keeps them and can be written.
@@ -62,6 +64,18 @@ impl<T: Holdable> MountRef<T> {
     pub(crate) fn keep(&self, quotas: Quotas) {
         let kept = self.quotas.set(quotas);
         debug_assert!(kept.is_ok(), "quotas are read once");
+    }
+
+    /// Returns whether changes of inodes are noted for fast commits.
+    #[inline]
+    pub(crate) fn has_fast_commits(&self) -> bool {
+        self.fast_commits.get().is_some()
+    }
+
+    /// Notes changes of inodes for fast commits from now on.
+    pub(crate) fn note_fast_commits(&self) {
+        let noted = self.fast_commits.set(());
+        debug_assert!(noted.is_ok(), "a mount decides once");
     }
 
     pub(crate) fn shares(&self) -> Option<&Shares<T>> {

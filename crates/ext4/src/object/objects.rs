@@ -4,6 +4,7 @@ use crate::alloc::{Claim, Found, Groups, Request};
 use crate::clock::now;
 use crate::error::{Error, Fault};
 use crate::object::dirty::{Deferred, Dirty, Handle};
+use crate::object::fast_commits::FastCommits;
 use crate::object::inode::Inode;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
@@ -42,6 +43,8 @@ pub(crate) struct Objects {
     pub(crate) meta: MetaCache,
     pub(crate) orphans: Orphans,
     pub(crate) superblock: SuperState,
+    /// `None` if the mount writes no fast commits.
+    pub(crate) fast: Option<FastCommits>,
     /// Limits the caches.
     pub(crate) pressure: Pressure,
     /// The name cache.

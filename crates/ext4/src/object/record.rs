@@ -29,6 +29,11 @@ impl RawRecord {
         }
     }
 
+    /// Returns whether bytes were read or set.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     /// Sets the bytes in `area` of a record of `len` bytes.
     pub(crate) fn set(&mut self, len: usize, area: Range<usize>, bytes: &[u8]) {
         let record = self.bytes.get_or_insert_with(|| vec![0; len].into());
@@ -71,6 +76,13 @@ impl Record {
         let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
         self.raw.write_to(record);
         encode(volume, ino, &self.disk, record)
+    }
+
+    /// Returns the bytes of the record.
+    pub(crate) fn encoded(&self, volume: &Volume, ino: Ino) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; volume.geometry().inode_size()];
+        self.patch_into(volume, ino, &mut bytes, 0)?;
+        Ok(bytes)
     }
 
     /// Returns whether the record belongs to a later inode of the same number.

@@ -1,5 +1,6 @@
 //! Holds the state under an inode's guard: the record, and state that a reloaded inode would lack.
 
+use crate::object::fast_track::FastTrack;
 use crate::object::record::{OrphanSlot, RawRecord, Record};
 use crate::plan::mapping::Form;
 use lanefs_journal::{Listed, Tid, Tracked};
@@ -60,6 +61,8 @@ pub(crate) struct InodeState {
     /// before the matching additions. The lane that removes a subdirectory may count it before the
     /// lane that created the subdirectory; the addition is then reduced by this number.
     pub(crate) owed: i32,
+    /// The changes for fast commits, if the mount writes them.
+    pub(crate) fast: Option<Box<FastTrack>>,
     /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
     /// the same number.
     pub(crate) freed: bool,
@@ -78,6 +81,7 @@ impl InodeState {
             unmapped_in: None,
             names_changed: None,
             owed: 0,
+            fast: None,
             freed: false,
         }
     }

@@ -12,6 +12,7 @@ use crate::clock::now;
 use crate::data::holes::take_front;
 use crate::error::Error;
 use crate::fs::Fs;
+use crate::object::fast_track::FastPart;
 use crate::object::inode::Inode;
 use crate::object::state::Concerns;
 use crate::plan::extent::{Extent, State};
@@ -208,7 +209,7 @@ impl Fs {
         }
         let now = now();
         let mut handle = self.objects.join(2)?;
-        inode.change(&mut handle, Concerns::Data, |state| {
+        inode.change_part(&mut handle, Concerns::Data, FastPart::Record, |state| {
             state.disk.size = state.disk.size.max(end);
             if stamp == Stamp::Now {
                 state.disk.mtime = now;

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::fs::Fs;
 use crate::name::directory::Directory;
+use crate::object::fast_track::FastPart;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::quota::{Counted, Held, Wanted};
@@ -72,7 +73,11 @@ impl Fs {
         if let Some(acl) = acl {
             _released = Some(self.data(inode).apply_xattrs(&mut handle, acl));
         }
-        inode.change(&mut handle, Concerns::Attributes, |state| {
+        let part = match (set.flags, set.project, casefold) {
+            (None, None, None) => FastPart::Record,
+            _ => FastPart::None,
+        };
+        inode.change_part(&mut handle, Concerns::Attributes, part, |state| {
             let disk = &mut state.disk;
             if let Some(permissions) = set.permissions {
                 disk.mode = (disk.mode & 0xf000) | (permissions & 0xfff);
@@ -150,7 +155,7 @@ impl Fs {
             SetTime::At(time) => time,
         };
         let mut handle = self.objects.join(2)?;
-        inode.change(&mut handle, Concerns::Attributes, |state| {
+        inode.change_part(&mut handle, Concerns::Attributes, FastPart::Record, |state| {
             if let Some(atime) = atime {
                 state.disk.set_atime(resolve(atime));
             }

@@ -17,7 +17,8 @@ use crate::name::links::{
 use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
-use crate::object::inode::{Inode, InodeRef};
+use crate::object::fast_track::FastPart;
+use crate::object::inode::{Inode, InodeRef, NumberFreed};
 use crate::object::record::RawRecord;
 use crate::object::state::Concerns;
 use crate::object::table::TableRef;
@@ -134,6 +135,9 @@ impl Fs {
         // One pin serves all publications.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
+        if self.objects.fast.is_some() {
+            inode.note_first_name(dir.ino, name.bytes());
+        }
         let names = place.lock();
         match place.look_again() {
             Ok(Look::Room(room)) => {
@@ -440,6 +444,7 @@ impl Fs {
                 self.objects.meta.create(handle, block, kind, data);
             }
         }
+        let has_xattr_block = xattrs.is_some();
         if let Some((claim, data)) = xattrs {
             let block = claim.start();
             self.objects.groups.allocate(handle, claim);
@@ -447,14 +452,23 @@ impl Fs {
         }
         // An inode created without a name may get its first one later. The attributes were
         // published by the inode's creation.
-        let born = inode.change_state(handle, Concerns::Data, |state| {
+        let has_xattrs = has_xattr_block || inode.state.lock().raw.has_bytes();
+        let part = match inode.file_type == FileType::Regular && !has_xattrs {
+            true => FastPart::Birth,
+            false => FastPart::None,
+        };
+        let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
         });
         if let Some(quotas) = self.objects.mount.quotas() {
             quotas.note_change(ino, &born.nothing(), &born);
         }
-        self.objects.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
+        let mut freed = NumberFreed::Earlier;
+        self.objects.inodes.insert(inode.clone(), |dead| freed = dead.is_succeeded(handle));
+        if freed == NumberFreed::Now && self.objects.fast.is_some() {
+            inode.is_unfit_for_fast_commits(handle.tid());
+        }
         InodeRef::adopt(inode)
     }
 

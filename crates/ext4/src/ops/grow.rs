@@ -76,6 +76,9 @@ impl Fs {
         volume.device.flush()?;
         let growth = Arc::new(growth);
         let mut handle = objects.join(growth.credits() + LAST_GROUP)?;
+        if let Some(fast) = &objects.fast {
+            fast.tree_changes(handle.tid());
+        }
         handle.charge(growth.credits());
         objects.groups.add_new(&growth.new, &growth.descriptors);
         objects.tables.grow(&growth.new, &growth.descriptors);

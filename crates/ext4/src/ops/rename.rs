@@ -252,6 +252,12 @@ impl Fs {
             }
             return edits.map(|_| elsewhere);
         };
+        let is_directory = |inode: &InodeRef| inode.file_type == FileType::Directory;
+        if let Some(fast) = &self.objects.fast
+            && (is_directory(source) || exchanged.is_some_and(is_directory))
+        {
+            fast.tree_changes(handle.tid());
+        }
         EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
         for (place, edit) in parents.iter().flatten() {

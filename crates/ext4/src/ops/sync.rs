@@ -23,7 +23,8 @@ impl Fs {
             SyncMode::Data => &inode.data_synced_by,
         };
         let tid = Tid(word.load(Ordering::Acquire));
-        if tid.0 != 0 && tid > self.objects.journal.durable() {
+        let is_dirty = tid.0 != 0 && tid > self.objects.journal.durable();
+        if is_dirty && !self.objects.fast_commit(inode, tid)? {
             self.objects.journal.commit_here(tid, &self.objects)?;
         }
         let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));

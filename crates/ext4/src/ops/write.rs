@@ -7,6 +7,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
+use crate::object::fast_track::FastPart;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::policy::Overwrite;
@@ -192,7 +193,7 @@ impl Fs {
             return Ok(());
         }
         let mut handle = self.objects.join(2)?;
-        inode.change(&mut handle, Concerns::Attributes, |state| {
+        inode.change_part(&mut handle, Concerns::Attributes, FastPart::Record, |state| {
             state.disk.mtime = now;
             state.disk.ctime = now;
         });

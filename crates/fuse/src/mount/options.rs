@@ -5,7 +5,9 @@ mod words;
 
 use crate::ids::{Conflict, IdOptions, Ids};
 use crate::protocol::{Caching, Checks, Opens, Wishes};
-use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery, Synchronous};
+use lanefs_ext4::{
+    Access, Atime, FastCommitting, MountOptions, OnError, Policies, Recovery, Synchronous,
+};
 use lanefs_ondisk::quota::Kind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +61,8 @@ pub struct Options {
     pub direct: DirectIo,
     /// Freed blocks are discarded.
     pub discard: bool,
+    /// Whether an fsync may write a fast commit.
+    pub fast_commits: FastCommitting,
     /// The blocks to which large allocations are aligned; with 0 the superblock or the array
     /// determines the alignment.
     pub stripe: u32,
@@ -140,6 +144,7 @@ impl Default for Options {
             wishes: Wishes::default(),
             direct: DirectIo::default(),
             discard: false,
+            fast_commits: FastCommitting::Never,
             stripe: 0,
             rows: None,
             policies: Policies::default(),
@@ -240,6 +245,7 @@ impl Options {
         let mut options = MountOptions {
             atime: self.atime,
             discard: self.discard,
+            fast_commits: self.fast_commits,
             stripe: self.stripe,
             synchronous: self.synchronous,
             limits: self.limits.clone(),

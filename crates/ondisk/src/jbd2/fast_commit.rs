@@ -8,7 +8,7 @@
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
-mod write;
+pub(super) mod write;
 
 use super::Cause;
 use super::header::Sequence;
@@ -16,7 +16,6 @@ use crate::checksum::Seed;
 use crate::types::{Block, Ino};
 use std::collections::HashMap;
 use std::ops::Range;
-pub use write::{FastPlace, encode_fast_commit};
 
 const ADD_RANGE: u16 = 1;
 const DEL_RANGE: u16 = 2;

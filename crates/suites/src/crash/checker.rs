@@ -386,13 +386,13 @@ pub(crate) fn has_torn_superblock(device: &OverlayDevice) -> bool {
     device.read_at(1024, &mut bytes).is_err() || Superblock::decode(&bytes).is_err()
 }
 
-pub(super) fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
+pub(crate) fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
     Mount::open(device, options).map_err(|e| format!("Lanefs does not mount it: {e}"))
 }
 
 /// Fails unless the independent checker finds a recovered state clean.
-fn sound(state: Arc<dyn Device>) -> Result<(), String> {
+pub(crate) fn sound(state: Arc<dyn Device>) -> Result<(), String> {
     let options = lanefs_check::Options { threads: 1, ..lanefs_check::Options::default() };
     let report = lanefs_check::check(state, &options, &|_| {}).map_err(|e| e.to_string())?;
     match report.verdict() {
@@ -405,7 +405,7 @@ fn sound(state: Arc<dyn Device>) -> Result<(), String> {
     }
 }
 
-pub(super) fn clean(image: &Image, what: &str) -> Result<(), String> {
+pub(crate) fn clean(image: &Image, what: &str) -> Result<(), String> {
     let verdict = image.check();
     match verdict.status {
         0 => Ok(()),

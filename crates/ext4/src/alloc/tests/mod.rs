@@ -76,7 +76,8 @@ impl Fixture {
     }
 
     fn with(mib: u64, options: &[&str], reserved: u64, policies: Policies) -> Option<Fixture> {
-        let setup = Setup { reserved, policies, row: 0, bitmap_bytes: u64::MAX };
+        let setup =
+            Setup { reserved, policies, row: 0, bitmap_bytes: u64::MAX, reuse: Reuse::AtOnce };
         Fixture::set_up(mib, options, setup)
     }
 

@@ -158,7 +158,11 @@ pub(super) fn imagined_with(
     change: &dyn Fn(u32, &mut GroupDesc),
 ) -> (Groups, Geometry) {
     let policies = Policies::default();
-    imagined_set_up(count, Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX }, change)
+    imagined_set_up(
+        count,
+        Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX, reuse: Reuse::AtOnce },
+        change,
+    )
 }
 
 /// Like [`imagined_with`], with given settings.

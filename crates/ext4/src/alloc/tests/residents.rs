@@ -25,7 +25,13 @@ impl BlockReader for Committing<'_> {
 
 #[test]
 fn bitmaps_that_were_just_read_are_not_taken_away_before_they_are_used() {
-    let setup = Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: 0 };
+    let setup = Setup {
+        reserved: 0,
+        policies: Policies::default(),
+        row: 0,
+        bitmap_bytes: 0,
+        reuse: Reuse::AtOnce,
+    };
     let (groups, _) = imagined_set_up(64, setup, &|_, _| ());
     let read = Committing { groups: &groups, rounds: AtomicU64::new(0) };
     let held = (0..64).map(|group| groups.bitmaps.load(&read, Group(group)).expect("no damage"));

@@ -41,7 +41,7 @@ fn nothing_is_given_twice_and_nothing_is_lost() {
     for policies in all_policies() {
         let Some(f) = Fixture::with(16, &["-b", "1024"], 50, policies) else { return };
         nothing_is_given_twice(&f);
-        let setup = Setup { reserved: 50, policies, row: 0, bitmap_bytes: 0 };
+        let setup = Setup { reserved: 50, policies, row: 0, bitmap_bytes: 0, reuse: Reuse::AtOnce };
         let Some(f) = Fixture::set_up(16, &["-b", "1024", "-g", "256"], setup) else { return };
         nothing_is_given_twice(&f);
     }

@@ -43,6 +43,9 @@ fn options_are_honoured() {
     assert_eq!(ext4.commit_interval, Duration::from_secs(30));
     assert_eq!(ext4.on_error, OnError::Continue);
     assert_eq!((ext4.policies, ext4.stripe, options.rows), (Policies::before(), 48, Some(7)));
+    assert_eq!(ext4.fast_commits, FastCommitting::Never);
+    let asked = parsed("no_fast_commit,fast_commit").unwrap().for_ext4();
+    assert_eq!(asked.fast_commits, FastCommitting::IfPossible);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{DirectIo, OptionError, Options};
 use crate::ids::OptionValue;
 use crate::protocol::{AsyncDirect, Caching, Opens, Transport};
-use lanefs_ext4::{Atime, OnError, Synchronous};
+use lanefs_ext4::{Atime, FastCommitting, OnError, Synchronous};
 use lanefs_ondisk::quota::Kind;
 use std::time::Duration;
 
@@ -223,6 +223,8 @@ impl Options {
             "sizelimit" => self.size_limit = Some(word.bytes()?).filter(|&limit| limit != 0),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "fast_commit" => self.fast_commits = FastCommitting::IfPossible,
+            "no_fast_commit" => self.fast_commits = FastCommitting::Never,
             "quota" | "usrquota" => self.limit(Kind::User),
             "grpquota" => self.limit(Kind::Group),
             "prjquota" => self.limit(Kind::Project),

@@ -1,0 +1,131 @@
+//! What a mount keeps for fast commits (`fast_write.rs`), and what inodes note.
+
+use crate::object::fast_track::{Birth, FastPart, FastTrack, Reason};
+use crate::object::inode::Inode;
+use crate::object::state::InodeState;
+use lanefs_journal::Tid;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{LaneCounter, Mutex, Padded, Rank};
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::superblock::{JournalPlace, Superblock};
+use lanefs_ondisk::{FileType, Ino};
+
+/// The fast commits of a mount that writes them.
+pub(crate) struct FastCommits {
+    /// The inodes of threads that wait for a fast commit. [rank Bucket]
+    pub(super) waiting: Mutex<Vec<Arc<Inode>>>,
+    /// The last transaction in which a directory was renamed or groups were added.
+    unfit_in: Padded<AtomicU64>,
+    /// The last transaction whose fast commits filled their area.
+    pub(super) full_in: AtomicU64,
+    /// By [`Reason::ALL`].
+    refused: [LaneCounter; Reason::ALL.len()],
+}
+
+impl FastCommits {
+    pub(crate) fn new() -> FastCommits {
+        FastCommits {
+            waiting: Mutex::new(Rank::Bucket, Vec::new()),
+            unfit_in: Padded(AtomicU64::new(0)),
+            full_in: AtomicU64::new(0),
+            refused: Reason::ALL.map(|_| LaneCounter::new(0)),
+        }
+    }
+
+    /// Returns whether fast commits can be written on a file system with these features and this
+    /// place of the log: a replay refuses other features.
+    pub(crate) fn fit(superblock: &Superblock) -> bool {
+        let features = superblock.features();
+        let others = RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS;
+        let incompatible =
+            Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA | Incompat::EA_INODE;
+        features.compat.contains(Compat::FAST_COMMIT)
+            && matches!(superblock.journal(), Some(JournalPlace::Inode(_)))
+            && features.incompat.contains(Incompat::EXTENTS)
+            && !features.ro_compat.intersects(others)
+            && !features.incompat.intersects(incompatible)
+    }
+
+    /// Notes a change of the whole tree in `tid`, before others can see it.
+    pub(crate) fn tree_changes(&self, tid: Tid) {
+        note_unfit(&self.unfit_in, tid);
+    }
+
+    /// Returns whether `tid` has a change of the whole tree.
+    pub(super) fn is_unfit(&self, tid: Tid) -> bool {
+        self.unfit_in.load(Ordering::Acquire) == tid.0
+    }
+
+    pub(super) fn is_full(&self, tid: Tid) -> bool {
+        self.full_in.load(Ordering::Acquire) == tid.0
+    }
+
+    pub(super) fn refuse(&self, reason: Reason) {
+        self.refused[reason as usize].add(1);
+    }
+
+    /// Returns how many fsyncs committed the transaction, by reason.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.refused.iter().map(|count| count.sum() as u64);
+        Reason::ALL.into_iter().map(Reason::name).zip(counts)
+    }
+}
+
+/// Stores `tid`; reads it first, since many lanes may store the same number.
+fn note_unfit(word: &AtomicU64, tid: Tid) {
+    if word.load(Ordering::Relaxed) != tid.0 {
+        word.store(tid.0, Ordering::Release);
+    }
+}
+
+impl Inode {
+    /// Notes a change in `tid` that no fast commit expresses, before others can see it.
+    pub(crate) fn is_unfit_for_fast_commits(&self, tid: Tid) {
+        note_unfit(&self.unfit_in, tid);
+    }
+
+    /// Notes a change in `tid`. The guard is held.
+    pub(super) fn note_for_fast_commits(&self, state: &mut InodeState, tid: Tid, part: &FastPart) {
+        if *part == FastPart::None {
+            self.is_unfit_for_fast_commits(tid);
+        }
+        if self.file_type == FileType::Regular {
+            state.fast.get_or_insert_with(|| Box::new(FastTrack::new(tid))).note(tid, part);
+        }
+    }
+
+    /// Notes the name that a new inode gets, before others can see it.
+    pub(crate) fn note_first_name(&self, parent: Ino, name: &[u8]) {
+        if let Some(fast) = &mut self.state.lock().fast {
+            fast.birth = Birth::Named { parent, name: name.into() };
+        }
+    }
+
+    /// Returns the numbers of changes in `tid`, of all and of those in fast commits; `None` if none
+    /// was noted.
+    pub(super) fn fast_changes(&self, tid: Tid) -> Option<(u64, u64)> {
+        let state = self.state.lock();
+        let fast = state.fast.as_ref().filter(|fast| fast.tid == tid)?;
+        Some((fast.changes, fast.written))
+    }
+
+    pub(super) fn is_unfit(&self, tid: Tid) -> bool {
+        self.unfit_in.load(Ordering::Acquire) == tid.0
+    }
+
+    /// Lets the fsyncs of this inode commit `tid`.
+    pub(super) fn is_refused(&self, tid: Tid, reason: Reason) {
+        if let Some(fast) = &mut self.state.lock().fast {
+            fast.refused = Some(reason);
+        }
+        self.is_unfit_for_fast_commits(tid);
+    }
+
+    /// Returns why an unfit inode is so.
+    pub(super) fn refusal(&self, tid: Tid) -> Reason {
+        let state = self.state.lock();
+        let fast = state.fast.as_ref().filter(|fast| fast.tid == tid);
+        fast.and_then(|fast| fast.refused).unwrap_or(Reason::Change)
+    }
+}

@@ -1,0 +1,233 @@
+//! Fast commits of this mount: which changes of the running transaction T they have.
+//!
+//! A fast commit has the record of an inode, its new mappings, and its name if T created it. It is
+//! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
+//! does not if
+//!
+//! - the inode is a regular file, and each of its changes in T was one of its record, added
+//!   mappings, or was its creation ([`FastPart`]). Whatever else changes an inode makes it unfit
+//!   for the rest of T, unless the code that makes the change says otherwise;
+//! - its number was free after T-1. A new inode whose number T freed is unfit;
+//! - the directory of a new name exists after T-1, has room for the name and no other entry of that
+//!   name. A directory that T created or gave another shape, or from which T removed a name, is
+//!   unfit ([`Inode::unfit_in`]);
+//! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
+//! - its blocks have no other use until T is durable, also if T frees them (`Groups::free_blocks`).
+//!
+//! An fsync of anything else commits T.
+
+use crate::object::fast_commits::FastCommits;
+use crate::object::fast_track::{Birth, Reason};
+use crate::object::inode::Inode;
+use crate::object::objects::Objects;
+use crate::object::record::Record;
+use crate::object::state::InodeState;
+use crate::plan::extent::{State, overlapping};
+use lanefs_journal::{FastBatch, FastClient, FastEnd, FlushMark, Tid};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_ondisk::FileType;
+use lanefs_ondisk::Ino;
+use lanefs_ondisk::extent::has_nodes;
+use lanefs_ondisk::inode::{BlockField, InodeFlags};
+use lanefs_ondisk::jbd2::{FastChange, FastName};
+
+/// The bytes of a record before its extra fields.
+const GOOD_OLD_SIZE: usize = 128;
+
+impl Objects {
+    /// Makes all changes of `inode` in `tid` durable by a fast commit. Returns false if only a
+    /// commit can do that.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    ///
+    /// # Locking
+    /// As [`lanefs_journal::Journal::fast_commit`]: the caller holds no lock.
+    pub(crate) fn fast_commit(
+        &self,
+        inode: &Arc<Inode>,
+        tid: Tid,
+    ) -> Result<bool, lanefs_journal::Error> {
+        let Some(fast) = &self.fast else { return Ok(false) };
+        let refused = |reason| {
+            fast.refuse(reason);
+            Ok(false)
+        };
+        if tid != self.journal.running() {
+            return refused(Reason::Committing);
+        }
+        if inode.file_type != FileType::Regular {
+            return refused(Reason::Kind);
+        }
+        let Some((asked, written)) = inode.fast_changes(tid).filter(|_| !inode.is_unfit(tid))
+        else {
+            return refused(inode.refusal(tid));
+        };
+        if written == asked {
+            return Ok(true);
+        }
+        if fast.is_unfit(tid) {
+            return refused(Reason::Tree);
+        }
+        if fast.is_full(tid) {
+            return refused(Reason::Room);
+        }
+        fast.waiting.lock().push(inode.clone());
+        let mut round = Round { objects: self, fast, inode, tid, asked, taken: Vec::new() };
+        match self.journal.fast_commit(tid, self, &mut round)? {
+            FastEnd::Refused => {
+                fast.waiting.lock().retain(|waiting| !Arc::ptr_eq(waiting, inode));
+                refused(Reason::Log)
+            }
+            FastEnd::Done if fast.is_full(tid) => refused(Reason::Room),
+            FastEnd::Done if inode.is_unfit(tid) => refused(inode.refusal(tid)),
+            // A commit may have come first.
+            FastEnd::Done => Ok(self.journal.durable() >= tid || round.is_written_up_to_now()),
+        }
+    }
+
+    /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
+    /// or why they cannot be in one.
+    fn take_fast_changes(
+        &self,
+        inode: &Inode,
+        tid: Tid,
+        into: &mut Vec<FastChange>,
+    ) -> Result<u64, Reason> {
+        let pin = lanefs_lanes::pin();
+        let mut state = inode.state.lock();
+        let InodeState { disk, raw, fast, orphan, tail_pending, freed, .. } = &mut *state;
+        let fast = fast.as_mut().filter(|fast| fast.tid == tid).ok_or(Reason::Change)?;
+        let is_plain = disk.block_field(self.volume.geometry()) == BlockField::ExtentTree
+            && disk.links > 0
+            && !*freed
+            && orphan.is_none()
+            && tail_pending.is_none_or(|pending| pending <= self.journal.durable());
+        if inode.is_unfit(tid) || !is_plain {
+            return Err(Reason::Change);
+        }
+        let mut changes = Vec::new();
+        if !fast.mapped.is_empty() {
+            // e2fsck (1.47.0) may put the nodes of such a tree into blocks with data of the file.
+            if has_nodes(&disk.block) {
+                return Err(Reason::Nodes);
+            }
+            let map = inode.map.get(&pin).ok_or(Reason::Nodes)?;
+            changes.extend(overlapping(map, fast.mapped.clone()).into_iter().map(|extent| {
+                FastChange::AddRange {
+                    ino: inode.ino,
+                    range: extent.start.0..extent.end(),
+                    block: extent.block,
+                    is_written: extent.state == State::Written,
+                }
+            }));
+        }
+        let record = Record::of(disk, raw, false).encoded(&self.volume, inode.ino);
+        let record = record.map_err(|_| Reason::Change)?;
+        let len = GOOD_OLD_SIZE + usize::from(disk.extra_isize);
+        let record = FastChange::Inode {
+            ino: inode.ino,
+            record: record.get(..len).ok_or(Reason::Change)?.to_vec(),
+        };
+        match &fast.birth {
+            Birth::Known => changes.push(record),
+            Birth::Unnamed => return Err(Reason::Change),
+            Birth::Named { parent, name } => {
+                self.check_fast_parent(*parent, tid)?;
+                let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
+                let name = FastChange::Create(FastName { parent, ino, name });
+                // The record comes first, because the ranges need an inode, and again after them,
+                // as in the kernel: its replay (6.18) counts the blocks when it sets the record.
+                changes.insert(0, record.clone());
+                changes.push(name);
+                if changes.len() > 2 {
+                    changes.push(record);
+                }
+            }
+        }
+        into.append(&mut changes);
+        (fast.mapped, fast.birth) = (0..0, Birth::Known);
+        Ok(fast.changes)
+    }
+
+    /// Fails if a replay could not add a name to this directory.
+    fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
+        let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
+        let flags = InodeFlags::from_bits_retain(dir.rights().flags);
+        // In a directory of several blocks without an index, another order of names may need
+        // another block, which the kernel (6.18) cannot add in a replay.
+        let is_simple =
+            flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
+        match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {
+            true => Ok(()),
+            false => Err(Reason::Directory),
+        }
+    }
+}
+
+/// A thread's part in a fast commit.
+struct Round<'r> {
+    objects: &'r Objects,
+    fast: &'r FastCommits,
+    inode: &'r Arc<Inode>,
+    tid: Tid,
+    /// The number of changes that the caller wants durable.
+    asked: u64,
+    /// The inodes in the fast commit, each with the number of its changes.
+    taken: Vec<(Arc<Inode>, u64)>,
+}
+
+impl Round<'_> {
+    fn is_written_up_to_now(&self) -> bool {
+        self.inode.fast_changes(self.tid).is_some_and(|(_, written)| written >= self.asked)
+    }
+}
+
+impl FastClient for Round<'_> {
+    fn is_done(&self) -> bool {
+        self.inode.is_unfit(self.tid) || self.is_written_up_to_now()
+    }
+
+    fn gather(&mut self, tid: Tid) -> FastBatch {
+        let waiting = std::mem::take(&mut *self.fast.waiting.lock());
+        let mut batch = FastBatch::default();
+        let is_unfit = self.fast.is_unfit(tid);
+        for inode in waiting {
+            if inode.fast_changes(tid).is_none_or(|(all, written)| all == written) {
+                continue;
+            }
+            let taken = match is_unfit {
+                true => Err(Reason::Tree),
+                false => self.objects.take_fast_changes(&inode, tid, &mut batch.changes),
+            };
+            match taken {
+                Ok(count) => {
+                    let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));
+                    batch.mark = batch.mark.max(mark);
+                    self.taken.push((inode, count));
+                }
+                Err(reason) => inode.is_refused(tid, reason),
+            }
+        }
+        batch
+    }
+
+    fn is_written(&mut self) {
+        for (inode, count) in self.taken.drain(..) {
+            let mut state = inode.state.lock();
+            let fast = state.fast.as_mut().filter(|fast| fast.tid == self.tid);
+            if let Some(fast) = fast {
+                fast.written = count;
+            }
+        }
+    }
+
+    fn has_no_room(&mut self) {
+        self.fast.full_in.store(self.tid.0, Ordering::Release);
+        // Their changes were taken.
+        for (inode, _) in self.taken.drain(..) {
+            inode.is_unfit_for_fast_commits(self.tid);
+        }
+    }
+}

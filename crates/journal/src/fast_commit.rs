@@ -1,0 +1,126 @@
+//! Writes fast commits: a few changes of the running transaction, durable without its commit.
+//!
+//! The log keeps an area for them. Fast commits of transaction T are replayed after T-1, and have
+//! no effect once T is committed. So the thread that writes one has the committer role: T-1 is
+//! durable, and T does not close meanwhile. T goes on running. If the first fast commit of T
+//! overwrites those of T-1, these have no effect any more.
+//!
+//! The order that makes a crash harmless: *data, flush, fast commit*. A fast commit of which a part
+//! is missing has a wrong checksum and ends the area; it was not acknowledged.
+//!
+//! Threads that arrive while one is written wait, and the next one has the changes of all of them
+//! ([`FastClient::gather`]).
+
+use crate::client::Client;
+use crate::committer::Committer;
+use crate::error::Error;
+use crate::flusher::FlushMark;
+use crate::journal::Journal;
+use crate::tid::Tid;
+use lanefs_ondisk::jbd2::FastChange;
+
+/// The changes for one fast commit.
+#[derive(Debug, Default)]
+pub struct FastBatch {
+    /// The changes, in order. The client answers for the file system being sound if only these are
+    /// made after the last transaction and its earlier fast commits.
+    pub changes: Vec<FastChange>,
+    /// The flush that the data needs to which the changes refer.
+    pub mark: FlushMark,
+}
+
+/// The part of the file system in a fast commit.
+pub trait FastClient {
+    /// Returns whether the calling thread has nothing to wait for: another thread has written its
+    /// changes, or they cannot be in a fast commit. The journal's lock is held.
+    fn is_done(&self) -> bool;
+
+    /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.
+    fn gather(&mut self, tid: Tid) -> FastBatch;
+
+    /// Called when the changes of [`FastClient::gather`] are durable.
+    fn is_written(&mut self);
+
+    /// Called instead if there was no room for them; nothing was written.
+    fn has_no_room(&mut self);
+}
+
+/// The end of [`Journal::fast_commit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastEnd {
+    /// The client has nothing to wait for any more, or the transaction is durable.
+    Done,
+    /// The log takes no fast commits at present: only a commit makes the changes durable.
+    Refused,
+}
+
+impl<O, D> Journal<O, D> {
+    /// Writes a fast commit in transaction `tid`, or waits until another thread has done that.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], [`Error::Stopped`].
+    ///
+    /// # Locking
+    /// The caller becomes the committer for a round, so it must hold no lock at all.
+    pub fn fast_commit(
+        &self,
+        tid: Tid,
+        client: &dyn Client<O, D>,
+        fast: &mut dyn FastClient,
+    ) -> Result<FastEnd, Error> {
+        let mut progress = self.progress.lock();
+        let role = loop {
+            self.check_abort()?;
+            if progress.durable >= tid || fast.is_done() {
+                return Ok(FastEnd::Done);
+            }
+            if progress.finished {
+                return Err(Error::Stopped);
+            }
+            if let Some(role) = self.try_take_role(&mut progress) {
+                break role;
+            }
+            progress.waiting_for_fast += 1;
+            self.fast_free.wait(&mut progress);
+            progress.waiting_for_fast -= 1;
+        };
+        drop(progress);
+        let mut end = FastEnd::Refused;
+        self.work_in(role, client, |journal, committer| {
+            end = journal.write_fast(committer, tid, fast)?;
+            Ok(())
+        })?;
+        Ok(end)
+    }
+
+    fn write_fast(
+        &self,
+        committer: &mut Committer,
+        tid: Tid,
+        fast: &mut dyn FastClient,
+    ) -> Result<FastEnd, Error> {
+        if self.running() != tid {
+            // Committed before this thread took the role.
+            return Ok(FastEnd::Done);
+        }
+        let Some(log) = committer.log.as_mut().filter(|log| log.takes_fast_commits()) else {
+            return Ok(FastEnd::Refused);
+        };
+        let FastBatch { changes, mark } = fast.gather(tid);
+        if changes.is_empty() {
+            return Ok(FastEnd::Done);
+        }
+        let flushed = self.flusher.flush_if_needed(mark)?;
+        self.counters.flushes.add(flushed.into());
+        match log.write_fast_commit(&*self.device, &self.flusher, tid, &changes)? {
+            Some(blocks) => {
+                self.counters.durable_writes.add(1);
+                self.counters.fast_commits.add(1);
+                self.counters.fast_blocks.add(blocks.into());
+                fast.is_written();
+            }
+            None => fast.has_no_room(),
+        }
+        Ok(FastEnd::Done)
+    }
+}

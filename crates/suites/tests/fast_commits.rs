@@ -1,0 +1,148 @@
+//! Fast commits that Lanefs writes: crash states that Lanefs, e2fsck and the kernel replay.
+
+use lanefs_device::{Device, Event, GatedDevice, Pace, RecordingDevice};
+use lanefs_ext4::{FastCommitting, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_suites::fast_commits::{OPTIONS, check};
+use lanefs_suites::planted::{Bug, Planted};
+use lanefs_suites::random::seeds;
+use lanefs_suites::together::Bases;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
+    device
+}
+
+#[test]
+fn every_program_replays_to_what_was_promised() {
+    for seed in seeds(3) {
+        let found = check(seed, 120, 40, &plain).unwrap_or_else(|why| panic!("{why}"));
+        println!("seed {seed}: {found}; {:?}", found.refused);
+    }
+}
+
+#[test]
+#[ignore = "long: 20,000 crash states"]
+fn every_program_replays_to_what_was_promised_by_long_workloads() {
+    for seed in seeds(100) {
+        let found = check(seed, 300, 80, &plain).unwrap_or_else(|why| panic!("{why}"));
+        println!("seed {seed}: {found}; {:?}", found.refused);
+    }
+}
+
+#[test]
+fn fast_commits_before_their_data_are_found() {
+    let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
+    assert!((1..20).any(|seed| check(seed, 80, 40, &lost).is_err()));
+}
+
+fn mounted(device: &Arc<RecordingDevice>, fast_commits: FastCommitting) -> Mount {
+    let options = MountOptions { fast_commits, ..MountOptions::default() };
+    Mount::open(device.clone(), options).expect("a mount")
+}
+
+fn recorded() -> Option<Arc<RecordingDevice>> {
+    let (options, size) = OPTIONS[0];
+    let image = Bases::default().fresh(options, size)?;
+    Some(Arc::new(RecordingDevice::since(image.fork(), Arc::new(image))))
+}
+
+fn new_file() -> NewInode<'static> {
+    NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+}
+
+/// The requests to a device.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Requests {
+    writes: usize,
+    durable_writes: usize,
+    flushes: usize,
+    bytes: usize,
+}
+
+fn counted(events: &[Event]) -> Requests {
+    let mut all = Requests::default();
+    for event in events {
+        match event {
+            Event::Write { data, .. } => {
+                (all.writes, all.bytes) = (all.writes + 1, all.bytes + data.len())
+            }
+            Event::DurableWrite { data, .. } => {
+                (all.durable_writes, all.bytes) = (all.durable_writes + 1, all.bytes + data.len());
+            }
+            Event::Flush { .. } => all.flushes += 1,
+        }
+    }
+    all
+}
+
+#[test]
+fn an_fsync_after_an_append_writes_one_block_and_its_data() {
+    const ROUNDS: usize = 5;
+    let mut seen = Vec::new();
+    for fast_commits in [FastCommitting::IfPossible, FastCommitting::Never] {
+        let Some(device) = recorded() else { return };
+        let mount = mounted(&device, fast_commits);
+        let fs = mount.fs();
+        let file = fs.create(&fs.root().expect("the root"), b"log", &new_file()).expect("a file");
+        // The first commit of a mount marks the log.
+        fs.sync().expect("a commit");
+        let before = device.mark();
+        for _ in 0..ROUNDS {
+            fs.append(&file, &[7; 1024], Privilege::Root).expect("an append");
+            fs.fsync(&file, SyncMode::Full).expect("an fsync");
+        }
+        let events = device.recording();
+        seen.push(counted(&events.events()[before..]));
+    }
+    println!("{ROUNDS} times append and fsync: {seen:?}");
+    let bytes = ROUNDS * 2 * 1024;
+    let fast = Requests { writes: ROUNDS, durable_writes: ROUNDS, flushes: ROUNDS, bytes };
+    assert_eq!(seen[0], fast, "data, a flush, a fast commit");
+    assert!(seen[1].writes > ROUNDS && seen[1].bytes > 2 * bytes, "{seen:?}");
+}
+
+#[test]
+fn threads_that_wait_for_a_fast_commit_share_the_next() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 20;
+    let (options, size) = OPTIONS[0];
+    let Some(image) = Bases::default().fresh(options, size) else { return };
+    let slow = Pace::Time(Duration::from_millis(3));
+    let below = Arc::new(GatedDevice::new(Arc::new(image.fork()), slow));
+    let device = Arc::new(RecordingDevice::since(image, below));
+    let mount = mounted(&device, FastCommitting::IfPossible);
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let barrier = Barrier::new(THREADS);
+    fs.sync().expect("a commit");
+    std::thread::scope(|scope| {
+        for n in 0..THREADS {
+            let (fs, root, barrier) = (fs, &root, &barrier);
+            scope.spawn(move || {
+                let file = fs.create(root, format!("f{n}").as_bytes(), &new_file());
+                let file = file.expect("a file");
+                for _ in 0..ROUNDS {
+                    barrier.wait();
+                    fs.append(&file, &[n as u8 + 1; 512], Privilege::Root).expect("an append");
+                    fs.fsync(&file, SyncMode::Full).expect("an fsync");
+                }
+            });
+        }
+    });
+    let found = mount.fs().statistics().journal;
+    println!("{THREADS} threads, {ROUNDS} fsyncs each: {found:?}");
+    assert!(found.fast_commits > 0);
+    assert!(found.fast_commits < (THREADS * ROUNDS * 3 / 4) as u64, "none was shared");
+    let state = device.recording().image_at(device.mark());
+    let again = Mount::open(Arc::new(state), MountOptions::default()).expect("a mount");
+    let fs = again.fs();
+    let root = fs.root().expect("the root");
+    for n in 0..THREADS {
+        let named = fs.lookup(&root, format!("f{n}").as_bytes()).expect("a look");
+        let inode = fs.get(named.expect("a file").ino, None).expect("an inode");
+        let mut bytes = vec![0; ROUNDS * 512 + 1];
+        let len = fs.read_at(&inode, 0, &mut bytes).expect("a read");
+        assert_eq!(bytes[..len], vec![n as u8 + 1; ROUNDS * 512]);
+    }
+}
