@@ -66,7 +66,9 @@ impl Fs {
         let block_size = self.objects.volume.block_size() as u64;
         let cluster = self.objects.volume.cluster_bytes();
         if !offset.is_multiple_of(cluster) || !end.is_multiple_of(cluster) {
-            return Err(Error::InvalidArgument { what: "a range that is not of whole clusters" });
+            return Err(Error::InvalidArgument {
+                what: "a range that is not of whole blocks (with bigalloc, of whole clusters)",
+            });
         }
         let block = |at| u32::try_from(at / block_size).map_err(|_| Error::FileTooLarge);
         Ok(block(offset)?..block(end)?)
