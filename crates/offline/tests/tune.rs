@@ -140,7 +140,7 @@ fn what_needs_a_rewrite_is_refused_by_name() {
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be cleared")), "{refused}");
     }
-    for name in ["quota", "encrypt", "mmp", "casefold", "bigalloc", "inline_data", "verity"] {
+    for name in ["quota", "encrypt", "casefold", "bigalloc", "inline_data", "verity"] {
         let settings = Settings { features: setting(name), ..Settings::default() };
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be set")), "{refused}");
