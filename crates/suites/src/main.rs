@@ -6,7 +6,7 @@ use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Runner, scenario};
-use lanefs_suites::{cuts, faults, fsx, hostile};
+use lanefs_suites::{cuts, fast_commits, faults, fsx, hostile};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -53,6 +53,8 @@ enum Suite {
     Fsx,
     /// Every cut of a recorded workload.
     Crash,
+    /// Crash states with fast commits, for three programs that replay them.
+    FastCommits,
     /// Every read, write and flush fails once.
     Faults,
     /// Damaged images.
@@ -63,10 +65,11 @@ enum Suite {
     Changes,
 }
 
-const ALL: [Suite; 7] = [
+const ALL: [Suite; 8] = [
     Suite::Model,
     Suite::Fsx,
     Suite::Crash,
+    Suite::FastCommits,
     Suite::Faults,
     Suite::Hostile,
     Suite::Arrays,
@@ -100,6 +103,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
             "3 sequences of four threads, and 15,000 operations on files".into()
         }
         Suite::Crash => crash::check(seed, 500, Cuts::About(300))?.to_string(),
+        Suite::FastCommits => fast_commits::check(seed, 300, 80, &|device| device)?.to_string(),
         Suite::Faults => format!("{} faults", faults::check(seed, 120, u64::MAX)?),
         Suite::Changes => changes::check(&Corpus::make(Extent::Sample), seed, 400)?.to_string(),
         Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),

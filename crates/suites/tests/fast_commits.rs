@@ -15,7 +15,7 @@ fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
 
 #[test]
 fn every_program_replays_to_what_was_promised() {
-    for seed in seeds(3) {
+    for seed in seeds(4) {
         let found = check(seed, 120, 40, &plain).unwrap_or_else(|why| panic!("{why}"));
         println!("seed {seed}: {found}; {:?}", found.refused);
     }

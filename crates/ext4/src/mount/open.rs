@@ -87,10 +87,9 @@ impl Mount {
             commit_interval: options.commit_interval,
             image_cap: images_within(options.cache_bytes),
         })?;
-        let fast = (access == Access::ReadWrite
-            && options.fast_commits == FastCommitting::IfPossible
-            && FastCommits::fit(&superblock))
-        .then(FastCommits::new);
+        let writes_fast =
+            access == Access::ReadWrite && options.fast_commits == FastCommitting::IfPossible;
+        let fast = writes_fast.then(|| FastCommits::new(&superblock)).flatten();
         let image = read_block(&*device, &geometry, geometry.super_block())?;
         let one_lock = options.names.clone().one_lock();
         let counting = match one_lock {

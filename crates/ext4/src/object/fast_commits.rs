@@ -8,11 +8,13 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{LaneCounter, Mutex, Padded, Rank};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
-use lanefs_ondisk::superblock::{JournalPlace, Superblock};
+use lanefs_ondisk::superblock::{InodePlace, JournalPlace, Superblock};
 use lanefs_ondisk::{FileType, Ino};
 
 /// The fast commits of a mount that writes them.
 pub(crate) struct FastCommits {
+    /// The place of the journal's inode.
+    journal: InodePlace,
     /// The inodes of threads that wait for a fast commit. [rank Bucket]
     pub(super) waiting: Mutex<Vec<Arc<Inode>>>,
     /// The last transaction in which a directory was renamed or groups were added.
@@ -24,27 +26,27 @@ pub(crate) struct FastCommits {
 }
 
 impl FastCommits {
-    pub(crate) fn new() -> FastCommits {
-        FastCommits {
+    /// Returns `None` if no fast commits can be written on a file system with these features and
+    /// this place of the log: a replay refuses other features.
+    pub(crate) fn new(superblock: &Superblock) -> Option<FastCommits> {
+        let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return None };
+        Some(FastCommits {
+            journal: superblock.geometry().inode_place(ino).filter(|_| fit(superblock))?,
             waiting: Mutex::new(Rank::Bucket, Vec::new()),
             unfit_in: Padded(AtomicU64::new(0)),
             full_in: AtomicU64::new(0),
             refused: Reason::ALL.map(|_| LaneCounter::new(0)),
-        }
+        })
     }
 
-    /// Returns whether fast commits can be written on a file system with these features and this
-    /// place of the log: a replay refuses other features.
-    pub(crate) fn fit(superblock: &Superblock) -> bool {
-        let features = superblock.features();
-        let others = RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS;
-        let incompatible =
-            Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA | Incompat::EA_INODE;
-        features.compat.contains(Compat::FAST_COMMIT)
-            && matches!(superblock.journal(), Some(JournalPlace::Inode(_)))
-            && features.incompat.contains(Incompat::EXTENTS)
-            && !features.ro_compat.intersects(others)
-            && !features.incompat.intersects(incompatible)
+    /// Returns whether an inode at `place` shares a block of its table with the journal's inode.
+    ///
+    /// e2fsck 1.47.0 has read that block before it replays the log. The first record of a fast
+    /// commit that is in this block makes it write the old block back with that record: it loses
+    /// what the log's transactions changed in the block. A record in another block comes first
+    /// otherwise, and makes it read again.
+    pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
+        (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }
 
     /// Notes a change of the whole tree in `tid`, before others can see it.
@@ -70,6 +72,17 @@ impl FastCommits {
         let counts = self.refused.iter().map(|count| count.sum() as u64);
         Reason::ALL.into_iter().map(Reason::name).zip(counts)
     }
+}
+
+fn fit(superblock: &Superblock) -> bool {
+    let features = superblock.features();
+    let others = RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS;
+    let incompatible =
+        Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA | Incompat::EA_INODE;
+    features.compat.contains(Compat::FAST_COMMIT)
+        && features.incompat.contains(Incompat::EXTENTS)
+        && !features.ro_compat.intersects(others)
+        && !features.incompat.intersects(incompatible)
 }
 
 /// Stores `tid`; reads it first, since many lanes may store the same number.

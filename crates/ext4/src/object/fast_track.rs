@@ -72,6 +72,8 @@ pub(super) enum Reason {
     Committing,
     /// The inode is no regular file.
     Kind,
+    /// The inode shares a block of its table with the journal's inode.
+    Table,
     /// The inode has another change.
     Change,
     /// The directory of its name has another change, or is of a form that a replay cannot change.
@@ -87,9 +89,10 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    pub(super) const ALL: [Reason; 8] = [
+    pub(super) const ALL: [Reason; 9] = [
         Reason::Committing,
         Reason::Kind,
+        Reason::Table,
         Reason::Change,
         Reason::Directory,
         Reason::Nodes,
@@ -102,6 +105,7 @@ impl Reason {
         match self {
             Reason::Committing => "fast_commit.not.committing",
             Reason::Kind => "fast_commit.not.kind",
+            Reason::Table => "fast_commit.not.table",
             Reason::Change => "fast_commit.not.change",
             Reason::Directory => "fast_commit.not.directory",
             Reason::Nodes => "fast_commit.not.nodes",

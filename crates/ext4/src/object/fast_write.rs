@@ -12,6 +12,7 @@
 //!   name. A directory that T created or gave another shape, or from which T removed a name, is
 //!   unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
+//! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
 //! - its blocks have no other use until T is durable, also if T frees them (`Groups::free_blocks`).
 //!
 //! An fsync of anything else commits T.
@@ -59,6 +60,10 @@ impl Objects {
         }
         if inode.file_type != FileType::Regular {
             return refused(Reason::Kind);
+        }
+        let place = self.volume.geometry().inode_place(inode.ino);
+        if place.is_none_or(|place| fast.is_beside_journal(&place)) {
+            return refused(Reason::Table);
         }
         let Some((asked, written)) = inode.fast_changes(tid).filter(|_| !inode.is_unfit(tid))
         else {
