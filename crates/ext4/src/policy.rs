@@ -256,12 +256,15 @@ pub enum Recovery {
 }
 
 /// Whether an fsync may write a fast commit instead of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FastCommitting {
-    /// Yes, if the file system has the feature `fast_commit` and no other that prevents it.
-    IfPossible,
-    /// No.
+    /// No. All that was synced is also there if e2fsck replays the log.
+    #[default]
     Never,
+    /// Yes, if the file system has the feature `fast_commit` and no other that prevents it. After a
+    /// crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops the whole log if it
+    /// has a transaction and older fast commits, also those of the kernel.
+    IfPossible,
 }
 
 /// When a read sets the access time.

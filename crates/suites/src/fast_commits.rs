@@ -346,8 +346,10 @@ impl Workload {
             }
             46..56 => {
                 let id = self.some()?;
-                let place = self.rng.u64(..=self.size(id) / ALIGN + 100) * ALIGN;
-                self.write(id, place)?;
+                for _ in 0..self.rng.u32(1..4) {
+                    let place = self.rng.u64(..=self.size(id) / ALIGN + 200) * ALIGN;
+                    self.write(id, place)?;
+                }
                 if self.rng.bool() { self.fsync(id) } else { Ok(()) }
             }
             56..64 => {
@@ -507,6 +509,7 @@ fn check_state(
     if rng.u32(..8) == 0 {
         clean(plain.put(&recovered).map_err(|e| e.to_string())?, "recovered by Lanefs")?;
     }
+    // e2fsck (1.47.0) drops the whole log if the area has only fast commits of an older transaction.
     if fast > 0 && rng.u32(..6) == 0 {
         let image = plain.put(state).map_err(|e| e.to_string())?;
         let said = image.repair().text;
@@ -516,7 +519,7 @@ fn check_state(
             .map_err(|why| format!("e2fsck, {fast} fast commits: {why}\n{said}"))?;
         found.by_e2fsck += 1;
     }
-    if fast > 0 && rng.u32(..6) == 0 {
+    if rng.u32(..6) == 0 {
         let image = mounted.put(state).map_err(|e| e.to_string())?;
         let Some(mounted) = image.kernel_mount("") else { return Ok(()) };
         let mut view = View::new();

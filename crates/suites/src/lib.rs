@@ -8,6 +8,7 @@
 //! | `model` | do four threads get the results of a tree in memory (the model)? | the model, e2fsck, a remount |
 //! | `fsx` | are all bytes of a file right after each operation? | a copy in memory, e2fsck |
 //! | `crash` | does a crash keep all promises, and show no other state? | the history of the workload, e2fsck, `lanefs check` |
+//! | `fast-commits` | does a crash after fast commits keep what each fsync promised? | the versions of each file; e2fsck and the kernel replay too |
 //! | `faults` | is each failing read, write and flush reported, and nothing lost? | the model, e2fsck |
 //! | `hostile` | does a damaged image do harm? | the expected words of the error; limits of time and memory |
 //! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |

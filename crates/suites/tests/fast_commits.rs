@@ -1,8 +1,11 @@
 //! Fast commits that Lanefs writes: crash states that Lanefs, e2fsck and the kernel replay.
 
-use lanefs_device::{Device, Event, GatedDevice, Pace, RecordingDevice};
-use lanefs_ext4::{FastCommitting, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_device::{Device, Event, GatedDevice, Kept, OverlayDevice, Pace, RecordingDevice};
+use lanefs_ext4::{
+    FastCommitting, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode,
+};
 use lanefs_suites::fast_commits::{OPTIONS, check};
+use lanefs_suites::image::Scratch;
 use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::seeds;
 use lanefs_suites::together::Bases;
@@ -144,5 +147,93 @@ fn threads_that_wait_for_a_fast_commit_share_the_next() {
         let mut bytes = vec![0; ROUNDS * 512 + 1];
         let len = fs.read_at(&inode, 0, &mut bytes).expect("a read");
         assert_eq!(bytes[..len], vec![n as u8 + 1; ROUNDS * 512]);
+    }
+}
+
+/// Returns the bytes of the file `log` in the root.
+fn contents(device: Arc<dyn Device>) -> Vec<u8> {
+    let mount = Mount::open(device, MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let found = fs.find(&fs.root().expect("the root"), b"log").expect("a look");
+    let inode = found.expect("a file");
+    let mut bytes = vec![0; inode.attr().size as usize];
+    fs.read_at(&inode, 0, &mut bytes).expect("a read");
+    bytes
+}
+
+/// Returns the bytes of the file `log` after e2fsck replayed the log.
+fn contents_through_e2fsck(scratch: &Scratch, state: &OverlayDevice) -> Vec<u8> {
+    let image = scratch.put(state).expect("an image");
+    println!("{}", image.repair().text);
+    image.assert_clean("replayed by e2fsck");
+    contents(image.device())
+}
+
+/// Appends to the file and syncs it.
+fn append(fs: &Fs, file: &InodeRef, bytes: &mut Vec<u8>, byte: u8) {
+    bytes.extend([byte; 700]);
+    fs.append(file, &[byte; 700], Privilege::Root).expect("an append");
+    fs.fsync(file, SyncMode::Full).expect("an fsync");
+}
+
+#[test]
+fn fast_commits_of_a_mount_that_becomes_writable_again_are_replayed() {
+    let Some(device) = recorded() else { return };
+    let mount = mounted(&device, FastCommitting::IfPossible);
+    let fs = mount.fs();
+    let file = fs.create(&fs.root().expect("the root"), b"log", &new_file()).expect("a file");
+    let (mut promised, mut bytes) = (Vec::new(), Vec::new());
+    for round in 1..=4 {
+        for n in 0..3 {
+            let before = fs.statistics().journal.fast_commits;
+            append(fs, &file, &mut bytes, round);
+            let is_fast = fs.statistics().journal.fast_commits > before;
+            // The first commit marks the log.
+            assert_eq!(is_fast, n > 0, "round {round}");
+            promised.push((device.mark(), bytes.clone(), is_fast));
+        }
+        mount.make_read_only().expect("a read-only mount");
+        promised.push((device.mark(), bytes.clone(), false));
+        mount.make_writable().expect("a writable mount");
+        promised.push((device.mark(), bytes.clone(), false));
+    }
+    let recording = device.recording();
+    let scratch = Scratch::new(recording.base()).expect("a file for e2fsck");
+    for (mark, bytes, is_fast) in promised {
+        let state = recording.replay().state(mark, Kept::None);
+        if is_fast {
+            assert_eq!(contents_through_e2fsck(&scratch, &state), bytes, "e2fsck, event {mark}");
+        }
+        assert_eq!(contents(Arc::new(state)), bytes, "event {mark}");
+    }
+}
+
+#[test]
+fn e2fsck_replays_the_log_of_a_mount_without_fast_commits_after_one_with_them() {
+    for is_closed in [true, false] {
+        let Some(device) = recorded() else { return };
+        let mount = mounted(&device, FastCommitting::IfPossible);
+        let fs = mount.fs();
+        let file = fs.create(&fs.root().expect("the root"), b"log", &new_file()).expect("a file");
+        let mut bytes = Vec::new();
+        (1..=3).for_each(|n| append(fs, &file, &mut bytes, n));
+        assert!(fs.statistics().journal.fast_commits > 0);
+        let mut at = device.mark();
+        if is_closed {
+            drop(file);
+            mount.close().expect("an unmount");
+            at = device.mark();
+        }
+        let state = device.recording().replay().state(at, Kept::None);
+        let device = Arc::new(RecordingDevice::since(state.fork(), Arc::new(state)));
+        let mount = mounted(&device, FastCommitting::default());
+        let fs = mount.fs();
+        let file = fs.find(&fs.root().expect("the root"), b"log").expect("a look");
+        append(fs, &file.expect("a file"), &mut bytes, 4);
+        assert_eq!(fs.statistics().journal.fast_commits, 0);
+        let recording = device.recording();
+        let scratch = Scratch::new(recording.base()).expect("a file for e2fsck");
+        let state = recording.replay().state(device.mark(), Kept::None);
+        assert_eq!(contents_through_e2fsck(&scratch, &state), bytes, "closed: {is_closed}");
     }
 }

@@ -10,7 +10,7 @@ use lanefs_device::Device;
 use lanefs_journal::recovery::{self, FastImages, Input, Recovered, Replay};
 use lanefs_journal::{Log, LogMap};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Geometry, JournalDevice, JournalPlace, Superblock};
@@ -118,19 +118,16 @@ fn on_device(
     if log.user_count() != 1 {
         return Err(unfit(UnfitJournal::Shared { users: log.user_count() }));
     }
-    // Fast commits are written to a log inside the file system only.
-    let features = wanted(superblock) - JournalIncompat::FAST_COMMIT;
+    let features = wanted(superblock);
     Ok(Log { device: Some(journal.clone()), map, superblock: log, features })
 }
 
-/// Returns the features that the kernel sets in the log of this file system.
+/// Returns the features that the kernel sets in the log of this file system, without fast commits.
 fn wanted(superblock: &Superblock) -> JournalIncompat {
     let mut features = JournalIncompat::empty();
     let wide = superblock.features().incompat.contains(Incompat::BIT64);
     features.set(JournalIncompat::BIT64, wide);
     features.set(JournalIncompat::CSUM_V3, superblock.checksums().seed().is_some());
-    let fast = superblock.features().compat.contains(Compat::FAST_COMMIT);
-    features.set(JournalIncompat::FAST_COMMIT, fast);
     features
 }
 

@@ -31,6 +31,7 @@ use lanefs_lanes::sync::atomic::AtomicBool;
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::jbd2::JournalIncompat;
 use lanefs_ondisk::superblock::{
     Geometry, OrphanEntries, Recovery as NeedsRecovery, State, Superblock,
 };
@@ -80,16 +81,21 @@ impl Mount {
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
         let volume =
             Volume::new(device.clone(), &superblock, &descriptors, system.clone(), &options.keys)?;
-        let journal = Journal::start(Config {
-            device: device.clone(),
-            block_size: geometry.block_size(),
-            log: log.filter(|_| access == Access::ReadWrite),
-            commit_interval: options.commit_interval,
-            image_cap: images_within(options.cache_bytes),
-        })?;
         let writes_fast =
             access == Access::ReadWrite && options.fast_commits == FastCommitting::IfPossible;
         let fast = writes_fast.then(|| FastCommits::new(&superblock)).flatten();
+        let log = log.filter(|_| access == Access::ReadWrite).map(|mut log| {
+            // Without the feature, all programs ignore the fast commits of earlier mounts.
+            log.features.set(JournalIncompat::FAST_COMMIT, fast.is_some());
+            log
+        });
+        let journal = Journal::start(Config {
+            device: device.clone(),
+            block_size: geometry.block_size(),
+            log,
+            commit_interval: options.commit_interval,
+            image_cap: images_within(options.cache_bytes),
+        })?;
         let image = read_block(&*device, &geometry, geometry.super_block())?;
         let one_lock = options.names.clone().one_lock();
         let counting = match one_lock {

@@ -57,7 +57,7 @@ impl Default for MountOptions {
             recovery: Recovery::Replay,
             purpose: Purpose::Use,
             atime: Atime::Relatime,
-            fast_commits: FastCommitting::Never,
+            fast_commits: FastCommitting::default(),
             commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
             synchronous: Synchronous::default(),
             on_error: OnError::ReadOnly,

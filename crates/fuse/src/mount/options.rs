@@ -144,7 +144,7 @@ impl Default for Options {
             wishes: Wishes::default(),
             direct: DirectIo::default(),
             discard: false,
-            fast_commits: FastCommitting::Never,
+            fast_commits: FastCommitting::default(),
             stripe: 0,
             rows: None,
             policies: Policies::default(),
