@@ -51,7 +51,7 @@ pub const LARGEST: &[Extreme] = &[
 /// Images whose log replaces the superblock.
 pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: inline_data", "", || incompat(Incompat::INLINE_DATA)),
-    extreme("the log: encrypt", "not supported", || incompat(Incompat::ENCRYPT)),
+    extreme("the log: compression", "not supported", || incompat(Incompat::COMPRESSION)),
     extreme("the log: an unknown feature", "not supported", || {
         incompat(Incompat::from_bits_retain(1 << 31))
     }),
