@@ -63,10 +63,10 @@ impl LogWriter {
         if map.len() < superblock.blocks() {
             return Err(Error::BadLogMap { log_block: map.len() });
         }
-        let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64;
+        let fast = features & JournalIncompat::FAST_COMMIT;
+        let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64 | fast;
         let wanted = JournalIncompat::BIT64 | JournalIncompat::CSUM_V3;
         let mut incompat = superblock.incompat() & kept | features & wanted;
-        let fast = features & JournalIncompat::FAST_COMMIT;
         if superblock.has_room_for_fast_commits() {
             incompat |= fast;
         }

@@ -18,7 +18,7 @@ use crate::flusher::Flusher;
 use crate::log::{LogWriter, superblock_offset};
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::jbd2::Sequence;
+use lanefs_ondisk::jbd2::{JournalIncompat, Sequence};
 use lanefs_ondisk::{Block, BlockSize};
 
 /// The effect of the fast commits of a log.
@@ -83,6 +83,8 @@ fn writer(
 ) -> Result<LogWriter, Error> {
     let area = log.superblock.log_area();
     let after = fast.head.checked_add(1).filter(|next| area.contains(next));
+    // The transaction must not reach into the area of the fast commits.
+    log.features |= log.superblock.incompat() & JournalIncompat::FAST_COMMIT;
     log.superblock.set_start(None);
     log.superblock.set_sequence(fast.end);
     log.superblock.set_head(after.unwrap_or(area.start));
