@@ -183,7 +183,7 @@ impl Checker<'_> {
         if self.counts == Counts::Right {
             self.check_sums(&sums);
         }
-        totals.clusters = sums.clusters();
+        totals.blocks = sums.clusters() << self.volume.geometry.cluster_bits();
         if let Some((run, parents)) = kept {
             then(&run, &parents, self.report.findings());
         }

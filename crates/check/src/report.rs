@@ -36,8 +36,8 @@ pub struct Totals {
     pub inodes: u64,
     /// Directories.
     pub directories: u64,
-    /// Blocks in use, or clusters with `bigalloc`.
-    pub clusters: u64,
+    /// Blocks in use; with `bigalloc`, those of the clusters in use.
+    pub blocks: u64,
     /// Entries of directories.
     pub entries: u64,
 }

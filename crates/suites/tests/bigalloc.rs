@@ -5,6 +5,7 @@ use lanefs_device::Device;
 use lanefs_ext4::{Error, Fallocate, Fs, InodeRef, Mount, MountOptions, Privilege};
 use lanefs_suites::both::{by_kernel, by_library, open, run_all};
 use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::cuts::dumpe2fs;
 use lanefs_suites::fsx;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::hostile::{Totals, random_images_on};
@@ -237,4 +238,15 @@ fn all_suites_hold_with_all_clusters() {
         crashes(set % WITHOUT_QUOTAS, seed, 150, 60);
         println!("{:?}", hostile(seed, 40));
     });
+}
+
+#[test]
+fn the_checker_counts_the_blocks_of_clusters() {
+    let (options, size) = SETS[0];
+    let Some(image) = Image::make(options, size) else { return };
+    let options = lanefs_check::Options::default();
+    let report = lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock");
+    let fields = dumpe2fs(&image);
+    let number = |name: &str| fields[name].parse::<u64>().expect("a number");
+    assert_eq!(report.totals.blocks, number("Block count") - number("Free blocks"));
 }

@@ -144,7 +144,7 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
     writeln!(
         out,
         "{image}: {verdict}; {} inodes in use, {} directories with {} entries, {} blocks in use",
-        totals.inodes, totals.directories, totals.entries, totals.clusters
+        totals.inodes, totals.directories, totals.entries, totals.blocks
     )
 }
 
@@ -182,6 +182,6 @@ fn as_json(report: &Report, arguments: &Arguments) -> Value {
         "inodes": report.totals.inodes,
         "directories": report.totals.directories,
         "entries": report.totals.entries,
-        "blocks": report.totals.clusters,
+        "blocks": report.totals.blocks,
     })
 }
