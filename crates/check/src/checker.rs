@@ -244,7 +244,7 @@ impl Checker<'_> {
         Totals {
             inodes: sums.used_inodes(),
             directories: sums.directories(),
-            clusters: 0,
+            blocks: 0,
             entries: run.entries.load(Ordering::Relaxed),
         }
     }

@@ -4,12 +4,13 @@ use lanefs_device::{Device, Event, GatedDevice, Kept, OverlayDevice, Pace, Recor
 use lanefs_ext4::{
     FastCommitting, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode,
 };
+use lanefs_lanes::sync::unscheduled::Barrier;
 use lanefs_suites::fast_commits::{OPTIONS, check};
 use lanefs_suites::image::Scratch;
 use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::seeds;
 use lanefs_suites::together::Bases;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
