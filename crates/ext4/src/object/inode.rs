@@ -301,15 +301,17 @@ impl Inode {
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
+        // Listed before, too: a commit that finds no listed object has nothing to do, and does not
+        // wait for this handle.
+        if newly {
+            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
+        }
         let size = state.disk.size;
         let result = change(&mut state);
         if self.mount.has_fast_commits() {
             // The rest of the last block is zeroed only after the commit.
             let part = if state.disk.size < size { FastPart::None } else { part };
             self.note_for_fast_commits(&mut state, tid, &part);
-        }
-        if newly {
-            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
         let after = quotas.map(|_| counted(&state));
         drop(state);

@@ -184,6 +184,11 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
+        // As an inode, the block is listed before others can see the change.
+        if newly {
+            handle.charge(1);
+            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
+        }
         // The copy is cleared before the change, because `change` may publish the name: see
         // `version` and `Names::publish_read`.
         self.latest.clear();
@@ -193,10 +198,6 @@ impl MetaBlock {
         let result = change(data);
         state.looked_at = false;
         state.changed = handle.tid();
-        if newly {
-            handle.charge(1);
-            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
-        }
         result
     }
 
