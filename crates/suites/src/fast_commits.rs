@@ -590,16 +590,16 @@ fn compare(workload: &Workload, at: Moment, view: &View) -> Result<(), String> {
         // An operation without a write can make its promise at the very event.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &story.versions[sure.unwrap_or(0)..=last];
+        // An empty file can be one of several versions: its new name may have belonged to another.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
-        // Of several that fit, as an empty file with one name or two, the one with most names.
-        let seen = |version: &&Version| version.paths.len();
-        let Some(version) = allowed.iter().filter(fits).max_by_key(seen) else {
+        let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
+        if fitting.is_empty() {
             if sure.is_none() && allowed.iter().all(|version| !is_there(*id, version, view)) {
                 continue;
             }
             return Err(format!("file {id} is none of {}", describe(workload, allowed, view)));
-        };
-        left.retain(|path| !version.paths.contains(*path));
+        }
+        left.retain(|path| !fitting.iter().any(|version| version.paths.contains(*path)));
     }
     match left.first() {
         None => Ok(()),
