@@ -17,8 +17,9 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::{Map, Mutex, PerLane, Pin, Rank};
 
-/// The number of loader locks of a cache.
-const LOADERS: usize = 64;
+/// The number of loader locks of a cache. There are many more than threads, so that two numbers that
+/// are loaded at the same time rarely share a lock.
+const LOADERS: usize = if cfg!(any(loom, shuttle)) { 16 } else { 1024 };
 
 /// The number of buckets that a hand moves over under one pin.
 const STRETCH: usize = if cfg!(any(loom, shuttle)) { 4 } else { 64 };
@@ -126,11 +127,19 @@ impl<T: Cached> Cache<T> {
         if let Some(held) = look()? {
             return Ok(held);
         }
-        let _loader = self.loaders[number as usize % LOADERS].lock();
+        let _loader = self.loader(number).lock();
         match look()? {
             Some(held) => Ok(held),
             None => load(),
         }
+    }
+
+    /// Returns the lock under which the object with this number is loaded. Multiplication spreads
+    /// the numbers: threads that load from different groups have numbers that differ by a multiple
+    /// of a power of two.
+    fn loader(&self, number: u64) -> &Mutex<()> {
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.loaders[spread as usize % LOADERS]
     }
 
     /// Maps the number of `object` to it from now on; runs `look` on the object that the number
