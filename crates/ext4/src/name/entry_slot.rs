@@ -219,7 +219,7 @@ impl EntrySlot<'_> {
         });
     }
 
-    /// Publishes the inodes that the names now refer to in the name cache.
+    /// Publishes to the name cache the inodes to which the names now refer.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
             // The name cache holds neither ".." nor names that are not compared by their bytes.
