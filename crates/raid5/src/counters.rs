@@ -62,9 +62,9 @@ counts! {
     MemberFlush member_flushes,
     /// Bands of rows written whole, without a read.
     FullRow full_row,
-    /// Bands written after reading the chunks that are not written.
+    /// Bands for which the chunks that are not written were read first.
     Reconstruct reconstruct,
-    /// Bands written after reading the chunks that are written, and the old parity.
+    /// Bands for which the old data of the written chunks, and the old parity, were read first.
     Modify modify,
     /// Bands written without parity, because its member is missing.
     NoParity no_parity,

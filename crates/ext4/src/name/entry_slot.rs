@@ -178,7 +178,7 @@ impl EntrySlot<'_> {
         self.block.lock_names()
     }
 
-    /// Returns the entry or room at present. It cannot change, since the block's names are locked.
+    /// Returns the present entry or room. It cannot change, since the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);
