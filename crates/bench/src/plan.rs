@@ -60,8 +60,8 @@ impl Plan {
                 let files = u64::from(scale.tree.files()).max(1);
                 // On average half of a file's last block is unused.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // One tree more than the new files need: a thread starts another tree as long as
-                // any new files are left.
+                // A thread that may still create some files starts a whole tree, so there can be
+                // one tree more than the number of new files requires.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }

@@ -10,7 +10,11 @@ const CHUNK: usize = 1 << 20;
 
 /// Prints files of an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs cat disk.img:/etc/os-release")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+
+Example:
+  lanefs cat disk.img:/etc/os-release")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 something failed (the rest was done), 2 wrong usage.
+
 Examples:
   lanefs chmod 755 disk.img:/bin/sh
   lanefs chmod -R go-w disk.img:/etc")]

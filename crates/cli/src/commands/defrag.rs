@@ -13,6 +13,8 @@ use std::process::ExitCode;
 #[command(after_help = "\
 A file is left as it is if the free space has no better place for it. A crash loses no data.
 
+Exit codes: 0 success, 1 something failed (the rest was done), 2 wrong usage.
+
 Examples:
   lanefs defrag disk.img:/var/db
   lanefs defrag --json disk.img:/var/db | jq '.after.extents | length'")]

@@ -19,6 +19,8 @@ use std::process::ExitCode;
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.
 
+Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+
 Examples:
   lanefs ls disk.img
   lanefs ls -la disk.img:/etc disk.img:/home")]

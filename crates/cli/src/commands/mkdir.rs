@@ -7,7 +7,11 @@ use std::process::ExitCode;
 
 /// Makes directories in an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 something failed (the rest was done), 2 wrong usage.
+
+Example:
+  lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
 pub struct Arguments {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]

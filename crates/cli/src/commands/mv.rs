@@ -12,6 +12,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
+Exit codes: 0 success, 1 something failed (the rest was done), 2 wrong usage.
+
 Examples:
   lanefs mv disk.img:/a disk.img:/b
   lanefs mv disk.img:/logs /var/backup")]

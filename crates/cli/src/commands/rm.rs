@@ -5,7 +5,11 @@ use std::process::ExitCode;
 
 /// Removes files from an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs rm -rf disk.img:/var/cache")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 something failed (the rest was done), 2 wrong usage.
+
+Example:
+  lanefs rm -rf disk.img:/var/cache")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

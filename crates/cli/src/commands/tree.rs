@@ -9,7 +9,11 @@ use std::process::ExitCode;
 
 /// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs tree -L 2 disk.img:/usr")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+
+Example:
+  lanefs tree -L 2 disk.img:/usr")]
 pub struct Arguments {
     /// Directories; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
