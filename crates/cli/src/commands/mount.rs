@@ -142,13 +142,13 @@ fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let wanted = &arguments.mount_point;
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", wanted.display());
     let entry = MountEntry::of(wanted).map_err(|error| failed(&error))?;
-    let entry = entry.ok_or_else(|| failed(&"no Lanefs mount"))?;
+    let entry = entry.ok_or_else(|| failed(&"no Lanefs mount is there"))?;
     if arguments.fake {
         return Ok(());
     }
     lanefs_fuse::remount(&entry.mount_point, &options).map_err(|error| {
         let why = match error.kind() {
-            io::ErrorKind::ResourceBusy => "a file is open for writing",
+            io::ErrorKind::ResourceBusy => "a file is open for writing: close it first",
             io::ErrorKind::ReadOnlyFilesystem => {
                 "it was mounted read-only, or had an error; unmount and mount again"
             }
@@ -217,7 +217,7 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    options.kept_safer.iter().for_each(|why| warn(&source, &format!("no effect of {why}")));
+    options.kept_safer.iter().for_each(|why| warn(&source, &format!("without effect: {why}")));
     let ids_in_words = ids.to_string();
     let mut server = Server::new(mount, options.wishes, ids)?.with(ending.control()?);
     if !is_read_only {

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 /// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
+image cannot be opened, none is.
 
 Example:
   lanefs tree -L 2 disk.img:/usr")]
