@@ -5,8 +5,8 @@
 //! does not if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
-//!   record, or an added mapping ([`FastPart`]). Any other change makes an inode unfit for the rest
-//!   of T; by default every change does, unless the code that makes it names its [`FastPart`];
+//!   record, or an added mapping. A change of another kind, and each for which the code names no
+//!   [`FastPart`], makes the inode unfit for the rest of T;
 //! - its number was free after T-1. A new inode whose number T freed is unfit;
 //! - the directory of a new name exists after T-1, has room for the name and no other entry of that
 //!   name. A directory that T created or gave another shape, or from which T removed a name, is
