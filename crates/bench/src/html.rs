@@ -31,15 +31,15 @@ pub fn html(record: &Record) -> String {
         escaped(&record.after.to_string()),
     );
     page += "<p>Targets took turns in short slices. Rates are medians of the slices, with the smallest and the \
-             largest; ratios are taken slice by slice against the first target; latencies are of a sample of \
-             the operations; CPU time is that of the process, the server and the kernel's threads. Axes are \
-             logarithmic but for that of percentiles; bars are from the smallest slice to the largest, cut off far outside; who \
-             would lie on another is moved aside a little.</p>\n";
+             largest; ratios to the first target are computed slice by slice. Latencies are of a sample of the operations. \
+             CPU time is that of the process, the server and the kernel's threads. All axes except that of \
+             percentiles are logarithmic. Bars reach from the smallest slice to the largest; a bar far \
+             outside of the plot is cut off. Points that would cover each other are moved apart.</p>\n";
     if record.chapters.iter().flat_map(|chapter| &chapter.measured).any(is_crowded) {
         let _ = writeln!(
             page,
-            "<p>* more workers than the {} processors: they take turns, so that none can be faster than with \
-             {0}; what they wait for shows all the same.</p>",
+            "<p>* more workers than the {} processors: they take turns, so they cannot be faster than {0} \
+             workers, but their waits for locks still show.</p>",
             Machine::processors()
         );
     }

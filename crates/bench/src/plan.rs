@@ -11,8 +11,8 @@ use std::time::Duration;
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file: there is an inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// The number of full files of `append`, and of trees of `untar`, that exist at once: the space of
-/// a truncated file is free only after a commit.
+/// How many full files of `append`, and trees of `untar`, have space at the same time. It is more
+/// than one, since the space of a truncated file is free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.
@@ -60,8 +60,8 @@ impl Plan {
                 let files = u64::from(scale.tree.files()).max(1);
                 // On average half of a file's last block is unused.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // One tree more than the new files need: a thread starts another tree as long as
-                // any new files are left.
+                // A thread that may still create some files starts a whole tree, so there can be
+                // one tree more than the number of new files requires.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }

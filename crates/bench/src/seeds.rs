@@ -259,8 +259,8 @@ pub fn seed_foot(plan: &SeedPlan) -> String {
     if plan.threads.iter().any(|threads| *threads as usize > processors) {
         let _ = writeln!(
             text,
-            "* more workers than the {processors} processors: they take turns, so that no policy can be \
-             faster than with {processors}; what they wait for shows all the same"
+            "* more workers than the {processors} processors: they take turns, so they cannot be \
+             faster than {processors} workers, but their waits for locks still show"
         );
     }
     text

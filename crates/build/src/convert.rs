@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// Only the time of the last modification is kept, or this time in seconds if this time is
-    /// earlier.
+    /// All times of a file become the time of its last modification, but not later than this time
+    /// in seconds, if one is given.
     Clamped(Option<u64>),
 }
 

@@ -199,6 +199,20 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_every_command_has_examples_and_exit_codes() {
+        fn check(command: &clap::Command) {
+            if command.has_subcommands() {
+                return command.get_subcommands().for_each(check);
+            }
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for part in ["Example", "Exit codes"] {
+                assert!(text.contains(part), "{}: no {part}", command.get_name());
+            }
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
     fn mount_is_understood_without_a_subcommand() {
         let helper = ["/sbin/mount.fuse.lanefs", "disk.img", "/mnt", "-o", "rw,nosuid"];
         assert_eq!(helped(&helper)[1..3], ["mount", "disk.img"]);

@@ -496,7 +496,7 @@ fn members_of_a_mount_are_changed_by_root_and_its_user_alone() {
     let output = other.output().expect("lanefs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("takes no changes from this user"), "{said}");
+    assert!(said.contains("only root and the owner of the mount"), "{said}");
     script(folder.path(), "$L raid status md:a,b,c | grep whole; $L umount mnt");
 }
 

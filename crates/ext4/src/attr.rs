@@ -285,7 +285,7 @@ pub enum Rename {
     Whiteout {
         /// Owner.
         uid: u32,
-        /// Group; a set-group-ID directory gives its own.
+        /// Group; in a set-group-ID directory the directory's group is used instead.
         gid: u32,
     },
     /// Does the same as [`Rename::Whiteout`], but fails with [`crate::error::Error::Exists`] if

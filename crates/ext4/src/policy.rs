@@ -263,7 +263,8 @@ pub enum FastCommitting {
     Never,
     /// Yes, if the file system has the feature `fast_commit` and no other that prevents it. After a
     /// crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops the whole log if it
-    /// has a transaction and older fast commits, also those of the kernel.
+    /// has fast commits that are older than its last transaction. The kernel's logs suffer the
+    /// same.
     IfPossible,
 }
 

@@ -22,10 +22,10 @@ use lanefs_ondisk::jbd2::FastChange;
 /// The changes for one fast commit.
 #[derive(Debug, Default)]
 pub struct FastBatch {
-    /// The changes, in order. The client answers for the file system being sound if only these are
-    /// made after the last transaction and its earlier fast commits.
+    /// The changes, in order. The file system must be sound after a replay of the last durable
+    /// transaction, of the earlier fast commits of `tid`, and of these changes alone.
     pub changes: Vec<FastChange>,
-    /// The flush that the data needs to which the changes refer.
+    /// The flush that makes the data durable to which the changes refer.
     pub mark: FlushMark,
 }
 

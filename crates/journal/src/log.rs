@@ -152,7 +152,7 @@ impl LogWriter {
         self.write_blocks(device, tid, images, revokes)
     }
 
-    /// Writes the blocks of `tid`, except the commit block, to the head of the log, and not the
+    /// Writes the blocks of `tid` to the head of the log; writes neither the commit block nor the
     /// superblock.
     pub(crate) fn write_blocks(
         &self,

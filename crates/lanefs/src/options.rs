@@ -69,7 +69,7 @@ impl OpenOptions {
     }
 
     /// Sets the path of the image or block device that has the journal, for a file system whose
-    /// journal is not on its own device (`mke2fs -J device=`). It is locked like the image.
+    /// journal is on another device (`mke2fs -J device=`). That device is locked like the image.
     pub fn journal_path(mut self, path: impl Into<PathBuf>) -> OpenOptions {
         self.journal = Some(path.into());
         self

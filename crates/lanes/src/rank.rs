@@ -6,43 +6,53 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
-    /// A mount's topology lock, for moving a directory to another parent; and the lock of the
-    /// thread that makes the file system larger. Held across I/O.
+    /// `Fs::topology`: the shape of the tree, when a directory moves to another parent.
+    /// `Fs::growing`: the size of the file system, while it grows. Held across I/O.
     Topology,
-    /// An inode's operation lock. Held across I/O, waits for log space, and several transactions.
+    /// `Inode::op`, an inode's operation lock: its names, mappings and size, which an operation
+    /// reads and then changes. Several are taken in ascending inode number. Held across I/O, waits
+    /// for log space, and several transactions.
     Operation,
-    /// A file's growth lock: held by writes that extend the file, across I/O and several
-    /// transactions.
+    /// `Inode::growth`: a file's end, against other writes that extend the file. Held across I/O
+    /// and several transactions.
     Growth,
-    /// Held by the one thread that maps written blocks of a file whose operation lock is held
-    /// shared. Held across reads, waits for log space, and several transactions.
+    /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
+    /// reads, waits for log space, and several transactions.
     Mapping,
-    /// Held by the one thread that loads an inode, while its table block is read.
+    /// A lock by inode number, and `Inode::loading`: the loading of an inode, and of its mappings.
+    /// Held across reads.
     InodeLoad,
-    /// Held by the one thread that loads a group or inode-table block, across one read.
+    /// `TableBlock::base`, `SuperState`, and the locks of the loaders of metadata blocks and
+    /// groups: the reading of a block. Held across one read.
     Load,
-    /// An inode's preallocation window, while blocks are taken from it or returned to it.
+    /// `Inode::window`: the preallocation window, while blocks are taken from it or returned to it.
     Window,
-    /// Membership of the journal: opening and closing a transaction. Held for condition waits only.
+    /// The journal's membership: opening and draining of a transaction. Held for condition waits
+    /// only.
     Membership,
-    /// The journal's internal state: image store, log space. Never held across I/O.
+    /// The journal's records: progress, credits, flushes, orphan chain, image store, log space.
+    /// Never held across I/O.
     Journal,
-    /// The members of an array, and the state in its superblocks. Held while the superblocks are
-    /// written.
+    /// The members of an array, the flushes under way, the words of its bitmap, and the state in
+    /// its superblocks. Held while the superblocks are written.
     ArrayState,
     /// An array's superblocks and bitmaps in memory. Held across I/O.
     ArrayRecord,
-    /// The state of one member's partial parity log. Never held across I/O.
+    /// The unfinished entries of one member's partial parity log. Never held across I/O.
     ParityLog,
-    /// The names in one block of a directory whose operation lock is held shared. Held inside a
-    /// handle, several in ascending block number. Never held across a wait or I/O.
+    /// `MetaBlock::names`: the names in one block of a directory whose operation lock is held
+    /// shared. Held inside a handle, several in ascending block number. Never held across a wait or
+    /// I/O.
     Names,
-    /// A state guard, the last lock that operations take; one at a time. Never held across a wait
-    /// or I/O.
+    /// A state guard, the last lock that operations take: `Inode::state`, `MetaBlock::state`, a
+    /// group, the orphan list, the pool of free blocks; one at a time. It guards the object against
+    /// the committer too. Never held across a wait or I/O.
     Guard,
-    /// A lane's own lists. Never held across a wait or I/O.
+    /// A lane's own lists: dirty lists, stashes, lane deltas of a directory, inodes with a window.
+    /// Never held across a wait or I/O.
     LaneList,
-    /// Buckets of maps and wait queues: the innermost locks. Never held across a wait or I/O.
+    /// Buckets of maps, wait queues, rows of an array, threads of a FUSE session: the innermost
+    /// locks. Never held across a wait or I/O.
     Bucket,
 }
 

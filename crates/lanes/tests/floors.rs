@@ -64,7 +64,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["activity", "bad_blocks", "counters", "flusher", "gate", "layout", "left_out"],
             &["log_waiters", "scratch", "slots"],
-            &["band", "budget", "error", "metadata_store", "plan"],
+            &["budget", "error", "metadata_store", "plan", "strip"],
             &["assemble_error", "loads", "metadata", "row_write", "standing"],
             &[
                 "candidate",

@@ -55,7 +55,7 @@ impl Policy {
         }
     }
 
-    /// Returns the number of bytes to a multiple of which names are padded: 4, 8, 16 or 32.
+    /// Returns 4, 8, 16 or 32: names are padded to a multiple of this number of bytes.
     pub fn padding(&self) -> usize {
         4 << (self.flags & Policy::PADDING)
     }

@@ -11,7 +11,6 @@
 //! The locks of the array's state and of the log's state come after these and are held briefly.
 
 use crate::activity::{Activity, Rest};
-use crate::band::Source;
 use crate::budget::RowBudget;
 use crate::counters::{Counters, Statistics};
 use crate::error::ArrayError;
@@ -26,6 +25,7 @@ use crate::rows::RowLocks;
 use crate::scratch::Scratch;
 use crate::setup::{Consistency, Setup};
 use crate::standing::{Members, Standing};
+use crate::strip::Source;
 use crate::unsynced::Unsynced;
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::{Arc, OnceLock};

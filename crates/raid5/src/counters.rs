@@ -60,13 +60,13 @@ counts! {
     BitWrite bit_writes,
     /// Flushes of single members.
     MemberFlush member_flushes,
-    /// Bands of rows written whole, without a read.
+    /// Strips of rows written whole, without a read.
     FullRow full_row,
-    /// Bands written after reading the chunks that are not written.
+    /// Strips for which the chunks that are not written were read first.
     Reconstruct reconstruct,
-    /// Bands written after reading the chunks that are written, and the old parity.
+    /// Strips for which the old data of the written chunks, and the old parity, were read first.
     Modify modify,
-    /// Bands written without parity, because its member is missing.
+    /// Strips written without parity, because its member is missing.
     NoParity no_parity,
     /// Pieces of reads that were computed from the other members.
     ReadRebuilt reads_rebuilt,

@@ -4,9 +4,9 @@
 //! log entry for each strip. So the parts must not overlap, and the chunks written in a strip must
 //! follow each other, because a log entry describes such a run of chunks. Pure functions.
 
-use crate::band::{Piece, RowPart, Strip, pieces, strips};
 use crate::layout::Geometry;
 use crate::slots::Slots;
+use crate::strip::{Piece, RowPart, Strip, pieces, strips};
 
 /// The largest number of parts that are written together, which bounds the search for them.
 const MOST: usize = 32;

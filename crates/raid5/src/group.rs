@@ -1,10 +1,10 @@
 //! The parts of a row that one thread writes together: its own, and parts of waiting threads.
 
-use crate::band::{Piece, RowPart, Source};
 use crate::gather::{Join, choose, joint_pieces};
 use crate::layout::Geometry;
 use crate::row_write::Durability;
 use crate::rows::{RowHold, Taken};
+use crate::strip::{Piece, RowPart, Source};
 
 /// A thread's own part of a row, and the parts that it took from other threads.
 pub(crate) struct Group<'s> {

@@ -1,7 +1,7 @@
 //! Splits a row's strips so that they fit in one log entry or one header.
 
-use crate::band::Strip;
 use crate::slots::Slots;
+use crate::strip::Strip;
 
 /// The most entries of one write in a log header: half of a header, so that other writes fit in.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;

@@ -45,7 +45,7 @@ pub enum Upkeep {
     /// A background thread of the array does the work.
     #[default]
     Background,
-    /// The caller's thread does the work, by calls.
+    /// The array does it only inside calls that the caller makes for this purpose.
     Caller,
 }
 
@@ -473,8 +473,8 @@ impl Start {
     }
 }
 
-/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap. Such
-/// bits were set after an event that the members missed, for writes that the members missed.
+/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap: these
+/// bits were set for writes that such a member has missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

@@ -1,14 +1,13 @@
 //! Plans a row write: the blocks that are read first, and the computation of parity.
 //!
-//! A *band* is a range of offsets within a row's chunks in which the same data chunks are written.
-//! The plan of a band is a pure function of the written and the missing chunks, so tests compare
+//! The plan of a strip is a pure function of the written and the missing chunks, so tests compare
 //! every case with all other correct plans.
 
 use crate::slots::Slots;
 
-/// The write of one band of one row.
+/// The write of a strip, without its place and its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Band {
+pub(crate) struct StripShape {
     /// The number of data chunks in a row.
     pub data: usize,
     /// The data chunks that are written, by index.
@@ -23,7 +22,7 @@ pub struct Band {
 
 /// The missing member of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub(crate) enum Missing {
     /// No member is missing.
     Nothing,
     /// The member with this data chunk.
@@ -34,7 +33,7 @@ pub enum Missing {
 
 /// Whether a row's parity is known to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub(crate) enum Trust {
     /// The parity is right.
     Right,
     /// The parity may be wrong, as after a crash before resync: it must be computed from data
@@ -44,10 +43,10 @@ pub enum Trust {
 
 /// The computation of the new parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// No parity is computed: the member with the parity is missing.
     NoParity,
-    /// All data of the band is written. Parity is the XOR of the written data.
+    /// All data of the strip is written. Parity is the XOR of the written data.
     FullRow,
     /// Parity is the XOR of the written data and of the other data, which is read.
     Reconstruct,
@@ -55,9 +54,9 @@ pub enum Method {
     Modify,
 }
 
-/// The plan for a band.
+/// The plan for a strip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The computation of the parity.
     pub method: Method,
     /// Data chunks to read first.
@@ -71,23 +70,15 @@ pub struct Plan {
     pub rebuild: Option<usize>,
 }
 
-impl Plan {
-    /// Returns the number of member reads and writes of the plan.
-    pub fn cost(&self) -> usize {
-        let parity_written = usize::from(self.method != Method::NoParity);
-        self.read.count() + usize::from(self.read_parity) + self.write.count() + parity_written
-    }
-}
-
 /// Returns the correct plan with the fewest member reads and writes. Of two plans with the same
 /// cost it returns the plan that reconstructs parity, since this plan does not depend on old
 /// parity.
 ///
 /// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
 /// wrong.
-pub fn plan(band: Band) -> Option<Plan> {
-    let all = Slots::below(band.data);
-    let (written, rest) = (band.written, all - band.written);
+pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
+    let all = Slots::below(shape.data);
+    let (written, rest) = (shape.written, all - shape.written);
     let plan = |method, read, read_parity, write, rebuild| {
         Some(Plan { method, read, read_parity, write, rebuild })
     };
@@ -95,17 +86,17 @@ pub fn plan(band: Band) -> Option<Plan> {
         let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
         plan(method, read, false, write, None)
     };
-    match (band.missing, band.parity) {
-        (Missing::Parity, _) => plan(Method::NoParity, band.partial, false, written, None),
+    match (shape.missing, shape.parity) {
+        (Missing::Parity, _) => plan(Method::NoParity, shape.partial, false, written, None),
         (Missing::Data(lost), _) if written.contains(lost) => {
             let write = written - Slots::one(lost);
-            if !band.partial.contains(lost) {
-                return reconstruct(rest | band.partial, write);
+            if !shape.partial.contains(lost) {
+                return reconstruct(rest | shape.partial, write);
             }
             // All other chunks are read anyway, to compute the old contents of the missing chunk.
             let others = all - Slots::one(lost);
             let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
-            match band.parity {
+            match shape.parity {
                 Trust::Right => plan(method, others, true, write, Some(lost)),
                 Trust::Unknown => None,
             }
@@ -113,13 +104,13 @@ pub fn plan(band: Band) -> Option<Plan> {
         // Only the old parity has the missing data, so the new parity is computed from it, right or
         // wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
-        (Missing::Nothing, Trust::Unknown) => reconstruct(rest | band.partial, written),
+        (Missing::Nothing, Trust::Unknown) => reconstruct(rest | shape.partial, written),
         (Missing::Nothing, Trust::Right) => {
-            let reads = (rest | band.partial).count();
+            let reads = (rest | shape.partial).count();
             if written.count() + 1 < reads {
                 plan(Method::Modify, written, true, written, None)
             } else {
-                reconstruct(rest | band.partial, written)
+                reconstruct(rest | shape.partial, written)
             }
         }
     }
@@ -129,7 +120,7 @@ pub fn plan(band: Band) -> Option<Plan> {
 mod tests {
     use super::*;
 
-    fn bands(data: usize) -> impl Iterator<Item = Band> {
+    fn shapes(data: usize) -> impl Iterator<Item = StripShape> {
         let missing = (0..data)
             .map(Missing::Data)
             .chain([Missing::Nothing, Missing::Parity])
@@ -139,7 +130,7 @@ mod tests {
             (0..1usize << data).filter(move |partial| partial & !written == 0).flat_map(
                 move |partial| {
                     missing.clone().into_iter().flat_map(move |missing| {
-                        [Trust::Right, Trust::Unknown].map(|parity| Band {
+                        [Trust::Right, Trust::Unknown].map(|parity| StripShape {
                             data,
                             written: bits(written),
                             partial: bits(partial),
@@ -152,42 +143,55 @@ mod tests {
         })
     }
 
+    /// Returns the number of member reads and writes of the plan.
+    fn cost(plan: &Plan) -> usize {
+        let parity_written = usize::from(plan.method != Method::NoParity);
+        plan.read.count() + usize::from(plan.read_parity) + plan.write.count() + parity_written
+    }
+
     fn bits(word: usize) -> Slots {
         (0..16).filter(|i| word >> i & 1 == 1).collect()
     }
 
     /// Applies a plan to a row of one-byte chunks, where a partial write replaces the low half.
     /// Returns the row's data as a later read would return it, and its parity.
-    fn carry_out(band: Band, plan: Plan, old: &[u8], old_parity: u8, new: &[u8]) -> (Vec<u8>, u8) {
-        let lost = match band.missing {
+    fn carry_out(
+        shape: StripShape,
+        plan: Plan,
+        old: &[u8],
+        old_parity: u8,
+        new: &[u8],
+    ) -> (Vec<u8>, u8) {
+        let lost = match shape.missing {
             Missing::Data(lost) => Some(lost),
             _ => None,
         };
         assert!(lost.is_none_or(|lost| !plan.read.contains(lost) && !plan.write.contains(lost)));
-        assert!(band.missing != Missing::Parity || !plan.read_parity);
+        assert!(shape.missing != Missing::Parity || !plan.read_parity);
         let seen: Vec<Option<u8>> =
-            (0..band.data).map(|i| plan.read.contains(i).then_some(old[i])).collect();
+            (0..shape.data).map(|i| plan.read.contains(i).then_some(old[i])).collect();
         let rebuilt = plan.rebuild.map(|_| {
-            assert!(plan.read_parity && plan.read.count() == band.data - 1);
+            assert!(plan.read_parity && plan.read.count() == shape.data - 1);
             seen.iter().flatten().fold(old_parity, |sum, b| sum ^ b)
         });
         let fresh = |i: usize| {
-            if !band.partial.contains(i) {
+            if !shape.partial.contains(i) {
                 return new[i];
             }
             let old = if plan.rebuild == Some(i) { rebuilt } else { seen[i] };
             old.expect("what is kept was read") & 0xf0 | new[i] & 0x0f
         };
-        let after: Vec<u8> = (0..band.data)
-            .map(|i| if band.written.contains(i) { fresh(i) } else { old[i] })
+        let after: Vec<u8> = (0..shape.data)
+            .map(|i| if shape.written.contains(i) { fresh(i) } else { old[i] })
             .collect();
         let parity = match plan.method {
             Method::NoParity => 0,
-            Method::FullRow | Method::Reconstruct => (0..band.data).fold(0, |sum, i| {
-                let byte = if band.written.contains(i) { fresh(i) } else { seen[i].expect("read") };
+            Method::FullRow | Method::Reconstruct => (0..shape.data).fold(0, |sum, i| {
+                let byte =
+                    if shape.written.contains(i) { fresh(i) } else { seen[i].expect("read") };
                 sum ^ byte
             }),
-            Method::Modify => band
+            Method::Modify => shape
                 .written
                 .iter()
                 .fold(old_parity, |sum, i| sum ^ seen[i].expect("old data was read") ^ fresh(i)),
@@ -201,9 +205,9 @@ mod tests {
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);
         for data in 2..=5 {
-            for band in bands(data) {
-                let Some(plan) = plan(band) else {
-                    assert_eq!(band.parity, Trust::Unknown);
+            for shape in shapes(data) {
+                let Some(plan) = plan(shape) else {
+                    assert_eq!(shape.parity, Trust::Unknown);
                     continue;
                 };
                 let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
@@ -211,19 +215,19 @@ mod tests {
                 let right = old.iter().fold(0, |s, b| s ^ b);
                 // Unknown parity of a complete row becomes right; in a degraded row it is the only
                 // source of data.
-                let unknown = band.parity == Trust::Unknown && band.missing == Missing::Nothing;
+                let unknown = shape.parity == Trust::Unknown && shape.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
-                let (after, parity) = carry_out(band, plan, &old, parity, &new);
+                let (after, parity) = carry_out(shape, plan, &old, parity, &new);
                 for i in 0..data {
-                    let want = match (band.written.contains(i), band.partial.contains(i)) {
+                    let want = match (shape.written.contains(i), shape.partial.contains(i)) {
                         (false, _) => old[i],
                         (true, false) => new[i],
                         (true, true) => old[i] & 0xf0 | new[i] & 0x0f,
                     };
-                    assert_eq!(after[i], want, "{band:?} {plan:?}");
+                    assert_eq!(after[i], want, "{shape:?} {plan:?}");
                 }
                 if plan.method != Method::NoParity {
-                    assert_eq!(parity, after.iter().fold(0, |s, b| s ^ b), "{band:?} {plan:?}");
+                    assert_eq!(parity, after.iter().fold(0, |s, b| s ^ b), "{shape:?} {plan:?}");
                 }
             }
         }
@@ -231,30 +235,30 @@ mod tests {
 
     /// Tries every set of reads: checks that parity and preserved data can be computed from the
     /// set.
-    fn fewest_reads(band: Band) -> Option<usize> {
-        let readable: Vec<usize> = (0..band.data)
-            .filter(|i| band.missing != Missing::Data(*i))
-            .chain((band.missing != Missing::Parity).then_some(band.data))
+    fn fewest_reads(shape: StripShape) -> Option<usize> {
+        let readable: Vec<usize> = (0..shape.data)
+            .filter(|i| shape.missing != Missing::Data(*i))
+            .chain((shape.missing != Missing::Parity).then_some(shape.data))
             .collect();
         (0..1usize << readable.len())
             .map(|choice| {
                 let read = |i: usize| {
                     readable.iter().position(|r| *r == i).is_some_and(|at| choice >> at & 1 == 1)
                 };
-                let parity = read(band.data) && band.parity == Trust::Right;
-                let all_but = |i: usize| (0..band.data).all(|j| j == i || read(j));
+                let parity = read(shape.data) && shape.parity == Trust::Right;
+                let all_but = |i: usize| (0..shape.data).all(|j| j == i || read(j));
                 let known = |i: usize| read(i) || (parity && all_but(i));
-                let kept = band.partial.iter().all(known);
-                let rest = (0..band.data).filter(|i| !band.written.contains(*i));
+                let kept = shape.partial.iter().all(known);
+                let rest = (0..shape.data).filter(|i| !shape.written.contains(*i));
                 let whole = rest.clone().all(known);
-                let modify = parity && band.written.iter().all(known);
+                let modify = parity && shape.written.iter().all(known);
                 // Only the old parity has the data of a missing chunk that is not written.
-                let bound = read(band.data) && band.written.iter().all(known) && kept;
-                let lost_rest = match band.missing {
-                    Missing::Data(lost) => !band.written.contains(lost),
+                let bound = read(shape.data) && shape.written.iter().all(known) && kept;
+                let lost_rest = match shape.missing {
+                    Missing::Data(lost) => !shape.written.contains(lost),
                     _ => false,
                 };
-                let right = match band.missing {
+                let right = match shape.missing {
                     Missing::Parity => kept,
                     _ if lost_rest => bound,
                     _ => kept && (whole || modify),
@@ -268,27 +272,27 @@ mod tests {
     #[test]
     fn no_right_plan_reads_less() {
         for data in 2..=5 {
-            for band in bands(data) {
-                let got = plan(band).map(|p| p.read.count() + usize::from(p.read_parity));
-                assert_eq!(got, fewest_reads(band), "{band:?} {:?}", plan(band));
+            for shape in shapes(data) {
+                let got = plan(shape).map(|p| p.read.count() + usize::from(p.read_parity));
+                assert_eq!(got, fewest_reads(shape), "{shape:?} {:?}", plan(shape));
             }
         }
     }
 
     #[test]
     fn a_full_row_reads_nothing_and_a_small_write_costs_four() {
-        let band = |written, data| Band {
+        let shape = |written, data| StripShape {
             data,
             written,
             partial: Slots::NONE,
             missing: Missing::Nothing,
             parity: Trust::Right,
         };
-        let full = plan(band(Slots::below(4), 4)).unwrap();
-        assert_eq!((full.method, full.cost()), (Method::FullRow, 5));
-        let small = plan(band(Slots::one(2), 8)).unwrap();
-        assert_eq!((small.method, small.cost()), (Method::Modify, 4));
-        let most = plan(band(Slots::below(7), 8)).unwrap();
-        assert_eq!((most.method, most.cost()), (Method::Reconstruct, 9));
+        let full = plan(shape(Slots::below(4), 4)).unwrap();
+        assert_eq!((full.method, cost(&full)), (Method::FullRow, 5));
+        let small = plan(shape(Slots::one(2), 8)).unwrap();
+        assert_eq!((small.method, cost(&small)), (Method::Modify, 4));
+        let most = plan(shape(Slots::below(7), 8)).unwrap();
+        assert_eq!((most.method, cost(&most)), (Method::Reconstruct, 9));
     }
 }

@@ -4,7 +4,6 @@
 //! between two of its member reads would make the sum wrong.
 
 use crate::array::Array;
-use crate::band::{pieces, row_parts};
 use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::layout::BLOCK;
@@ -12,6 +11,7 @@ use crate::lost::{Lost, ReadError, Stretch, Unread};
 use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use crate::standing::Present;
+use crate::strip::{pieces, row_parts};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::xor_with;
 

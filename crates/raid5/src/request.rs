@@ -9,12 +9,12 @@
 //! asked for. After an error each thread writes its own part alone: it gets only its own errors.
 
 use crate::array::Array;
-use crate::band::{RowPart, Source, pieces, row_parts};
 use crate::counters::Count;
 use crate::gather::Join;
 use crate::group::Group;
 use crate::row_write::Durability;
 use crate::rows::{Mode, Outcome, Request, RowHold, RowLocks, Span, Taken, Waiter};
+use crate::strip::{RowPart, Source, pieces, row_parts};
 use crate::write::Progress;
 use lanefs_device::DeviceError;
 use lanefs_lanes::Loan;

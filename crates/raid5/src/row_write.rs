@@ -1,9 +1,9 @@
 //! The buffers of a row write and their XOR sums. Pure functions.
 
-use crate::band::{Piece, Source, Strip};
 use crate::plan::{Method, Plan};
 use crate::scratch::Buffer;
 use crate::slots::Slots;
+use crate::strip::{Piece, Source, Strip};
 use lanefs_lanes::xor;
 
 /// Whether a write must be durable when it returns.

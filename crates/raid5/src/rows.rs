@@ -15,8 +15,8 @@
 //! works on the first. A write is taken only if its range lies in the held range: without gathering
 //! it would wait for that range too, as would each thread that it overtakes.
 
-use crate::band::RowPart;
 use crate::row_write::Durability;
+use crate::strip::RowPart;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Borrowed, Condvar, Loan, Mutex, Padded, Rank};
 use std::collections::VecDeque;

@@ -6,7 +6,6 @@
 //! other members get all of the new data.
 
 use crate::array::Array;
-use crate::band::{RowPart, Source, Strip, strips};
 use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::gather::Join;
@@ -16,12 +15,13 @@ use crate::loads::loads;
 use crate::logging::LogOutcome;
 use crate::lost::{Lost, ReadError, Stretch};
 use crate::parity_log::{LogPart, ParityLog};
-use crate::plan::{Band, Method, Missing, Plan, Trust, plan};
+use crate::plan::{Method, Missing, Plan, StripShape, Trust, plan};
 use crate::row_write::{Content, Durability, Prepared, RowWrite, sum};
 use crate::rows::{RowHold, Taken};
 use crate::scratch::Buffer;
 use crate::slots::Slots;
 use crate::standing::{Member, Present};
+use crate::strip::{RowPart, Source, Strip, strips};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
@@ -218,14 +218,14 @@ impl Array {
         };
         // In a row that misses a member, old parity is the only source of that member's data.
         let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
-        let band = Band {
+        let strip = StripShape {
             data: self.shape.data(),
             written: strip.written,
             partial: strip.partial,
             missing: lost,
             parity: if unknown { Trust::Unknown } else { Trust::Right },
         };
-        plan(band).ok_or_else(|| {
+        plan(strip).ok_or_else(|| {
             ArrayError::Unknown { row }.of(Operation::Write, row * self.shape.row_len(), 0)
         })
     }

@@ -1,10 +1,10 @@
 //! The suite of fast commits runs a workload with many fsyncs on a recording device, on a file
 //! system with `fast_commit`, and looks at crash states.
 //!
-//! A fast commit has one inode, so after a crash each file is judged alone: it is as it was after
-//! one of its own changes, not before the last promised one and not after the last one that had
-//! started. Its words are those of such changes, or zeros. No other file is there. Three programs
-//! replay: Lanefs, e2fsck, and the kernel.
+//! An fsync promises only its own file, so after a crash each file is judged alone. It must be as
+//! it was after one of its own changes: the last one that was promised, the last one that had
+//! started, or one between them. Its words are those of such changes, or zeros. No other file is
+//! there. Three programs replay: Lanefs, e2fsck, and the kernel.
 
 use crate::crash::checker::{clean, has_torn_superblock, mount, sound};
 use crate::crash::{words, writer};
@@ -140,8 +140,8 @@ pub fn check(seed: u64, ops: usize, cuts: usize, wrap: Wrap<'_>) -> Result<Findi
     Ok(found)
 }
 
-/// Makes directories, so that the root gets an index, and removes a few whose inodes are in the same
-/// block of the table as the journal's: the next files get these numbers.
+/// Makes directories, so that the root gets an index, and removes a few whose inodes are in the
+/// same block of the table as the journal's: the next files get these numbers.
 fn with_directories(image: OverlayDevice) -> Result<OverlayDevice, String> {
     let image = Arc::new(image);
     let mount = mount(image.clone())?;
@@ -509,7 +509,8 @@ fn check_state(
     if rng.u32(..8) == 0 {
         clean(plain.put(&recovered).map_err(|e| e.to_string())?, "recovered by Lanefs")?;
     }
-    // e2fsck (1.47.0) drops the whole log if the area has only fast commits of an older transaction.
+    // e2fsck (1.47.0) drops the whole log if the area has only fast commits of an older
+    // transaction.
     if fast > 0 && rng.u32(..6) == 0 {
         let image = plain.put(state).map_err(|e| e.to_string())?;
         let said = image.repair().text;

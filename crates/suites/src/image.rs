@@ -259,8 +259,8 @@ impl Verdict {
     }
 }
 
-/// Removes messages about the orphan file from e2fsck's output. It prints them for the kernel's
-/// images too: it clears the entries of orphans that it has just finished, and the feature that
+/// Removes messages about the orphan file from e2fsck's output. e2fsck prints them for images of
+/// the kernel too: it clears the entries of orphans that it has just finished, and the feature that
 /// indicates entries.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();

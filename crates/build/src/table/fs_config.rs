@@ -1,8 +1,8 @@
 //! fs_config of Android: `PATH UID GID MODE [capabilities=MASK]`.
 //!
 //! A path is exact, or ends with `*` and then means all paths that begin with it. An exact path
-//! wins over a pattern, the first of several patterns wins, and of several lines with one path the
-//! last.
+//! wins over a pattern. The first of several matching patterns wins. If several lines have the same
+//! path, the last one wins.
 //!
 //! Source: the Android Open Source Project, system/core/libcutils/include/private/fs_config.h
 //! (meaning of the fields), build tool fs_config (format of the file).

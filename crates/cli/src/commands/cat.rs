@@ -10,7 +10,12 @@ const CHUNK: usize = 1 << 20;
 
 /// Prints files of an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs cat disk.img:/etc/os-release")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
+image cannot be opened, none is.
+
+Example:
+  lanefs cat disk.img:/etc/os-release")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
-    /// Threads (default: one for each processor)
+    /// Number of threads [default: one for each processor]
     #[arg(
         short = 'j',
         long,

@@ -9,6 +9,9 @@ use std::process::ExitCode;
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
+image cannot be opened, none is.
+
 Examples:
   lanefs chmod 755 disk.img:/bin/sh
   lanefs chmod -R go-w disk.img:/etc")]

@@ -24,6 +24,8 @@ systems that share blocks, a copy takes no time, and no space until one side is 
 
 If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs clone base.img vm1.img
   lanefs clone --label vm2 --used base.img vm2.img     # blocks in use only

@@ -13,6 +13,9 @@ use std::process::ExitCode;
 #[command(after_help = "\
 A file is left as it is if the free space has no better place for it. A crash loses no data.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
+image cannot be opened, none is.
+
 Examples:
   lanefs defrag disk.img:/var/db
   lanefs defrag --json disk.img:/var/db | jq '.after.extents | length'")]

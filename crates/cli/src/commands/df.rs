@@ -9,7 +9,11 @@ use std::process::ExitCode;
 /// Shows used and free space of images
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = long_help())]
-#[command(after_help = "Example:\n  lanefs df -h disk.img")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+
+Example:
+  lanefs df -h disk.img")]
 pub struct Arguments {
     /// The images
     #[arg(required = true, value_name = "IMAGE")]

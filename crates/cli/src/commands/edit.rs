@@ -42,6 +42,8 @@ If a command fails, nothing is changed. The changes are kept in memory until the
 GiB). Then new data is written to free blocks, and all other changes go through the journal as one
 transaction. If they do not fit into the journal, nothing is changed either.
 
+Exit codes: 0 all is changed, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs edit disk.img script
   printf 'put motd /etc/motd\\nchmod 600 /etc/shadow\\n' | lanefs edit disk.img

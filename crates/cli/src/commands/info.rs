@@ -26,6 +26,8 @@ const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// Shows the superblock of an image without mounting it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs info disk.img
   lanefs info --json disk.img | jq .free_blocks
@@ -156,7 +158,7 @@ type Facts = Vec<(&'static str, Value)>;
 fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
     let features = superblock.features().names();
-    // The journal's device, which a mount needs, is another fact.
+    // Whether the journal is on another device, which a mount then needs, is shown separately.
     let (support, reasons) = match superblock.support_with_journal() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
+image cannot be opened, none is.
+
 Examples:
   lanefs ls disk.img
   lanefs ls -la disk.img:/etc disk.img:/home")]

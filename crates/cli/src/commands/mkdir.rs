@@ -7,7 +7,12 @@ use std::process::ExitCode;
 
 /// Makes directories in an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
+image cannot be opened, none is.
+
+Example:
+  lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
 pub struct Arguments {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]

@@ -85,7 +85,8 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         // As in mke2fs, the journal decides.
         if *options.block_size.get_or_insert(journal.block_size) != journal.block_size {
             let has = journal.block_size.bytes();
-            return Err(failed(&format_args!("the journal device has blocks of {has} bytes")));
+            let what = format_args!("the journal device has blocks of {has} bytes: give -b {has}");
+            return Err(failed(&what));
         }
     }
     if arguments.dry_run && !path.exists() && Source::array_name(path).is_none() {

@@ -36,6 +36,8 @@ The command returns when the image is mounted; its server continues in the backg
 umount unmounts and waits until the image is closed. umount(8) also unmounts, but waits only for a
 block device that root mounted to write. Mounting without root needs fusermount3.
 
+Exit codes: 0 mounted (with -f: unmounted without an error), 1 failure, 2 wrong usage.
+
 Examples:
   lanefs mount disk.img mnt
   lanefs mount -o ro,noatime disk.img mnt
@@ -66,7 +68,11 @@ Options for speed, with their cost (docs/mount.md):
                     lanefs stats has the waits for a row
 
 Other options:
-  -o transport=read read requests by read(2), even if root has enabled FUSE over io_uring")]
+  -o key=FILE           the master key of encrypted directories
+  -o journal_path=PATH  the image or device of the journal, if the journal is not in the image
+  -o fast_commit        with the feature fast_commit, an fsync may write a small record instead of a
+                        commit. Cost: after a crash only Lanefs or the kernel may replay the log
+  -o transport=read     requests by read(2), even if root has enabled FUSE over io_uring")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
@@ -136,13 +142,13 @@ fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let wanted = &arguments.mount_point;
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", wanted.display());
     let entry = MountEntry::of(wanted).map_err(|error| failed(&error))?;
-    let entry = entry.ok_or_else(|| failed(&"no Lanefs mount"))?;
+    let entry = entry.ok_or_else(|| failed(&"no Lanefs mount is there"))?;
     if arguments.fake {
         return Ok(());
     }
     lanefs_fuse::remount(&entry.mount_point, &options).map_err(|error| {
         let why = match error.kind() {
-            io::ErrorKind::ResourceBusy => "a file is open for writing",
+            io::ErrorKind::ResourceBusy => "a file is open for writing: close it first",
             io::ErrorKind::ReadOnlyFilesystem => {
                 "it was mounted read-only, or had an error; unmount and mount again"
             }
@@ -211,7 +217,7 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    options.kept_safer.iter().for_each(|why| warn(&source, &format!("no effect of {why}")));
+    options.kept_safer.iter().for_each(|why| warn(&source, &format!("without effect: {why}")));
     let ids_in_words = ids.to_string();
     let mut server = Server::new(mount, options.wishes, ids)?.with(ending.control()?);
     if !is_read_only {

@@ -12,6 +12,9 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
+image cannot be opened, none is.
+
 Examples:
   lanefs mv disk.img:/a disk.img:/b
   lanefs mv disk.img:/logs /var/backup")]

@@ -20,6 +20,8 @@ shown in units of 1 KiB unless -h is given. A limit of 0 means no limit.
 Limits are kept in the image. A mount by Lanefs or the kernel obeys them only with the options
 usrquota, grpquota and prjquota.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs quota disk.img
   lanefs quota --user 1000 --space 900M:1G --inodes 10000 disk.img
@@ -109,11 +111,12 @@ fn act(arguments: &Arguments, fs: &FileSystem) -> Result<Vec<QuotaReport>, Failu
     let fs = fs.vfs().fs();
     let quotas = fs.quotas().map_err(failed)?;
     if quotas.is_empty() {
-        return Err(missing("the file system keeps no quotas: it lacks the feature quota"));
+        let what = "the file system keeps no quotas: it lacks the feature quota (tune2fs -O quota)";
+        return Err(missing(what));
     }
     let Some((kind, id)) = arguments.owner() else { return Ok(quotas) };
     let Some(file) = quotas.iter().find(|file| file.kind == kind) else {
-        let what = format!("the file system keeps no quotas of {}s", kind.name());
+        let what = format!("the file system keeps no quotas of {}s (see tune2fs -Q)", kind.name());
         return Err(missing(&what));
     };
     let before = file.entries.iter().find(|(known, _)| *known == id);

@@ -19,6 +19,8 @@ the file system can grow up to the end. While Lanefs has the image mounted, the 
 grow, and programs can use it meanwhile. Otherwise the image must not be in use; after a crash it
 is recovered first. If the command is interrupted, run it again.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB
   lanefs resize disk.img +5G                   # by 5 GiB

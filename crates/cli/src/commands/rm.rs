@@ -5,7 +5,12 @@ use std::process::ExitCode;
 
 /// Removes files from an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs rm -rf disk.img:/var/cache")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
+image cannot be opened, none is.
+
+Example:
+  lanefs rm -rf disk.img:/var/cache")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]

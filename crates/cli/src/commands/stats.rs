@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// its own caches are not counted. Only the owner of the mount and root can read the counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs stats mnt
   lanefs stats mnt --watch 2
@@ -23,11 +25,12 @@ pub struct Arguments {
     /// Directory that it is mounted on
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that they
-    /// cover, null for all the time since the mount
+    /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that
+    /// they cover, null for all the time since the mount
     #[arg(long)]
     json: bool,
-    /// Print the counters since the mount, then every SECONDS seconds the changes, until interrupted
+    /// Print the counters since the mount, then every SECONDS seconds the changes, until
+    /// interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
 }

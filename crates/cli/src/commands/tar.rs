@@ -110,7 +110,7 @@ fn refuse_image(archive: &Path, place: &ImagePath) -> Result<(), Failure> {
     let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     match file(archive) {
         Some(found) if file(&place.image) == Some(found) => {
-            Err(Failure::new(archive.display(), "this is the image that is read"))
+            Err(Failure::new(archive.display(), "the archive would replace the image that is read"))
         }
         _ => Ok(()),
     }

@@ -9,7 +9,12 @@ use std::process::ExitCode;
 
 /// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs tree -L 2 disk.img:/usr")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
+image cannot be opened, none is.
+
+Example:
+  lanefs tree -L 2 disk.img:/usr")]
 pub struct Arguments {
     /// Directories; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]

@@ -18,6 +18,8 @@ On an image that Lanefs has mounted, the command works like fstrim. Otherwise th
 be in use; after a crash it is recovered first. Nothing is written. An interrupted trim has
 returned only some of the free blocks.
 
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs trim disk.img
   lanefs trim mnt

@@ -19,9 +19,11 @@ use; after a crash it is recovered first. All settings of one call are changed, 
 change of the journal is a separate step, after the others. If the command is interrupted, run it
 again.
 
-Features that can be set and cleared: has_journal, metadata_csum_seed, stable_inodes. Features
-that can only be set: dir_index, dir_nlink, ext_attr, huge_file, large_file. Others are refused by
-name.
+Features that can be set and cleared: has_journal, metadata_csum_seed, mmp, stable_inodes.
+Features that can only be set: dir_index, dir_nlink, ext_attr, huge_file, large_file. Others are
+refused by name.
+
+Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs tune disk.img                         # shows the settings

@@ -15,6 +15,10 @@ use std::process::ExitCode;
 #[command(after_help = "\
 An image that is mounted on several directories is unmounted from all of them.
 
+Exit codes: 0 the image is closed (with --lazy: the mount is detached), 1 the mount is still there,
+or its server ended with an error or was killed: data that was not synchronised may be lost; 2 wrong
+usage.
+
 Examples:
   lanefs umount mnt
   lanefs umount disk.img

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A path. The paths of a directory's entries share its part: in a tree of any depth a path takes
-/// the memory of its last name.
+/// A path. The paths of all entries of a directory share the directory's path, so a path takes only
+/// the memory of its last name, in a tree of any depth.
 #[derive(Debug, Clone)]
 pub struct Trail(Arc<Link>);
 

@@ -143,7 +143,7 @@ impl<'s, S: Source> Walk<'s, S> {
             // The directories of a damaged image may form a circle.
             (false, _) => Err(Failure::new(
                 self.source.show(&dir.node),
-                "damaged: this directory has another name too (e2fsck -f repairs it)",
+                "damaged: this directory has another name too (lanefs repair removes one)",
             )),
             (true, Order::Stored) => self.source.list(&dir.node).map(Names::Stored),
             (true, Order::Sorted) => {

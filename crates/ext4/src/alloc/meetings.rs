@@ -4,7 +4,7 @@ use super::caller::Caller;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_ondisk::Ino;
 
-/// The number of returns that show that callers work at the same time.
+/// The number of returns (see [`Meetings`]) after which callers count as working at the same time.
 const MANY: u32 = if cfg!(shuttle) { 1 } else { 8 };
 
 /// Counts the times that a caller *returns* to a place after another caller worked there for

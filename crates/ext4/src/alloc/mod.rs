@@ -55,9 +55,9 @@
 //! # When is there no space?
 //!
 //! A claim first draws the number of blocks from `space::Space`. These blocks exist for certain, so
-//! the search continues until it finds them. A claim that can draw none waits until it runs alone,
-//! and preallocation windows are taken back. If freed blocks are not yet durable, it waits for the
-//! commit and tries again, up to three times.
+//! the search continues until it finds them. If a claim can draw none, it waits until no other
+//! claim runs, and takes back all preallocation windows. If blocks were freed and their free is not
+//! durable yet, it waits for the commit and tries again, up to three times.
 //!
 //! # Locking
 //!

@@ -85,7 +85,7 @@ impl Names {
         let (head, last) = text.split_at_mut(before_last);
         let (units, _) = Unit::slice_as_chunks_mut(head);
         if let Some(place) = units.last_mut() {
-            // Undoes the theft: the unit before the last one was encrypted last.
+            // Undoes the ciphertext stealing: the unit before the last one was encrypted last.
             let mut opened = *place;
             self.cipher.decrypt_block(&mut opened);
             let mut stolen = opened;

@@ -1,9 +1,9 @@
 //! The text that stands for an encrypted name while its key is missing.
 //!
-//! The text is base64url of the name's directory hash and the encrypted name. Of a name that would
-//! not fit into 255 characters it has the first 149 bytes and the SHA-256 of the others, so that
-//! the name is found again in the leaf of its hash. This is the form of the kernel (`struct
-//! fscrypt_nokey_name`, since 5.10), seen in listings of Linux 6.18.
+//! The text is base64url of the name's directory hash and the encrypted name. If that would be more
+//! than 255 characters, the first 149 bytes of the encrypted name and the SHA-256 of the others
+//! take the place of the name. With the hash the name is found again in its leaf. This is the form
+//! of the kernel (`struct fscrypt_nokey_name`, since 5.10), seen in listings of Linux 6.18.
 
 use lanefs_ondisk::hash::NameHash;
 use sha2::{Digest, Sha256};

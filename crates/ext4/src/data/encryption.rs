@@ -54,7 +54,7 @@ impl<'m> FileData<'m> {
         let name = AttributeName::encryption_context();
         let context = match xattr::get(&self.xattr_state(&in_inode, &block), name) {
             Ok(Stored::Here(value)) => Context::decode(value).map_err(damaged)?,
-            // A value elsewhere could be in an inode that is encrypted itself, and so on.
+            // A value in another inode is refused: that inode could be encrypted too, and so on.
             Ok(Stored::Inode(_)) | Err(Error::NoAttribute) => {
                 return Err(damaged(Cause::NoEncryptionContext));
             }

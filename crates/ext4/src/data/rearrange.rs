@@ -5,8 +5,9 @@
 //! The new tree is written to free blocks, like data, before the handle that points the inode to
 //! it. In the same handle the inode is recorded as an orphan, and the blocks that the file loses
 //! (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
-//! handles free them in steps. After a crash, a mount or e2fsck truncates the orphan to its size,
-//! which frees them too. So a crash leaves the file as it was before, or as it is after.
+//! handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
+//! size, which also frees these blocks. So a crash leaves the file as it was before the change, or
+//! as it is after it.
 
 use crate::alloc::Claim;
 use crate::data::file_data::FileData;
@@ -124,7 +125,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Removes the orphan record of a truncation that is finished. A file without a name keeps it.
+    /// Removes the orphan record of a truncation that is finished. A file without a name stays an
+    /// orphan.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively, so that the file gets and loses no name.

@@ -37,9 +37,9 @@ pub fn make_journal_device(
     Ok(())
 }
 
-/// Makes `journal` the journal of the file system on `device`, which is clean and has none, as
-/// `mke2fs -J device=` does. `number` is the number of the journal's block device in the form of
-/// the superblock, by which the kernel finds it, or 0 for a file.
+/// Makes `journal` the journal of the file system on `device`, as `mke2fs -J device=` does. The
+/// file system is clean and has no journal. `number` is the number of the journal's block device in
+/// the form of the superblock, by which the kernel finds it, or 0 for a file.
 ///
 /// The journal lists the file system first. So after a crash in the middle the file system has no
 /// journal, and the same call completes the change.

@@ -82,7 +82,7 @@ impl Runs {
         self.used_in(0..self.end).map(|run| run.end - run.start).sum()
     }
 
-    /// Returns the end of all blocks.
+    /// Returns the block after the last block of the file system.
     pub(super) fn end(&self) -> u64 {
         self.end
     }

@@ -68,7 +68,7 @@ impl Mount {
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
-            // The log, which is replayed now, added the feature.
+            // The replay of the log has added the feature, so the mount starts anew.
             return Mount::open(device, options);
         }
         let geometry = superblock.geometry();
@@ -226,7 +226,8 @@ impl Mount {
         self.mark_clean(!was_read_only)
     }
 
-    /// Marks the file system as unmounted, durably; without a journal only if `is_whole`.
+    /// Marks the file system as unmounted, durably. A file system without a journal is marked only
+    /// if `is_whole`.
     pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
         let (objects, found) = (&self.fs.objects, self.found);
         let orphans_left = orphans_left(objects);

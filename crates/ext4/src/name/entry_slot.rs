@@ -178,7 +178,7 @@ impl EntrySlot<'_> {
         self.block.lock_names()
     }
 
-    /// Returns the entry or room at present. It cannot change, since the block's names are locked.
+    /// Returns the present entry or room. It cannot change, since the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);
@@ -219,7 +219,7 @@ impl EntrySlot<'_> {
         });
     }
 
-    /// Publishes the inodes that the names now refer to in the name cache.
+    /// Publishes to the name cache the inodes to which the names now refer.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
             // The name cache holds neither ".." nor names that are not compared by their bytes.

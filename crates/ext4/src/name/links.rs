@@ -94,7 +94,7 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
     if dir.deltas.add(tid, now, change.links()) {
         return;
     }
-    // What fast commits do not express is noted with the entry.
+    // A change that fast commits cannot express is noted when the entry changes, not here.
     dir.change_part(handle, Concerns::Data, FastPart::Record, |state| {
         state.names_changed(1, now);
         state.count_subdirectories(change.links());

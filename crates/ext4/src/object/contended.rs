@@ -20,8 +20,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The directory counts as contended after this many changes of names in which the lane differs
-/// from that of the previous change. A directory that several threads fill only once stays below
+/// The directory counts as contended after this many changes of names that were each made by
+/// another lane than the change before. A directory that several threads fill only once stays below
 /// this number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 

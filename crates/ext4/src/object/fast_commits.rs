@@ -41,10 +41,10 @@ impl FastCommits {
 
     /// Returns whether an inode at `place` shares a block of its table with the journal's inode.
     ///
-    /// e2fsck 1.47.0 has read that block before it replays the log. The first record of a fast
-    /// commit that is in this block makes it write the old block back with that record: it loses
-    /// what the log's transactions changed in the block. A record in another block comes first
-    /// otherwise, and makes it read again.
+    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps it until
+    /// it meets a record of a fast commit in another block. If the first record is in the journal's
+    /// block, e2fsck writes the old block back with that record, and loses all changes of that
+    /// block in the log's transactions.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }

@@ -9,9 +9,9 @@ use std::ops::Range;
 pub(crate) enum FastPart {
     /// No part does.
     None,
-    /// The inode's record; of a directory, no part is needed: the change belongs to a name.
+    /// The inode's record. A directory needs no part: the change belongs to a name in it.
     Record,
-    /// The record, and the mappings of these file blocks, of which none was removed.
+    /// The record, and mappings that were added for these file blocks; none was removed.
     Mappings(Range<u32>),
     /// The record of a new inode, and its first name ([`Inode::note_first_name`]).
     Birth,

@@ -4,9 +4,9 @@
 //! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
 //! does not if
 //!
-//! - the inode is a regular file, and each of its changes in T was one of its record, added
-//!   mappings, or was its creation ([`FastPart`]). Whatever else changes an inode makes it unfit
-//!   for the rest of T, unless the code that makes the change says otherwise;
+//! - the inode is a regular file, and each of its changes in T was its creation, a change of its
+//!   record, or an added mapping. A change of another kind, and each for which the code names no
+//!   [`FastPart`], makes the inode unfit for the rest of T;
 //! - its number was free after T-1. A new inode whose number T freed is unfit;
 //! - the directory of a new name exists after T-1, has room for the name and no other entry of that
 //!   name. A directory that T created or gave another shape, or from which T removed a name, is
@@ -142,8 +142,9 @@ impl Objects {
                 self.check_fast_parent(*parent, tid)?;
                 let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
                 let name = FastChange::Create(FastName { parent, ino, name });
-                // The record comes first, because the ranges need an inode, and again after them,
-                // as in the kernel: its replay (6.18) counts the blocks when it sets the record.
+                // The record comes before the ranges, because they need an inode. As in the kernel,
+                // it comes once more after them: the kernel's replay (6.18) counts the blocks of
+                // the file when it sets a record.
                 changes.insert(0, record.clone());
                 changes.push(name);
                 if changes.len() > 2 {

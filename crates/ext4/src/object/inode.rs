@@ -65,8 +65,8 @@ pub struct Inode {
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
-    /// Held by writes that extend the file with `op` shared: exclusively by appends and by writes
-    /// that first zero a part beyond the end, else shared.
+    /// Held by writes that extend the file while they hold `op` shared. An append, and a write that
+    /// first zeroes a part beyond the end, hold it exclusively; others hold it shared.
     pub(crate) growth: SharedLock,
     /// Lets one thread at a time that holds `op` shared change the mappings.
     pub(crate) mapping: Mutex<()>,

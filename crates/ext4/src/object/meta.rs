@@ -3,10 +3,11 @@
 //!
 //! # Locking
 //!
-//! The contents change under the owner's operation lock held exclusively, with two exceptions. An
-//! attribute block, which several inodes may share, changes under the guard only. One name in a
-//! block of a directory changes under the operation lock held shared and the block's `names`. The
-//! guard orders Apply against the committer and against readers.
+//! A thread that changes the contents holds the owner's operation lock exclusively, with two
+//! exceptions. To change one name in a block of a directory, it holds the operation lock shared,
+//! and the block's `names`. To change an attribute block, which several inodes may share, it holds
+//! the guard only. The guard orders Apply against the committer and against readers.
+//!
 //! A block is evicted only after the transactions that changed it are settled: then its image is in
 //! the image store or written in place.
 

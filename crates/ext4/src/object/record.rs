@@ -96,7 +96,7 @@ impl Record {
 pub(crate) enum OrphanSlot {
     /// Slot `slot` of block `block` of the orphan file.
     File { block: usize, slot: usize },
-    /// The list of `lane`, as its entry `number`.
+    /// Entry `number` of the list of `lane`.
     List { lane: Lane, number: u64 },
 }
 

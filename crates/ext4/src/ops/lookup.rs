@@ -46,8 +46,8 @@ impl Fs {
         drop(shared);
         match (known(found), found) {
             (Some(named), _) => Ok(named),
-            // The type is read from the inode, which is loaded after the lock is released, since
-            // dropping an inode may delete it.
+            // The type is read from the inode. The inode is loaded only now, after the lock was
+            // released: the drop of its reference may delete the inode, which takes its lock.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }

@@ -25,7 +25,7 @@ impl Fs {
         Ok(len)
     }
 
-    /// Fails if the inode is an encrypted file whose key is missing, so that it cannot be opened.
+    /// Fails if the inode is an encrypted file whose key is missing: such a file cannot be opened.
     ///
     /// # Errors
     /// [`Error::NoKey`].

@@ -60,8 +60,8 @@ impl Fs {
         data.rearrange(layout, &[], size, resized(size))
     }
 
-    /// Returns the blocks of the bytes `offset..end`, which are whole clusters: of other ranges
-    /// the blocks behind them could not keep their places in their clusters.
+    /// Returns the blocks of the bytes `offset..end`, which must be whole clusters: otherwise the
+    /// blocks after the range could not keep their places in their clusters.
     fn whole_clusters(&self, offset: u64, end: u64) -> Result<Range<u32>, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let cluster = self.objects.volume.cluster_bytes();

@@ -138,8 +138,7 @@ impl Fs {
             return Ok(None);
         }
         match self.write_chunks(inode, offset, write) {
-            // Another write may have claimed blocks for the same holes, so that they do not
-            // suffice.
+            // Another write may have claimed blocks for the same holes, so that too few are left.
             Err(Error::NoSpace) => Ok(None),
             written => written.map(|n| Some((offset, n))),
         }

@@ -297,8 +297,8 @@ impl Server {
                 }
                 return Ok(Answer::Silence);
             }
-            // FLUSH, POLL, locks and the like: the kernel works without these requests, and sends
-            // each only once.
+            // FLUSH, POLL, locks and the like: the kernel works without these requests, and after
+            // this error sends no more of the same kind.
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)

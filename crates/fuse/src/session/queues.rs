@@ -88,9 +88,9 @@ impl Queue {
         self.free.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether requests came since the last look, and the number of threads to start. If no
-    /// thread waited at two successive looks and no thread got a request between them, as many
-    /// threads are to be started as run already.
+    /// Returns whether requests came since the last look, and the number of threads to start. The
+    /// number of threads is to be doubled if at two successive looks no thread waited, and no
+    /// thread got a request between them.
     pub fn look(&self, seen: &mut Seen) -> (bool, usize) {
         let now = Seen {
             served: self.served.load(Ordering::Relaxed),

@@ -6,9 +6,9 @@
 //! makes it necessary:
 //! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
 //!   use the whole ring;
-//! - *the block after the last transaction is zeroed, then the log starts there*: it has no
-//!   transaction, and the fast commits still belong to it. Otherwise its content may be a part of a
-//!   transaction that was not committed;
+//! - *the block after the last transaction is zeroed, then the log starts there*: such a log has no
+//!   transaction, and the fast commits are still valid. If the block were not zeroed, it could be a
+//!   part of a transaction that was not committed;
 //! - *the new transaction after the zeros, with the number after the expected one, then the log
 //!   starts at this transaction*: the log never starts at half of a transaction.
 

@@ -141,8 +141,8 @@ impl Steps {
         self.since = Instant::now();
     }
 
-    /// Does something for each number below `count`, and notes time and CPU time of the first and
-    /// of the last tenth, each for one number.
+    /// Calls `one` for each number below `count`, and notes the time and CPU time of a call: the
+    /// averages of the first tenth and of the last tenth.
     fn each(
         &mut self,
         what: &str,

@@ -118,7 +118,7 @@ impl Trial<'_> {
     }
 }
 
-/// Cuts a repair that is written in place, and takes it back.
+/// Cuts a repair that is written in place, and puts the old blocks back.
 fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo, nth: u64) -> Result<(), String> {
     let target = view(damaged);
     let cut = FaultyDevice::new(target.clone(), Some(fault(nth)));

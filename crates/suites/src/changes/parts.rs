@@ -77,7 +77,8 @@ impl Parts {
         finder.parts
     }
 
-    /// Sets the checksum of a part in its bytes. For a bitmap returns a change of the descriptor.
+    /// Sets the checksum of a part in its bytes. The checksum of a bitmap is in the group's
+    /// descriptor, so for a bitmap it returns a change of the descriptor.
     pub fn seal(
         &self,
         device: &dyn Device,

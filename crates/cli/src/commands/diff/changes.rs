@@ -17,7 +17,7 @@ pub struct Changes<'a, A: Source, B: Source> {
     a: &'a A,
     b: &'a B,
     aspects: Aspects,
-    /// For each file with several names: the file that has its first name in the other tree.
+    /// For each file with several names: the file that has the same first name in the other tree.
     linked: [HashMap<Identity, Identity>; 2],
     buffers: [Vec<u8>; 2],
 }

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 // The image comes first: an option with several values would take it.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0

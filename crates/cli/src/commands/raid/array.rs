@@ -136,7 +136,8 @@ impl ArrayArgument {
     }
 }
 
-/// Opens an array read-only, and returns its user if it is in use: then nothing is locked.
+/// Opens an array read-only. If another program uses it, nothing is locked, and that program is
+/// returned too.
 pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {

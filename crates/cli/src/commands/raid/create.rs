@@ -18,6 +18,8 @@ use std::sync::Arc;
 /// Makes a RAID-5 array of image files or block devices
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs raid create a.img b.img c.img --size 1G
   lanefs raid create /dev/sdb /dev/sdc /dev/sdd --consistency bitmap --name data

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 /// Shows the metadata of single members
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 something could not be read (the rest was), 2 wrong usage.
+
 Examples:
   lanefs raid examine a.img b.img
   lanefs raid examine --json /dev/sdb | jq '.[0].events'")]

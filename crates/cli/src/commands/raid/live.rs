@@ -159,9 +159,10 @@ pub fn ask(
     let failed = |error: rustix::io::Errno| {
         use rustix::io::Errno;
         match error {
-            Errno::OPNOTSUPP | Errno::NODATA => {
-                Failure::new(place.display(), "its server takes no changes from this user")
-            }
+            Errno::OPNOTSUPP | Errno::NODATA => Failure::new(
+                place.display(),
+                "only root and the owner of the mount can change its array",
+            ),
             Errno::ROFS => {
                 Failure::new(place.display(), "mounted read-only: unmount it to change its members")
             }
@@ -182,7 +183,8 @@ pub fn ask(
         let state: Value = serde_json::from_slice(value.get(..len).unwrap_or_default())
             .map_err(|error| Failure::new(place.display(), error))?;
         let own = state.as_array().into_iter().flatten().find(|state| state["id"] == *id);
-        let own = own.ok_or_else(|| Failure::new(place.display(), "the request was forgotten"))?;
+        let lost = "the server knows nothing of the request: lanefs raid status shows the array";
+        let own = own.ok_or_else(|| Failure::new(place.display(), lost))?;
         let text = || own["text"].as_str().unwrap_or_default().to_owned();
         match own["state"].as_str() {
             Some("done") => return Ok(text()),

@@ -14,7 +14,11 @@ use std::process::ExitCode;
 
 /// Marks a member as failed, so that it is no longer used
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs raid fail md:a.img,b.img,c.img b.img")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
+Example:
+  lanefs raid fail md:a.img,b.img,c.img b.img")]
 pub struct FailArguments {
     #[command(flatten)]
     array: ArrayArgument,
@@ -24,7 +28,11 @@ pub struct FailArguments {
 
 /// Removes failed and missing members from the metadata, which frees their device numbers
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs raid remove md:a.img,missing,c.img")]
+#[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
+Example:
+  lanefs raid remove md:a.img,missing,c.img")]
 pub struct RemoveArguments {
     #[command(flatten)]
     array: ArrayArgument,
@@ -35,6 +43,8 @@ pub struct RemoveArguments {
 /// Adds a device in the slot without a member, and rebuilds it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs raid add md:a.img,missing,c.img new.img
   lanefs raid add md:a.img,missing,c.img b.img      adds a former member again. If it missed no
@@ -58,6 +68,8 @@ pub struct AddArguments {
 /// Copies a member to another device, which then takes its slot
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Example:
   lanefs raid replace md:a.img,b.img,c.img b.img new.img
 

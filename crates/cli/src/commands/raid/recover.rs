@@ -13,6 +13,8 @@ use std::process::ExitCode;
 /// Completes recovery after a crash: applies the log, rebuilds members, recomputes parity
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs raid recover md:a.img,b.img,c.img
   lanefs raid recover --force md:a.img,missing,c.img

@@ -12,11 +12,12 @@ use std::process::ExitCode;
 /// Checks the parity of all rows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 all parity is right, or was repaired; 1 parity is wrong, or could not be checked;
+2 wrong usage.
+
 Examples:
   lanefs raid scrub md:a.img,b.img,c.img
-  lanefs raid scrub --repair md:a.img,b.img,c.img      rewrites wrong parity from the data
-
-The exit code is 1 if parity was wrong and not repaired, or could not be checked.")]
+  lanefs raid scrub --repair md:a.img,b.img,c.img      rewrites wrong parity from the data")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,

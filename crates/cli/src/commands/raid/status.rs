@@ -12,6 +12,8 @@ use std::process::ExitCode;
 /// Shows the state of an array and its members, mounted or not; writes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
 Examples:
   lanefs raid status md:a.img,b.img,c.img
   lanefs raid status --json md:11111111:22222222:33333333:44444444,/srv/images")]

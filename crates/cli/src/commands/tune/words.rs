@@ -117,7 +117,7 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
         "test_fs" => settings.test = Some(SuperFlags::TEST_FILESYS),
         "^test_fs" => settings.test = Some(SuperFlags::empty()),
         "force_fsck" => settings.force_check = true,
-        _ => return Err(format!("-E: '{name}' is not understood here")),
+        _ => return Err(format!("-E: '{name}' is not a setting of lanefs tune (see --help)")),
     }
     Ok(())
 }

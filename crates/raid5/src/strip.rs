@@ -1,4 +1,4 @@
-//! Splits a write into rows, chunks and bands. Pure functions.
+//! Splits a write into rows, chunks and strips. Pure functions.
 
 use crate::layout::{BLOCK, Geometry};
 use crate::slots::Slots;
