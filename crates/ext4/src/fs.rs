@@ -61,6 +61,7 @@ impl Fs {
     }
 
     /// Returns whether the name cache has no names of `dir`: it ignores case, or is encrypted.
+    #[inline]
     pub fn is_uncached(&self, dir: &Inode) -> bool {
         let volume = &self.objects.volume;
         (volume.folding.is_some() || volume.encrypts)

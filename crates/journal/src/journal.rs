@@ -243,6 +243,12 @@ impl<O, D> Journal<O, D> {
         self.fate.cause.get().map(|cause| (**cause).clone())
     }
 
+    /// Returns whether the journal was aborted, as [`Journal::cause`] does, without a copy.
+    #[inline]
+    pub fn is_aborted(&self) -> bool {
+        self.fate.cause.get().is_some()
+    }
+
     pub(crate) fn check_abort(&self) -> Result<(), Error> {
         match self.fate.cause.get() {
             None => Ok(()),

@@ -37,8 +37,9 @@ impl<T: Words> SeqCell<T> {
     pub fn load(&self) -> T {
         let mut round = 0;
         loop {
-            if let Some(value) = self.try_load() {
-                return value;
+            let (words, whole) = self.read();
+            if whole {
+                return T::from_words(words);
             }
             world::relax(round);
             round = round.saturating_add(1);
@@ -48,14 +49,18 @@ impl<T: Words> SeqCell<T> {
     /// Returns the value, unless a store was in progress.
     #[inline]
     pub fn try_load(&self) -> Option<T> {
+        let (words, whole) = self.read();
+        whole.then(|| T::from_words(words))
+    }
+
+    /// Returns the words, and whether they are those of one value.
+    #[inline]
+    fn read(&self) -> (T::Array, bool) {
         let before = self.sequence.load(Ordering::Acquire);
-        if before & 1 == 1 {
-            return None;
-        }
         let words = <T::Array as WordArray>::load(&self.words);
         fence(Ordering::Acquire);
         let after = self.sequence.load(Ordering::Relaxed);
-        (before == after).then(|| T::from_words(words))
+        (words, before & 1 == 0 && before == after)
     }
 
     /// Returns only word `at` of the value, as one of the last stores left it. For a reader that

@@ -137,6 +137,7 @@ impl Vfs {
     }
 
     /// Returns whether the name cache has no names of `dir`.
+    #[inline]
     pub(crate) fn is_uncached(&self, dir: &Inode) -> bool {
         self.fs().is_uncached(dir)
     }

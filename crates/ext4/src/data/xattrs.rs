@@ -241,7 +241,8 @@ impl<'m> FileData<'m> {
     fn may_have_xattrs(&self) -> bool {
         // An attribute area that is in use starts with a magic number.
         self.with_stored_xattrs(|stored| {
-            stored.block.is_some() || stored.in_inode.iter().take(4).any(|byte| *byte != 0)
+            stored.block.is_some()
+                || stored.in_inode.first_chunk().is_some_and(|magic| *magic != [0; 4])
         })
     }
 
@@ -253,13 +254,10 @@ impl<'m> FileData<'m> {
         permissions: u16,
         umask: u16,
     ) -> Result<Inherited, Error> {
+        let umask = if kind == FileType::Symlink { 0 } else { umask };
         let plain = Inherited { permissions: permissions & !umask, xattrs: Vec::new() };
         if kind == FileType::Symlink || !self.may_have_xattrs() {
-            return Ok(if kind == FileType::Symlink {
-                Inherited { permissions, ..plain }
-            } else {
-                plain
-            });
+            return Ok(plain);
         }
         let default = AttributeName::acl_default();
         let stored = match self.stored_xattr(default) {

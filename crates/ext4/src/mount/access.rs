@@ -39,8 +39,7 @@ impl Mount {
         let is_new_damage = (objects.superblock.snapshot().state() - self.found)
             .contains(State::ERROR)
             && objects.on_error == OnError::ReadOnly;
-        if objects.access == Access::ReadOnly || objects.journal.cause().is_some() || is_new_damage
-        {
+        if objects.access == Access::ReadOnly || objects.journal.is_aborted() || is_new_damage {
             return Err(Error::ReadOnly);
         }
         if objects.is_read_only() {

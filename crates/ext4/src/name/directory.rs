@@ -62,6 +62,14 @@ impl DirBlocks for Directory<'_> {
         self.objects.meta.read(self.objects, block, kind)
     }
 
+    fn look(&self, n: FileBlock, look: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        match &self.inline {
+            Some(block) => look(block),
+            None => self.look_at(n, |contents| look(contents))?,
+        }
+        Ok(())
+    }
+
     fn count(&self) -> u32 {
         self.count
     }
@@ -214,7 +222,7 @@ impl<'d> Directory<'d> {
         }
     }
 
-    fn look_at<R>(&self, n: FileBlock, look: impl Fn(&Contents<'_>) -> R) -> Result<R, Error> {
+    fn look_at<R>(&self, n: FileBlock, look: impl FnOnce(&Contents<'_>) -> R) -> Result<R, Error> {
         let (block, kind) = self.place(n)?;
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }

@@ -83,8 +83,9 @@ impl<'f> EntrySlot<'f> {
             view.leave_inode()?;
             view = Directory::of(objects, dir)?;
         }
-        let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
-        if view.context.indexing == Indexing::Never && flagged {
+        let is_flagged =
+            || InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
+        if view.context.indexing == Indexing::Never && is_flagged() {
             if locking == DirLocking::Shared {
                 return Ok(None);
             }

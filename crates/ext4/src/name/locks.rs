@@ -18,40 +18,30 @@ pub(crate) enum OperationHold<'i> {
     Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
 }
 
-/// The largest number of inodes that a change of names locks: two directories, and the inodes
-/// that two names refer to.
-const LOCKED: usize = 4;
-
-/// Locks directories as `locking` selects, and other inodes exclusively, in ascending number.
-/// `None` if an inode would be locked both shared and exclusively. There are at most [`LOCKED`].
-pub(crate) fn lock_for_names<'i>(
-    dirs: &[&'i InodeRef],
-    inodes: &[&'i InodeRef],
-    locking: DirLocking,
-) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
-    debug_assert!(dirs.len() + inodes.len() <= LOCKED);
-    let mut all: [Option<(&'i InodeRef, DirLocking)>; LOCKED] = [None; LOCKED];
-    let dirs = dirs.iter().map(|dir| (*dir, locking));
-    let inodes = inodes.iter().map(|inode| (*inode, DirLocking::Exclusive));
-    for (inode, how) in dirs.chain(inodes) {
-        let is_here = |one: &Option<(&InodeRef, _)>| one.is_none_or(|(it, _)| it.ino >= inode.ino);
-        let at = all.iter().position(is_here)?;
-        match all[at] {
-            Some((same, its)) if same.ino == inode.ino && how == its => {}
-            Some((same, _)) if same.ino == inode.ino => return None,
-            _ => {
-                all.copy_within(at..LOCKED - 1, at + 1);
-                all[at] = Some((inode, how));
-            }
-        }
-    }
-    let mut held = [const { None }; LOCKED];
-    for (place, one) in held.iter_mut().zip(&all) {
-        let Some((inode, how)) = one else { break };
-        *place = Some(match how {
+impl DirLocking {
+    /// Takes the operation lock of `inode`.
+    pub(crate) fn lock(self, inode: &InodeRef) -> OperationHold<'_> {
+        match self {
             DirLocking::Shared => OperationHold::Shared(inode.op.shared()),
             DirLocking::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
-        });
+        }
+    }
+}
+
+/// Locks each inode as its [`DirLocking`] selects, in ascending number, and an inode that is there
+/// twice once. `None` if an inode would be locked both shared and exclusively.
+pub(crate) fn lock_for_names<'i, const N: usize>(
+    mut inodes: [Option<(&'i InodeRef, DirLocking)>; N],
+) -> Option<[Option<OperationHold<'i>>; N]> {
+    inodes.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
+    let mut held = [const { None }; N];
+    let mut last = None;
+    for (place, (inode, how)) in held.iter_mut().zip(inodes.into_iter().flatten()) {
+        match last.replace((inode.ino, how)) {
+            Some((ino, its)) if ino == inode.ino && its == how => {}
+            Some((ino, _)) if ino == inode.ino => return None,
+            _ => *place = Some(how.lock(inode)),
+        }
     }
     Some(held)
 }

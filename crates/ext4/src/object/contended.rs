@@ -151,6 +151,7 @@ impl LaneDeltas {
     }
 
     /// Returns whether any lane has a delta that the caller must see.
+    #[inline]
     pub(crate) fn are_any(&self) -> bool {
         let has = |deltas: &Deltas| deltas.lanes.iter().any(|s| s.any.load(Ordering::Relaxed));
         self.deltas.get().is_some_and(has)

@@ -117,6 +117,7 @@ pub(crate) struct Parts {
 
 impl Inode {
     /// Creates an inode in memory, with one hold.
+    #[inline]
     pub(crate) fn new(parts: Parts) -> Inode {
         let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
         let attr = attr_of(ino, file_type, &disk);
@@ -174,6 +175,7 @@ impl Inode {
 
     /// Returns the attributes for stat(2). Takes the guard if several lanes changed names since the
     /// last call, otherwise no lock; the caller must not hold a guard.
+    #[inline]
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
             self.fold_and_publish();
@@ -230,6 +232,7 @@ impl Inode {
     }
 
     /// Notes a use, so that the inode stays in memory for a while. (Taking a hold notes a use too.)
+    #[inline]
     pub fn note_use(&self) {
         self.used.note();
     }
@@ -242,6 +245,7 @@ impl Inode {
     }
 
     /// Publishes the attributes of `disk`. The caller holds the guard.
+    #[inline]
     pub(crate) fn publish(&self, disk: &disk::Inode) {
         let attr = self.attr_of(disk);
         self.attr.store_in_order(attr);
@@ -365,6 +369,7 @@ impl Inode {
         tracked.take(tid, || Record::of(disk, raw, *freed))
     }
 
+    #[inline]
     pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {
         attr_of(self.ino, self.file_type, disk)
     }
@@ -377,6 +382,7 @@ fn counted(state: &InodeState) -> Counted {
 }
 
 /// Returns the public attributes of a decoded inode.
+#[inline]
 pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr {
     let rdev = match file_type {
         FileType::CharDevice | FileType::BlockDevice => {

@@ -36,6 +36,7 @@ impl Inodes {
     /// Returns the inode of a number without a hold, valid as long as `pin` lives. The inode may be
     /// gone, and its number reused, as soon as this returns. Always `None` if one lock guards all
     /// inodes ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    #[inline]
     pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.table {
             Table::Lanes(cache) => cache.find(pin, u64::from(ino.0)),

@@ -86,6 +86,7 @@ impl Objects {
     }
 
     /// Creates an inode object with one hold, which is in no map yet.
+    #[inline]
     pub(crate) fn new_inode(
         &self,
         ino: Ino,

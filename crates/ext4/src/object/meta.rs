@@ -353,7 +353,7 @@ impl MetaCache {
         source: &dyn MetaSource,
         block: Block,
         kind: MetaKind,
-        look: impl Fn(&Contents<'_>) -> R,
+        look: impl FnOnce(&Contents<'_>) -> R,
         conclude: impl FnOnce(&R, &dyn Fn() -> bool),
     ) -> Result<R, Error> {
         let whole = |found: &MetaBlock, pin: &Pin| {

@@ -84,7 +84,7 @@ impl Objects {
     pub(crate) fn is_read_only(&self) -> bool {
         // The committer sets `read_only` a moment after the abort. This function must return true
         // to a caller that saw the abort, so it checks the journal too.
-        self.read_only.load(Ordering::Acquire) || self.journal.cause().is_some()
+        self.read_only.load(Ordering::Acquire) || self.journal.is_aborted()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

@@ -69,6 +69,7 @@ pub(crate) struct InodeState {
 }
 
 impl InodeState {
+    #[inline]
     pub(crate) fn new(disk: disk::Inode, raw: RawRecord) -> InodeState {
         InodeState {
             disk,

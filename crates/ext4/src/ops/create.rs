@@ -14,7 +14,7 @@ use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
 use crate::name::links::{
     DROP_LINK_CREDITS, NameChange, check_addable, drop_link, may_count, names_changed,
 };
-use crate::name::locks::{DirLocking, lock_for_names};
+use crate::name::locks::DirLocking;
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::fast_track::FastPart;
@@ -55,12 +55,12 @@ pub(super) struct Born<'a> {
     held: Vec<Held>,
 }
 
-/// A claimed inode number, the place of its record, and the record.
+/// A claimed inode number, the place of its record, and its generation.
 struct Bare<'a> {
     claim: InodeClaim<'a>,
     table: TableRef,
     offset: usize,
-    disk: disk::Inode,
+    generation: u32,
 }
 
 /// The first block of a new directory or long symbolic link, with the contents for the journal.
@@ -118,7 +118,7 @@ impl Fs {
         // Declared before the lock, so that an inode without a name is deleted after the lock is
         // released.
         let inode;
-        let _locked = lock_for_names(&[dir], &[], locking);
+        let _locked = locking.lock(dir);
         let change = NameChange::of(new.kind.file_type());
         check_addable(&self.objects.volume, dir, change)?;
         let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
@@ -194,7 +194,8 @@ impl Fs {
         let size = u32::try_from(value.len()).map_err(|_| Error::FileTooLarge)?;
         let seed = self.objects.volume.value_seed.ok_or(Error::NotSupported)?;
         let bare = self.prepare_number(FileType::Regular, owner)?;
-        let Bare { claim, table, offset, mut disk } = bare;
+        let Bare { claim, table, offset, generation } = bare;
+        let mut disk = self.new_record(generation);
         let (rights, now) = (owner.rights(), now());
         (disk.uid, disk.gid) = (rights.uid, rights.gid);
         (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
@@ -231,7 +232,8 @@ impl Fs {
             Some(target) => NewKind::Symlink(target),
             None => new.kind,
         };
-        let Bare { claim, table, offset, mut disk } = self.prepare_number(kind, dir)?;
+        let Bare { claim, table, offset, generation } = self.prepare_number(kind, dir)?;
+        let mut disk = self.new_record(generation);
         let ino = claim.ino();
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
@@ -299,7 +301,13 @@ impl Fs {
         Ok(self.objects.hold(&owners, wanted, by)?.0)
     }
 
-    /// Claims an inode number near `parent`, and prepares an inode of it without type.
+    /// Returns the record of a new inode without type.
+    #[inline]
+    fn new_record(&self, generation: u32) -> disk::Inode {
+        disk::Inode { generation, ..disk::Inode::zeroed(self.objects.volume.extra_isize) }
+    }
+
+    /// Claims an inode number near `parent`.
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
         let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
         let ino = claim.ino();
@@ -323,12 +331,10 @@ impl Fs {
             self.objects.note_error(&error);
             return Err(error);
         }
-        let extra = self.objects.volume.extra_isize;
-        let mut disk = disk::Inode::zeroed(extra);
         // The previous generation plus one: two inodes of one number are never confused, and the
         // same operations produce the same image.
-        disk.generation = before.generation.wrapping_add(1);
-        Ok(Bare { claim, table, offset: place.offset, disk })
+        let generation = before.generation.wrapping_add(1);
+        Ok(Bare { claim, table, offset: place.offset, generation })
     }
 
     /// Prepares the initial contents of a new inode: its tree, target or device, and the block it

@@ -65,7 +65,8 @@ impl Fs {
         name: Name<'_>,
         locking: DirLocking,
     ) -> Result<Option<()>, Error> {
-        let Some(_locks) = lock_for_names(&[dir], &[inode], locking) else { return Ok(None) };
+        let both = [Some((dir, locking)), Some((inode, DirLocking::Exclusive))];
+        let Some(_locks) = lock_for_names(both) else { return Ok(None) };
         check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
         self.data(dir).check_project(inode)?;
@@ -182,7 +183,8 @@ impl Fs {
         victim: &InodeRef,
         locking: DirLocking,
     ) -> Result<Option<Acted>, Error> {
-        let Some(_locks) = lock_for_names(&[dir], &[victim], locking) else { return Ok(None) };
+        let both = [Some((dir, locking)), Some((victim, DirLocking::Exclusive))];
+        let Some(_locks) = lock_for_names(both) else { return Ok(None) };
         self.check_removable(dir, victim)?;
         let Some(place) = EntrySlot::of(&self.objects, dir, name, locking)? else {
             return Ok(None);

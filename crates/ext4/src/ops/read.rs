@@ -29,6 +29,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NoKey`].
+    #[inline]
     pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
         if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
             return Ok(());

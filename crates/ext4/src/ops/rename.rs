@@ -195,8 +195,15 @@ impl Fs {
         let Ends { from, name, to, new_name, source, target } = ends;
         // Declared before the locks, so that a whiteout that gets no name is deleted after them.
         let whiteout;
-        let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
-        let Some(_locks) = lock_for_names(&[from, to], &inodes, locking) else { return Ok(None) };
+        let exclusively = |inode| (inode, DirLocking::Exclusive);
+        let Some(_locks) = lock_for_names([
+            Some((*from, locking)),
+            Some((*to, locking)),
+            Some(exclusively(source)),
+            target.as_ref().map(exclusively),
+        ]) else {
+            return Ok(None);
+        };
         self.check_renamable(ends)?;
         self.data(to).check_project(source)?;
         if let (Some(target), Rename::Exchange) = (target, how) {

@@ -118,7 +118,9 @@ pub fn find_or_room<'a>(
         if record.ino != 0 && record.name == name.bytes() {
             return record.check(format).map(Sought::Entry);
         }
-        room = room.or(room_in(&record, needed)?);
+        if room.is_none() {
+            room = room_in(&record, needed)?;
+        }
     }
     Ok(Sought::Room(room))
 }

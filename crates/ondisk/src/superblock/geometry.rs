@@ -214,6 +214,7 @@ impl Geometry {
     }
 
     /// Returns the position of an inode.
+    #[inline]
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);

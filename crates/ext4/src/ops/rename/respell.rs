@@ -33,8 +33,8 @@ impl Fs {
         if from.ino != to.ino || name.bytes() == new_name.bytes() || !folds {
             return Ok(true);
         }
-        let locks = lock_for_names(&[from], &[source], DirLocking::Exclusive);
-        let _locks = locks.ok_or(Error::Busy)?;
+        let both = [*from, source].map(|inode| Some((inode, DirLocking::Exclusive)));
+        let _locks = lock_for_names(both).ok_or(Error::Busy)?;
         self.check_renamable(ends)?;
         let slot = |name| EntrySlot::of(&self.objects, from, name, DirLocking::Exclusive);
         let old = slot(*name)?.ok_or(Error::Busy)?.seen();

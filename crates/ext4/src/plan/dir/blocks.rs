@@ -17,6 +17,12 @@ pub trait DirBlocks {
     /// Returns the contents of block `n`, which is below [`DirBlocks::count`]; a block read from
     /// disk has passed [`verify`].
     fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error>;
+    /// Runs `look` on the contents of block `n`, if possible without a copy. May hold a guard
+    /// meanwhile.
+    fn look(&self, n: FileBlock, look: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        look(&self.block(n)?);
+        Ok(())
+    }
     /// Returns the number of blocks of the directory: its size over the block size.
     fn count(&self) -> u32;
 }

@@ -56,12 +56,14 @@ pub fn hasher_of(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<NameHasher, 
 pub fn is_empty(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<bool, Error> {
     let mut empty = ControlFlow::Continue(());
     let mut look = |n: FileBlock| -> Result<ControlFlow<()>, Error> {
-        let block = blocks.block(n)?;
-        leaf::for_each(cx, n, &block, |_| {
-            empty = ControlFlow::Break(());
-            Ok(())
+        let mut checked = Ok(());
+        blocks.look(n, &mut |block| {
+            checked = leaf::for_each(cx, n, block, |_| {
+                empty = ControlFlow::Break(());
+                Ok(())
+            });
         })?;
-        Ok(empty)
+        checked.map(|()| empty)
     };
     match cx.indexing {
         Indexing::Indexed => {

@@ -13,7 +13,7 @@ use std::fmt;
 
 /// Untraced operations of each thread before the traced ones: after them, freed memory is used
 /// again, and the lists of retired values have their usual lengths.
-const WARM: usize = 100;
+const WARM: usize = 512;
 
 /// The number of reasons that a row has.
 const REASONS: usize = 8;
