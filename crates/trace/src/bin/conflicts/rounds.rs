@@ -33,10 +33,12 @@ impl Session<'_, '_> {
         if matches!(setting, Setting::Names | Setting::Small) {
             // The threads alternate, so that the directories count as contended. The number is so
             // large that, after the last split, the locks are again held shared without a shared
-            // line.
+            // line. Each thread works again after the next one: 64 threads in a strict order look
+            // like clients that come one after another, who need no groups of their own.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);
+                    self.workers.on(thread.saturating_sub(1), Stage::mingle);
                 }
             }
         }
