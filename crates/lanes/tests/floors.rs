@@ -229,7 +229,7 @@ const HOUSES: &[House] = &[
     House {
         name: "suites",
         floors: &[
-            &["conditions", "policies", "random"],
+            &["conditions", "home", "policies", "random"],
             &["image", "kernel", "op", "library", "listing", "planted"],
             &["data"],
             &[

@@ -1,0 +1,220 @@
+//! Encrypted directories: the model, e2fsck, the checker and the kernel are the judges. The suites
+//! work in an encrypted directory of images with the feature (`home`).
+
+use lanefs_device::{Device, Kept, OverlayDevice, RecordingDevice};
+use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, SetAttr};
+use lanefs_suites::both::{by_library, open};
+use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::fill::{Scale, fill};
+use lanefs_suites::fsx;
+use lanefs_suites::hostile::random_images_on;
+use lanefs_suites::hostile::target::Left;
+use lanefs_suites::image::{Image, Mappings};
+use lanefs_suites::random::{in_parallel, seeds};
+use lanefs_suites::sequence::Mix;
+use lanefs_suites::together::{Bases, Runner, scenario_on};
+use lanefs_suites::{home, listing};
+use std::sync::Arc;
+
+/// Options for mke2fs and the size, with a small log.
+const SETS: [(&str, &str); 5] = [
+    ("-b 4096 -J size=4 -O encrypt", "64M"),
+    ("-b 1024 -J size=1 -O encrypt,large_dir", "64M"),
+    ("-b 1024 -J size=1 -O encrypt,^metadata_csum,^metadata_csum_seed,^orphan_file", "64M"),
+    ("-b 2048 -J size=2 -O encrypt,inline_data,^dir_index", "64M"),
+    ("-b 1024 -J size=1 -O encrypt,bigalloc -C 4096", "64M"),
+];
+
+fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
+    println!("seed {seed} with {}", SETS[set].0);
+    let runner = Runner { bases, wrap: &|device| device };
+    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
+    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn bytes(bases: &Bases, set: usize, seed: u64, count: u32) {
+    println!("seed {seed} with {}", SETS[set].0);
+    fsx::check_on(bases, SETS[set], seed, count).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
+    println!("seed {seed} with {}", SETS[set].0);
+    let found = crash::check_on(SETS[set], seed, ops, Cuts::About(cuts));
+    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
+}
+
+fn hostile(seed: u64, count: u64) {
+    const PLAIN: &str = "-J size=1 -O encrypt,^metadata_csum,^metadata_csum_seed -b 1024";
+    let left = if seed.is_multiple_of(2) { Left::Clean } else { Left::Crashed };
+    let checked = random_images_on((PLAIN, 32), left, seed, count);
+    println!("{:?}", checked.unwrap_or_else(|why| panic!("{why}")));
+}
+
+#[test]
+fn four_threads_leave_the_tree_of_the_model() {
+    let bases = Bases::default();
+    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| model(&bases, set, seed, 60));
+}
+
+#[test]
+fn a_file_keeps_its_bytes() {
+    let bases = Bases::default();
+    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| bytes(&bases, set, seed, 300));
+}
+
+#[test]
+fn promises_are_kept_at_a_few_crashes() {
+    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| crashes(set, seed, 60, 6));
+}
+
+#[test]
+fn a_few_damaged_images_do_no_harm() {
+    seeds(2).into_iter().for_each(|seed| hostile(seed, 6));
+}
+
+#[test]
+#[ignore = "long: all sets"]
+fn all_suites_hold_in_encrypted_directories() {
+    in_parallel(seeds(10), |seed| {
+        let (bases, set) = (Bases::default(), (seed % 5) as usize);
+        model(&bases, set, seed, 300);
+        bytes(&bases, set, seed, 4000);
+        crashes(set, seed, 150, 60);
+        hostile(seed, 40);
+    });
+}
+
+#[test]
+fn the_kernel_reads_the_tree_that_lanefs_made() {
+    for (options, size) in [SETS[0], SETS[2]] {
+        let Some(image) = Image::make(options, size) else { return };
+        let scale = Scale { files: 150, pieces: 60, ..Scale::of_image(20, 1024) };
+        let ours = by_library(&image, &fill(scale.with(Mappings::of(options))));
+        image.assert_clean("filled by Lanefs");
+        let Some(mount) = image.kernel_mount("noatime") else { return };
+        let Some(dir) = home::of_kernel(mount.path()) else { return };
+        let theirs = listing::of_kernel(&dir).expect("the kernel reads everything");
+        mount.unmount();
+        ours.content().assert_same(&theirs.content(), options);
+    }
+}
+
+fn found(fs: &Fs, name: &str) -> InodeRef {
+    let dir = home::of_library(fs).expect("the directory");
+    fs.find(&dir, name.as_bytes()).expect("the directory is read").expect("the file")
+}
+
+fn create(fs: &Fs, dir: &InodeRef, name: &str, kind: NewKind<'_>) -> InodeRef {
+    let new = NewInode { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    fs.create(dir, name.as_bytes(), &new).expect("a new name")
+}
+
+fn resize(fs: &Fs, file: &InodeRef, size: u64) {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    fs.set_attr(file, &set).expect("another size");
+}
+
+fn read(fs: &Fs, file: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![1; file.attr().size as usize];
+    let len = fs.read_at(file, 0, &mut bytes).expect("a read");
+    bytes.truncate(len);
+    bytes
+}
+
+fn mount(device: Arc<dyn Device>) -> Mount {
+    Mount::open(device, home::options()).expect("Lanefs mounts it")
+}
+
+/// The sizes of a file before and after its truncation.
+const LONG: usize = 11_000;
+const SHORT: usize = 5_000;
+
+/// Returns the bytes on the device of the block in which the short file ends, from the first unit
+/// of AES after the end on.
+fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
+    let size = SHORT as u64;
+    let block = u64::from(fs.stat_fs().block_size);
+    let extents = fs.extents(file).expect("extents");
+    let is_last = |e: &&lanefs_ext4::FileExtent| (e.offset..e.offset + e.len).contains(&size);
+    let last = extents.iter().find(is_last).expect("the end is mapped");
+    let mut bytes = vec![0; (size.next_multiple_of(block) - size.next_multiple_of(16)) as usize];
+    let at = last.place + (size.next_multiple_of(16) - last.offset);
+    device.read_at(at, &mut bytes).expect("inside");
+    bytes
+}
+
+/// Crashes a truncation, in all states of the device, and checks what is left of the file.
+fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
+    let device = Arc::new(RecordingDevice::since(image.fork(), Arc::new(image.fork())));
+    let mounted = mount(device.clone());
+    resize(mounted.fs(), &found(mounted.fs(), "f"), SHORT as u64);
+    mounted.fs().sync().expect("committed");
+    mounted.close().expect("closed");
+    let recording = device.recording();
+    let mut replay = recording.replay();
+    let mut short = 0;
+    for cut in 0..=recording.events().len() {
+        for kept in [Kept::None, Kept::All, Kept::Some { seed: cut as u64 }] {
+            let state = Arc::new(replay.state(cut, kept));
+            let mounted = mount(state.clone());
+            let (fs, file) = (mounted.fs(), found(mounted.fs(), "f"));
+            let bytes = read(fs, &file);
+            assert!(bytes[..SHORT] == [b'x'; SHORT], "cut {cut}, {kept:?}");
+            if bytes.len() == LONG {
+                // With clusters the zeros are written before the truncation.
+                let is_old = |byte: &u8| *byte == b'x' || (has_clusters && *byte == 0);
+                assert!(bytes.iter().all(is_old), "cut {cut}, {kept:?}");
+            } else {
+                assert_eq!(bytes.len(), SHORT, "cut {cut}, {kept:?}");
+                short += 1;
+                let left = after_end(fs, &file, &*state);
+                let is_left = left.chunks(16).zip(old.chunks(16)).any(|(new, old)| new == old);
+                assert!(!is_left, "cut {cut}, {kept:?}: old bytes are left after the end");
+                resize(fs, &file, LONG as u64);
+                assert!(read(fs, &file)[SHORT..] == [0; LONG - SHORT], "cut {cut}, {kept:?}");
+            }
+            drop(file);
+            mounted.close().expect("closed");
+        }
+    }
+    assert!(short > 0, "no state has the shorter file");
+}
+
+#[test]
+fn a_crash_after_a_truncation_leaves_no_old_bytes_after_the_end() {
+    for (options, size) in [SETS[0], SETS[4]] {
+        let Some(image) = Bases::default().fresh(options, size) else { return };
+        let image = Arc::new(image);
+        let mounted = mount(image.clone());
+        let fs = mounted.fs();
+        let file = create(fs, &home::of_library(fs).expect("a directory"), "f", NewKind::Regular);
+        fs.write_at(&file, 0, &[b'x'; LONG], Privilege::Root).expect("written");
+        fs.sync().expect("committed");
+        let old = after_end(fs, &file, &*image);
+        drop(file);
+        mounted.close().expect("closed");
+        crash_truncation(&image, &old, options.contains("bigalloc"));
+    }
+}
+
+#[test]
+fn a_truncation_needs_no_free_block() {
+    let Some(image) = Image::make("-b 4096 -O encrypt,^has_journal", "16M") else { return };
+    let mounted = open(&image);
+    let fs = mounted.fs();
+    let dir = home::of_library(fs).expect("a directory");
+    let [file, filler] = ["f", "filler"].map(|name| create(fs, &dir, name, NewKind::Regular));
+    fs.write_at(&file, 0, &[b'x'; LONG], Privilege::Root).expect("written");
+    let mut at = 0;
+    while let Ok(written) = fs.write_at(&filler, at, &[b'y'; 4096], Privilege::Root) {
+        at += written as u64;
+    }
+    assert_eq!(fs.stat_fs().blocks_free, 0);
+    resize(fs, &file, SHORT as u64);
+    resize(fs, &file, LONG as u64);
+    let bytes = read(fs, &file);
+    assert!(bytes[..SHORT] == [b'x'; SHORT] && bytes[SHORT..] == [0; LONG - SHORT]);
+    drop((dir, file, filler));
+    mounted.close().expect("closed");
+    image.assert_clean("full and truncated");
+}
