@@ -74,12 +74,18 @@ impl Context {
     /// Decodes the value of the attribute.
     ///
     /// # Errors
-    /// [`Cause::EncryptionContext`] for an unknown version or a wrong length.
+    /// [`Cause::EncryptionContext`] for an unknown version or a wrong length;
+    /// [`Cause::ReservedEncryption`] for reserved bytes that are not zero.
     pub fn decode(bytes: &[u8]) -> Result<Context, Cause> {
         let version = bytes.first().copied().unwrap_or(0);
         let wrong = Cause::EncryptionContext { version, len: bytes.len() };
         if !LENGTHS.contains(&(version, bytes.len())) {
             return Err(wrong);
+        }
+        if let (2, &[_, _, _, _, _, a, b, c, ..]) = (version, bytes)
+            && [a, b, c] != [0; 3]
+        {
+            return Err(Cause::ReservedEncryption { bytes: [a, b, c] });
         }
         let decode = || {
             let (&[_, contents_mode, names_mode, flags], rest) = bytes.split_first_chunk()?;
@@ -144,6 +150,16 @@ mod tests {
             Context::decode(&unknown),
             Err(Cause::EncryptionContext { version: 3, len: 40 })
         );
+    }
+
+    #[test]
+    fn reserved_bytes_that_are_not_zero_are_damage() {
+        for at in 5..8 {
+            let mut bytes = context(KeyName::Identifier([9; 16])).encode();
+            bytes[at] = 1;
+            let refused = Context::decode(&bytes);
+            assert!(matches!(refused, Err(Cause::ReservedEncryption { .. })), "{refused:?}");
+        }
     }
 
     #[test]

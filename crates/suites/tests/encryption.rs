@@ -1,7 +1,7 @@
 //! Encrypted directories: the model, e2fsck, the checker and the kernel are the judges. The suites
 //! work in an encrypted directory of images with the feature (`home`).
 
-use lanefs_device::{Device, Kept, OverlayDevice, RecordingDevice};
+use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, SetAttr};
 use lanefs_suites::both::{by_library, open};
 use lanefs_suites::crash::{self, Cuts};
@@ -217,4 +217,99 @@ fn a_truncation_needs_no_free_block() {
     drop((dir, file, filler));
     mounted.close().expect("closed");
     image.assert_clean("full and truncated");
+}
+
+/// Without checksums, so that a test can change the image.
+const PLAIN: &str = "-b 4096 -O encrypt,^metadata_csum,^metadata_csum_seed";
+/// Bytes of a context of version 2.
+const CONTEXT: usize = 40;
+
+/// Returns a copy of the image in which the encryption context of inode `ino` is changed.
+fn damaged(image: &Image, ino: u32, change: impl FnOnce(&mut [u8])) -> Arc<RamDevice> {
+    let device = RamDevice::from_file(image.path()).expect("the image is read");
+    let at = image.inode_at(&format!("<{ino}>"), 4096);
+    let mut record = [0; 256];
+    device.read_at(at, &mut record).expect("inside");
+    let start = record.windows(8).position(|bytes| bytes == [2, 1, 4, 3, 0, 0, 0, 0]);
+    let start = start.expect("a context");
+    change(&mut record[start..start + CONTEXT]);
+    device.write_at(at, &record).expect("inside");
+    Arc::new(device)
+}
+
+/// Returns an image with the file `f`, the directory `d`, the link `l` and the pipe `p`, and their
+/// inode numbers. The first number is that of their directory.
+fn sample() -> Option<(Image, [u32; 5])> {
+    let image = Image::make(PLAIN, "16M")?;
+    let mounted = open(&image);
+    let fs = mounted.fs();
+    let dir = home::of_library(fs).expect("a directory");
+    let file = create(fs, &dir, "f", NewKind::Regular);
+    fs.write_at(&file, 0, b"secret", Privilege::Root).expect("written");
+    let inner = create(fs, &dir, "d", NewKind::Directory);
+    let link = create(fs, &dir, "l", NewKind::Symlink(b"f"));
+    let pipe = create(fs, &dir, "p", NewKind::Fifo);
+    let inos = [&dir, &file, &inner, &link, &pipe].map(|inode| inode.ino().0);
+    drop((dir, file, inner, link, pipe));
+    mounted.close().expect("closed");
+    Some((image, inos))
+}
+
+const ENOKEY: i32 = 126;
+const EUCLEAN: i32 = 117;
+const EPERM: i32 = 1;
+
+#[test]
+fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
+    /// The place in the context, the byte there, the errno and words of the error.
+    const KINDS: [(usize, u8, i32, &str); 16] = [
+        (0, 1, EUCLEAN, "encryption context of version 1 and 40 bytes"),
+        (0, 3, EUCLEAN, "encryption context of version 3 and 40 bytes"),
+        (1, 5, ENOKEY, "encrypts contents by AES-128-CBC-ESSIV"),
+        (1, 9, ENOKEY, "encrypts contents by Adiantum"),
+        (1, 77, ENOKEY, "encrypts contents by an unknown mode"),
+        (2, 6, ENOKEY, "encrypts names by AES-128-CBC-CTS"),
+        (2, 9, ENOKEY, "encrypts names by Adiantum"),
+        (2, 10, ENOKEY, "encrypts names by AES-256-HCTR2"),
+        (2, 1, ENOKEY, "encrypts names by an unknown mode"),
+        (3, 7, ENOKEY, "has the flag DIRECT_KEY"),
+        (3, 8, ENOKEY, "has the flag IV_INO_LBLK_64"),
+        (3, 16, ENOKEY, "has the flag IV_INO_LBLK_32"),
+        (3, 0x80, ENOKEY, "has an unknown flag"),
+        (4, 9, ENOKEY, "encrypts parts of blocks"),
+        (6, 1, EUCLEAN, "the reserved bytes of its encryption context are [0, 1, 0]"),
+        (8, 0, ENOKEY, "was not given"),
+    ];
+    let Some((image, [dir, ..])) = sample() else { return };
+    for (at, byte, errno, words) in KINDS {
+        let mounted = mount(damaged(&image, dir, |context| context[at] = byte));
+        let made = home::of_library(mounted.fs()).and_then(|dir| {
+            let kind = NewKind::Regular;
+            let new = NewInode { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+            mounted.fs().create(&dir, b"new", &new)
+        });
+        let refused = made.err().expect("a refusal");
+        assert_eq!(refused.errno(), errno, "{refused}");
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+}
+
+#[test]
+fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
+    let Some((image, [_, file, dir, link, _])) = sample() else { return };
+    let other_key = |context: &mut [u8]| context[10] ^= 1;
+    for (name, ino) in [("d", dir), ("l", link)] {
+        let mounted = mount(damaged(&image, ino, other_key));
+        let home = home::of_library(mounted.fs()).expect("a directory");
+        let refused = mounted.fs().lookup(&home, name.as_bytes()).expect_err("a refusal");
+        assert_eq!(refused.errno(), EPERM, "{refused}");
+        assert_eq!(listing::library_names(mounted.fs(), &home).expect("names").len(), 4);
+    }
+    let mounted = mount(damaged(&image, file, other_key));
+    let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
+    let refused = fs.check_key(&found(fs, "f")).expect_err("a refusal");
+    assert_eq!(refused.errno(), EPERM, "{refused}");
+    fs.unlink(&home, b"f").expect("removed");
+    drop(home);
+    mounted.close().expect("closed");
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::Atime;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType};
 
@@ -25,12 +26,16 @@ impl Fs {
         Ok(len)
     }
 
-    /// Fails if the inode is an encrypted file whose key is missing: such a file cannot be opened.
+    /// Fails if the inode is an encrypted file whose key is missing, or was found in an encrypted
+    /// directory of another policy, so that it cannot be opened.
     ///
     /// # Errors
-    /// [`Error::NoKey`].
+    /// [`Error::NoKey`], [`Error::ForeignPolicy`].
     #[inline]
     pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
+        if inode.has_foreign_policy.load(Ordering::Acquire) {
+            return Err(Error::ForeignPolicy);
+        }
         if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
             return Ok(());
         }
