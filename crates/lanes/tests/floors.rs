@@ -181,6 +181,7 @@ const HOUSES: &[House] = &[
                 "special",
                 "superblock",
             ],
+            &["encryption"],
             &["blocks", "directories"],
             &["inodes"],
             &["table"],

@@ -1,9 +1,12 @@
 //! Encrypted directories: the model, e2fsck, the checker and the kernel are the judges. The suites
 //! work in an encrypted directory of images with the feature (`home`).
 
+use lanefs_check::repair::{Shared, plan};
+use lanefs_check::{Options, Verdict};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, SetAttr};
 use lanefs_suites::both::{by_library, open};
+use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::fill::{Scale, fill};
 use lanefs_suites::fsx;
@@ -82,6 +85,8 @@ fn all_suites_hold_in_encrypted_directories() {
         crashes(set, seed, 150, 60);
         hostile(seed, 40);
     });
+    let tally = changes::check(&Corpus::make(Extent::Encrypted), seeds(1)[0], 4000);
+    println!("{}", tally.unwrap_or_else(|why| panic!("{why}")));
 }
 
 #[test]
@@ -312,4 +317,61 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     fs.unlink(&home, b"f").expect("removed");
     drop(home);
     mounted.close().expect("closed");
+}
+
+/// Returns whether the checker finds nothing.
+fn is_clean(device: Arc<dyn Device>) -> bool {
+    let report = lanefs_check::check(device, &Options::default(), &|_| {}).expect("a superblock");
+    matches!(report.verdict(), Verdict::Clean)
+}
+
+#[test]
+fn the_checker_and_e2fsck_agree_on_damaged_contexts() {
+    const CHANGES: [(&str, usize, u8); 8] = [
+        ("version", 0, 3),
+        ("version and length", 0, 1),
+        ("mode", 1, 77),
+        ("flags", 3, 0x80),
+        ("data unit", 4, 9),
+        ("reserved", 6, 1),
+        ("key", 10, 7),
+        ("nonce", 30, 7),
+    ];
+    let Some((image, inos)) = sample() else { return };
+    let scratch = Image::empty();
+    let agrees = |device: Arc<RamDevice>, what: &str| {
+        device.to_file(scratch.path()).expect("a copy");
+        let theirs = scratch.check();
+        assert_eq!(is_clean(device.clone()), theirs.status == 0, "{what}: {}", theirs.text);
+        let plan = plan(device.clone(), Shared::Clone).expect("a superblock");
+        for (block, bytes) in plan.repair().expect("readable") {
+            device.write_at(block.0 << plan.block_size().bits(), &bytes).expect("inside");
+        }
+        device.to_file(scratch.path()).expect("a copy");
+        scratch.assert_clean(&format!("{what}, repaired"));
+    };
+    // The pipe has no context.
+    for ino in &inos[..4] {
+        for (what, at, byte) in CHANGES {
+            let device = damaged(&image, *ino, |context| context[at] = byte);
+            agrees(device, &format!("inode {ino}, {what}"));
+        }
+    }
+    for ino in inos {
+        let device = RamDevice::from_file(image.path()).expect("the image is read");
+        let at = image.inode_at(&format!("<{ino}>"), 4096) + 0x21;
+        let mut flags = [0];
+        device.read_at(at, &mut flags).expect("inside");
+        device.write_at(at, &[flags[0] ^ 8]).expect("inside");
+        agrees(Arc::new(device), &format!("inode {ino}, the flag"));
+    }
+}
+
+#[test]
+fn the_checker_and_e2fsck_agree_on_changes_of_these_images() {
+    let corpus = Corpus::make(Extent::Encrypted);
+    let tally = changes::check(&corpus, 1, 60);
+    println!("{}", tally.unwrap_or_else(|why| panic!("{why}")));
+    let repairs = changes::repair(&corpus, 1, 30);
+    println!("{}", repairs.unwrap_or_else(|why| panic!("{why}")));
 }
