@@ -4,7 +4,8 @@
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Options, Verdict};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, SetAttr};
+use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, Rename, SetAttr};
+use lanefs_ondisk::encryption::Policy;
 use lanefs_suites::both::{by_library, open};
 use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
@@ -13,6 +14,9 @@ use lanefs_suites::fsx;
 use lanefs_suites::hostile::random_images_on;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::image::{Image, Mappings};
+use lanefs_suites::kernel::Kernel;
+use lanefs_suites::library::Library;
+use lanefs_suites::op::{File, Kind, Op, Tree};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::sequence::Mix;
 use lanefs_suites::together::{Bases, Runner, scenario_on};
@@ -224,6 +228,96 @@ fn a_truncation_needs_no_free_block() {
     image.assert_clean("full and truncated");
 }
 
+/// Operations in the directory of [`home`], and between it, `other` (of another policy) and `plain`.
+fn crossing() -> Vec<Op> {
+    let path = |name: &str| name.as_bytes().to_vec();
+    let at = |name: &str| File::At(path(name));
+    let rename = |from: &str, to: &str, how| Op::Rename { path: path(from), new: path(to), how };
+    let link = |file: File, new: &str| Op::Link { file, new: path(new) };
+    let create = |name: &str, kind| {
+        let (permissions, uid, gid) = (0o755, 0, 0);
+        Op::Create { path: path(name), kind, permissions, uid, gid }
+    };
+    let write = |file: File, seed| Op::Write { file, offset: 1000, len: 9000, seed };
+    let mut ops = Vec::new();
+    for dir in ["", "../other/", "../plain/"] {
+        for n in 0..4 {
+            ops.push(create(&format!("{dir}f{n}"), Kind::Regular));
+            ops.push(write(at(&format!("{dir}f{n}")), n));
+            ops.push(create(&format!("{dir}d{n}"), Kind::Directory));
+        }
+        ops.push(create(&format!("{dir}l"), Kind::Symlink(path("f0"))));
+        ops.push(create(&format!("{dir}p"), Kind::Fifo));
+    }
+    for (from, to) in [("", "../other/"), ("../plain/", ""), ("../other/", ""), ("", "../plain/")] {
+        for name in ["f0", "d0", "l", "p"] {
+            let (from, to) = (format!("{from}{name}"), format!("{to}from-{}", from.len()));
+            ops.extend([link(at(&from), &format!("{to}-linked-{name}"))]);
+            ops.extend([rename(&from, &format!("{to}-{name}"), Rename::Replace)]);
+        }
+        for name in ["f1", "d1"] {
+            let (from, to) = (format!("{from}{name}"), format!("{to}{name}"));
+            ops.push(rename(&from, &to, Rename::Exchange));
+            ops.push(rename(&from, &to, Rename::Replace));
+        }
+    }
+    let whiteout = Rename::Whiteout { uid: 0, gid: 0 };
+    ops.extend([
+        rename("f2", "d2", Rename::Exchange),
+        rename("f3", "moved", whiteout),
+        rename("d3", "../other/d2", whiteout),
+        Op::Unnamed { dir: path("d1"), slot: 0 },
+        write(File::Open(0), 7),
+        link(File::Open(0), "../other/unnamed"),
+        link(File::Open(0), "named"),
+        link(File::Open(0), "../plain/named"),
+        Op::Close { slot: 0 },
+    ]);
+    ops
+}
+
+#[test]
+fn names_cross_between_policies_as_in_the_kernel() {
+    let fresh = || {
+        let image = Image::make(SETS[0].0, SETS[0].1)?;
+        let mounted = open(&image);
+        let (fs, root) = (mounted.fs(), mounted.fs().root().expect("the root"));
+        let policy = fs.encryption_policy(&home::of_library(fs).expect("a directory"));
+        let policy = policy.expect("a context").expect("a policy");
+        create(fs, &root, "plain", NewKind::Directory);
+        let other = create(fs, &root, "other", NewKind::Directory);
+        fs.set_encryption_policy(&other, &Policy { flags: 0, ..policy }).expect("a policy");
+        drop((root, other));
+        mounted.close().expect("closed");
+        Some(image)
+    };
+    let (Some(theirs), Some(ours)) = (fresh(), fresh()) else { return };
+    let by_kernel = |image: &Image, ops: &[Op]| {
+        let mount = image.kernel_mount("noatime")?;
+        let dir = home::of_kernel(mount.path())?;
+        let outcomes: Vec<_> = {
+            let mut kernel = Kernel::new(&dir);
+            ops.iter().map(|op| kernel.apply(op)).collect()
+        };
+        let listing = listing::of_kernel(mount.path()).expect("the kernel reads everything");
+        mount.unmount();
+        Some((outcomes, listing.content()))
+    };
+    let ops = crossing();
+    let Some((their_outcomes, their_tree)) = by_kernel(&theirs, &ops) else { return };
+    assert!(their_outcomes.contains(&Err(EXDEV)), "{their_outcomes:?}");
+    let mounted = open(&ours);
+    let mut library = Library::new(mounted.fs());
+    for (op, theirs) in ops.iter().zip(their_outcomes) {
+        assert_eq!(library.apply(op), theirs, "{op:?}");
+    }
+    drop(library);
+    mounted.close().expect("closed");
+    ours.assert_clean("names across policies");
+    let Some((_, our_tree)) = by_kernel(&ours, &[]) else { return };
+    our_tree.assert_same(&their_tree, "names across policies");
+}
+
 /// Without checksums, so that a test can change the image.
 const PLAIN: &str = "-b 4096 -O encrypt,^metadata_csum,^metadata_csum_seed";
 /// Bytes of a context of version 2.
@@ -263,6 +357,7 @@ fn sample() -> Option<(Image, [u32; 5])> {
 const ENOKEY: i32 = 126;
 const EUCLEAN: i32 = 117;
 const EPERM: i32 = 1;
+const EXDEV: i32 = 18;
 
 #[test]
 fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
