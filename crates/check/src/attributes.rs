@@ -81,18 +81,20 @@ pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Optio
     data.map(|attribute| attribute.value)
 }
 
-/// Returns whether an inode has the attribute with its encryption context.
-pub fn has_encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> bool {
-    let is_context = |attribute: &Attribute<'_>| (attribute.index, attribute.name) == CONTEXT;
-    let within = |area: &Area<'_>| parse(area).is_ok_and(|found| found.iter().any(is_context));
-    if inode_area(run, record, bytes).is_some_and(|area| within(&area)) {
-        return true;
+/// Returns the value of the attribute with the encryption context of an inode; `None` if there is
+/// no such attribute.
+pub fn encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Option<Vec<u8>> {
+    let within = |area: &Area<'_>| {
+        let found = parse(area).ok()?;
+        let context = found.into_iter().find(|a| (a.index, a.name) == CONTEXT)?;
+        Some(context.value.to_vec())
+    };
+    if let Some(context) = inode_area(run, record, bytes).and_then(|area| within(&area)) {
+        return Some(context);
     }
-    let block = record.file_acl(&run.volume.geometry).filter(|b| run.volume.is_for_files(*b));
-    let block = block.and_then(|block| run.volume.read_block(block).ok());
-    block.is_some_and(|bytes| {
-        within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, in_inode: false })
-    })
+    let block = record.file_acl(&run.volume.geometry).filter(|b| run.volume.is_for_files(*b))?;
+    let bytes = run.volume.read_block(block).ok()?;
+    within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, in_inode: false })
 }
 
 fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> u64 {

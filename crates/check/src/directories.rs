@@ -6,6 +6,7 @@ mod entries;
 mod index;
 mod inline;
 
+use crate::encryption::Policy;
 use crate::fault::Fault;
 use crate::mapping::Runs;
 use crate::parallel;
@@ -40,7 +41,8 @@ fn check_one(run: &Run<'_>, parents: &Parents, ino: Ino, buffer: &mut Vec<u8>) {
     let record = Record::decode(&bytes);
     let seed = run.volume.checksums.seed().map(|seed| seed.of_inode(ino, record.generation));
     let format = run.volume.dir_format_of(record.flags);
-    let mut directory = Directory { run, parents, format, ino, record, seed, entries: 0 };
+    let policy = Policy::of(run, &record, &bytes);
+    let mut directory = Directory { run, parents, format, ino, record, seed, policy, entries: 0 };
     if directory.record.flags.contains(InodeFlags::INLINE_DATA) {
         inline::check(&mut directory, &bytes);
     } else {

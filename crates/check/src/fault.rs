@@ -105,6 +105,8 @@ pub enum Fault {
     DuplicateName,
     #[error("a second name of directory {target}")]
     SecondName { target: Ino },
+    #[error("leads to inode {target}, which is not encrypted by the policy of the directory")]
+    ForeignPolicy { target: Ino },
     #[error("\"..\" is {found:?} where {expected} is due")]
     Parent { found: Option<Ino>, expected: Ino },
     #[error("bytes after the name \"{name}\"")]
@@ -220,6 +222,7 @@ impl Fault {
             Dirent(_) | BadTarget { .. } | DuplicateName | SecondName { .. } | Encoding => {
                 Harm::NamesLost
             }
+            ForeignPolicy { .. } => Harm::FileLost,
             NotInIndex | IndexDepth | Index(_) | NotUtf8 => Harm::NamesNotFound,
             NoName | Unconnected => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,

@@ -5,6 +5,7 @@ mod symlink;
 use crate::attributes;
 use crate::blocks::{self, Claimed};
 use crate::bytes::le32;
+use crate::encryption::Policy;
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::quota;
@@ -130,12 +131,10 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
-    let encrypt = InodeFlags::ENCRYPT;
-    if record.flags.contains(encrypt)
-        && record.maps_blocks()
-        && !attributes::has_encryption_context(run, record, bytes)
-    {
-        run.add(place, Fault::Flags { flags: encrypt.bits() });
+    match Policy::of(run, record, bytes) {
+        Policy::Missing => run.add(place, Fault::Flags { flags: InodeFlags::ENCRYPT.bits() }),
+        Policy::Damaged(cause) => run.add(place, Fault::Inode(cause)),
+        Policy::None | Policy::Unknown | Policy::Known(_) => {}
     }
     let Some(kind) = record.file_type() else {
         run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));

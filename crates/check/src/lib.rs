@@ -25,6 +25,7 @@ mod bytes;
 mod checker;
 mod claims;
 mod directories;
+mod encryption;
 mod fault;
 mod field;
 mod groups;

@@ -348,3 +348,21 @@ fn messages_say_what_is_wrong_once() {
         "a.img:/lost+found\n"
     );
 }
+
+#[test]
+fn stat_shows_the_policy_of_an_encrypted_directory() {
+    let dir = scratch();
+    let (image, key) = (dir.path().join("disk.img"), dir.path().join("key"));
+    std::fs::write(&key, [b'k'; 64]).unwrap();
+    run(Command::new(LANEFS).args(["mkfs", "-q", "-O", "encrypt"]).arg(&image).arg("16M"));
+    let commands = ["-c", "mkdir /d", "-c", "encrypt /d"];
+    run(Command::new(LANEFS).args(["edit", "--key"]).arg(&key).arg(&image).args(commands));
+    let stat = |path: &str| {
+        run(Command::new(LANEFS).arg("stat").arg(format!("{}:{path}", image.display())))
+    };
+    let shown = stat("/d");
+    let policy =
+        "Policy: version 2, contents AES-256-XTS, names AES-256-CTS, padding 32, flags 0x3";
+    assert!(shown.contains(policy) && shown.contains(" E"), "{shown}");
+    assert!(!stat("/lost+found").contains("Policy"));
+}

@@ -14,7 +14,7 @@ const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
 /// The size of the file, and the arguments. They end with a size if the file system is smaller.
-const CASES: [(&str, &str); 55] = [
+const CASES: [(&str, &str); 57] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),
     ("64M", "-t ext2 -j"),
@@ -59,6 +59,8 @@ const CASES: [(&str, &str); 55] = [
     ("64M", "-t ext4 :100000s"),
     ("64M", "-t ext4 -E offset=1048576 :60M"),
     ("64M", "-t ext4 -O casefold"),
+    ("64M", "-t ext4 -O encrypt"),
+    ("64M", "-t ext4 -O encrypt,casefold,^metadata_csum"),
     ("64M", "-t ext4 -E encoding=utf8,encoding_flags=strict"),
     ("64M", "-t ext4 -O bigalloc"),
     ("600M", "-t ext4 -O bigalloc"),
@@ -164,7 +166,6 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
             "encoding_flags=loose: neither strict nor nostrict",
         ),
         ("-E encoding_flags=strict", "strict names need casefold"),
-        ("-O casefold,encrypt", "encrypt: Lanefs does not make file systems with this feature"),
         ("-E packed_meta_blocks -O ^flex_bg", "packed metadata (without flex_bg) out of range"),
         ("-E resize=50", "growing to 50 blocks cannot be prepared"),
         ("-C 65536", "a cluster size needs bigalloc"),

@@ -160,6 +160,10 @@ pub enum Error {
     /// by another policy.
     #[error("the directory is encrypted, and the file is not encrypted by the same policy")]
     OtherPolicy,
+    /// The inode of a name in an encrypted directory is not encrypted by the directory's policy,
+    /// which only damage can cause.
+    #[error("it is in an encrypted directory, and is not encrypted by the policy of the directory")]
+    ForeignPolicy,
     /// The system gives no random bytes for the context of a new encrypted inode.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -295,7 +299,7 @@ impl Error {
             Error::TooManyGroups => Errno::NOMEM,
             Error::Stale => Errno::STALE,
             Error::NoAttribute => Errno::NODATA,
-            Error::NotPermitted => Errno::PERM,
+            Error::NotPermitted | Error::ForeignPolicy => Errno::PERM,
             Error::PermissionDenied => Errno::ACCESS,
             Error::Loop => Errno::LOOP,
             Error::NoSuchOffset => Errno::NXIO,

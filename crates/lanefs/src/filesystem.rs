@@ -429,6 +429,17 @@ impl FileSystem {
         self.vfs().set_encryption_policy(self.credentials(), &dir, &policy).at(path)
     }
 
+    /// Returns the encryption policy of the inode at `path`; `None` if it is not encrypted.
+    pub fn encryption_policy(
+        &self,
+        path: impl AsRef<Path>,
+        follow: Follow,
+    ) -> Result<Option<Policy>> {
+        let path = path.as_ref();
+        let inode = self.find(path, follow)?;
+        self.vfs().fs().encryption_policy(&inode).at(path)
+    }
+
     /// Sets the low 12 bits of the mode.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };

@@ -127,6 +127,7 @@ pub use lanefs_journal as journal;
 pub use lanefs_lanes as lanes;
 pub use lanefs_lanes::{Contention, LineHeap, Rank};
 pub use lanefs_ondisk as ondisk;
+pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_raid5 as raid5;
 pub use lanefs_vfs as vfs;

@@ -181,6 +181,7 @@ const HOUSES: &[House] = &[
                 "special",
                 "superblock",
             ],
+            &["encryption"],
             &["blocks", "directories"],
             &["inodes"],
             &["table"],
@@ -229,7 +230,7 @@ const HOUSES: &[House] = &[
     House {
         name: "suites",
         floors: &[
-            &["conditions", "policies", "random"],
+            &["conditions", "home", "policies", "random"],
             &["image", "kernel", "op", "library", "listing", "planted"],
             &["data"],
             &[

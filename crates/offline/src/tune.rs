@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ondisk::checksum::{Checksums, Seed};
+use lanefs_ondisk::encryption;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
 use zerocopy::little_endian::U32;
@@ -97,7 +98,7 @@ const SETTABLE: Features = Features {
         .union(Compat::DIR_INDEX)
         .union(Compat::EXT_ATTR)
         .union(Compat::STABLE_INODES),
-    incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
+    incompat: Incompat::CSUM_SEED.union(Incompat::MMP).union(Incompat::ENCRYPT),
     ro_compat: RoCompat::LARGE_FILE.union(RoCompat::HUGE_FILE).union(RoCompat::DIR_NLINK),
 };
 const CLEARABLE: Features = Features {
@@ -222,11 +223,18 @@ impl Image {
                  checksums would",
             ));
         }
-        if sets {
-            // Seed and feature are in different sectors. The seed is written first, so even a torn
-            // superblock never has the feature without the seed.
+        let encrypts = change.set.incompat.contains(Incompat::ENCRYPT)
+            && !now.incompat.contains(Incompat::ENCRYPT);
+        if sets || encrypts {
+            // The field and its feature are in different sectors. The field is written first, so
+            // even a torn superblock never has the feature without the field.
             let mut before = self.found.raw().clone();
-            before.s_checksum_seed.set(seed);
+            if sets {
+                before.s_checksum_seed.set(seed);
+            }
+            if encrypts {
+                before.s_encrypt_algos = encryption::ALGORITHMS;
+            }
             let before = lanefs_ondisk::superblock::Superblock::from_raw(before)?;
             self.write_primary(&before)?;
             self.found = before;
@@ -248,6 +256,9 @@ impl Image {
             }
             if clears {
                 raw.s_checksum_seed.set(0);
+            }
+            if encrypts {
+                raw.s_encrypt_algos = encryption::ALGORITHMS;
             }
             let set = |word: &mut U32, set: u32, clear: u32| word.set(word.get() & !clear | set);
             set(

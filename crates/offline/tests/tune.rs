@@ -140,7 +140,7 @@ fn what_needs_a_rewrite_is_refused_by_name() {
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be cleared")), "{refused}");
     }
-    for name in ["quota", "encrypt", "casefold", "bigalloc", "inline_data", "verity"] {
+    for name in ["quota", "casefold", "bigalloc", "inline_data", "verity"] {
         let settings = Settings { features: setting(name), ..Settings::default() };
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be set")), "{refused}");
@@ -160,6 +160,29 @@ fn the_uuid_that_hashes_of_attribute_values_depend_on_is_kept() {
     let Some(image) = filled(&with, SIZE, 1) else { return };
     tune(image.device(), &settings).expect("the seed is stored apart");
     image.assert_clean("another UUID");
+}
+
+#[test]
+fn encrypt_is_set_as_tune2fs_sets_it() {
+    let (Some(ours), Some(theirs)) = (filled(OPTIONS, SIZE, 1), filled(OPTIONS, SIZE, 1)) else {
+        return;
+    };
+    let encrypt = Settings { features: setting("encrypt"), ..Settings::default() };
+    let checked = at_every_cut(in_memory(&ours), &|device| tune(device, &encrypt), &|image| {
+        assert!(dumpe2fs(image)["Filesystem features"].contains("encrypt"));
+    });
+    println!("{checked:?}");
+    tune(ours.device(), &encrypt).expect("the feature");
+    let mut command = std::process::Command::new("tune2fs");
+    let done = command.args(["-O", "encrypt"]).arg(theirs.path()).output().expect("tune2fs runs");
+    assert!(done.status.success(), "{done:?}");
+    let algorithms = |image: &lanefs_suites::image::Image| {
+        let mut bytes = [0; 4];
+        image.device().read_at(1024 + 0x254, &mut bytes).expect("inside");
+        bytes
+    };
+    assert_eq!(algorithms(&ours), algorithms(&theirs));
+    ours.assert_clean("tuned");
 }
 
 #[test]

@@ -7,9 +7,14 @@
 //! policy".
 
 use crate::cause::inode::Cause;
+use std::fmt;
 
 /// Bytes of a context of version 1 and of version 2.
 const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
+
+/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`.
+/// Nothing reads the field.
+pub const ALGORITHMS: [u8; 4] = [Policy::AES_256_XTS, Policy::AES_256_CTS, 0, 0];
 
 /// The master key of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +66,38 @@ impl Policy {
     }
 }
 
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (version, key) = match &self.key {
+            KeyName::Descriptor(key) => (1, &key[..]),
+            KeyName::Identifier(key) => (2, &key[..]),
+        };
+        let (contents, names) = (ModeName(self.contents_mode), ModeName(self.names_mode));
+        write!(f, "version {version}, contents {contents}, names {names}, ")?;
+        write!(f, "padding {}, flags {:#x}, key ", self.padding(), self.flags)?;
+        key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Prints the name of a mode (`FSCRYPT_MODE_*` of `linux/fscrypt.h`).
+struct ModeName(u8);
+
+impl fmt::Display for ModeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Policy::AES_256_XTS => "AES-256-XTS",
+            Policy::AES_256_CTS => "AES-256-CTS",
+            5 => "AES-128-CBC-ESSIV",
+            6 => "AES-128-CTS",
+            7 => "SM4-XTS",
+            8 => "SM4-CTS",
+            9 => "Adiantum",
+            10 => "AES-256-HCTR2",
+            other => return write!(f, "mode {other}"),
+        })
+    }
+}
+
 /// The encryption context of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
@@ -74,12 +111,18 @@ impl Context {
     /// Decodes the value of the attribute.
     ///
     /// # Errors
-    /// [`Cause::EncryptionContext`] for an unknown version or a wrong length.
+    /// [`Cause::EncryptionContext`] for an unknown version or a wrong length;
+    /// [`Cause::ReservedEncryption`] for reserved bytes that are not zero.
     pub fn decode(bytes: &[u8]) -> Result<Context, Cause> {
         let version = bytes.first().copied().unwrap_or(0);
         let wrong = Cause::EncryptionContext { version, len: bytes.len() };
         if !LENGTHS.contains(&(version, bytes.len())) {
             return Err(wrong);
+        }
+        if let (2, &[_, _, _, _, _, a, b, c, ..]) = (version, bytes)
+            && [a, b, c] != [0; 3]
+        {
+            return Err(Cause::ReservedEncryption { bytes: [a, b, c] });
         }
         let decode = || {
             let (&[_, contents_mode, names_mode, flags], rest) = bytes.split_first_chunk()?;
@@ -143,6 +186,26 @@ mod tests {
         assert_eq!(
             Context::decode(&unknown),
             Err(Cause::EncryptionContext { version: 3, len: 40 })
+        );
+    }
+
+    #[test]
+    fn reserved_bytes_that_are_not_zero_are_damage() {
+        for at in 5..8 {
+            let mut bytes = context(KeyName::Identifier([9; 16])).encode();
+            bytes[at] = 1;
+            let refused = Context::decode(&bytes);
+            assert!(matches!(refused, Err(Cause::ReservedEncryption { .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_shown_with_its_modes_and_its_key() {
+        let shown = context(KeyName::Descriptor([0xab; 8])).policy.to_string();
+        assert_eq!(
+            shown,
+            "version 1, contents AES-256-XTS, names AES-256-CTS, padding 16, flags 0x2, key \
+             abababababababab"
         );
     }
 

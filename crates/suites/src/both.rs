@@ -1,5 +1,6 @@
 //! Runs the same operations by the kernel and by Lanefs.
 
+use crate::home;
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::library::Library;
@@ -23,8 +24,9 @@ pub fn run_all(tree: &mut dyn Tree, by: &str, ops: &[Op]) {
 /// cannot mount the image.
 pub fn by_kernel(image: &Image, ops: &[Op]) -> Option<Listing> {
     let mount = image.kernel_mount("noatime")?;
-    run_all(&mut Kernel::new(mount.path()), "the kernel", ops);
-    let listing = listing::of_kernel(mount.path()).expect("the kernel reads everything");
+    let dir = home::of_kernel(mount.path())?;
+    run_all(&mut Kernel::new(&dir), "the kernel", ops);
+    let listing = listing::of_kernel(&dir).expect("the kernel reads everything");
     mount.unmount();
     Some(listing)
 }
@@ -41,6 +43,6 @@ pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
 
 /// Mounts the image by Lanefs, without times of access.
 pub fn open(image: &Image) -> Mount {
-    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(image.device(), options).expect("Lanefs mounts it")
 }

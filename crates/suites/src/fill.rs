@@ -58,7 +58,7 @@ impl Scale {
     pub fn with(self, mappings: Mappings) -> Scale {
         let block = self.block as u64;
         let far = match mappings {
-            Mappings::Extents => self.far,
+            Mappings::Extents | Mappings::Encrypted => self.far,
             // A part of the reach of the triple indirect block.
             Mappings::BlockMaps => (block / 4).pow(2) * 3 * block,
         };
@@ -154,7 +154,9 @@ fn kinds(script: &mut Script, scale: Scale) {
     script.dir("kinds");
     script.create("kinds/fast link", Kind::Symlink(vec![b'f'; 59]), 0o777);
     script.create("kinds/slow link", Kind::Symlink(vec![b's'; 60]), 0o777);
-    let most = scale.block - 1;
+    // An encrypted target has its length before it.
+    let length = if scale.mappings == Mappings::Encrypted { 2 } else { 0 };
+    let most = scale.block - 1 - length;
     script.create("kinds/longest link", Kind::Symlink(vec![b'l'; most.min(4095)]), 0o777);
     script.create("kinds/pipe", Kind::Fifo, 0o640);
     script.create("kinds/socket", Kind::Socket, 0o600);

@@ -3,6 +3,7 @@
 
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::data::Data;
+use crate::home;
 use crate::image::{Image, Mappings, cluster_size_of};
 use crate::op::pattern;
 use crate::together::Bases;
@@ -90,7 +91,7 @@ impl Fsx {
         let fs = fsx.fs();
         let kind = NewKind::Regular;
         let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
-        let root = fs.root().map_err(|e| e.to_string())?;
+        let root = home::of_library(&fs).map_err(|e| e.to_string())?;
         fs.create(&root, b"file", &new).map_err(|e| e.to_string())?;
         if fsx.conditions.pace.is_some() {
             for n in 0..OTHERS {
@@ -142,7 +143,7 @@ impl Fsx {
         if let Some(file) = self.file.take() {
             fs.release(&file);
         }
-        let named = fs.lookup(&fs.root()?, b"file")?.ok_or(Error::NotFound)?;
+        let named = fs.lookup(&home::of_library(&fs)?, b"file")?.ok_or(Error::NotFound)?;
         self.file = Some(fs.get(named.ino, None)?);
         Ok(())
     }
@@ -163,7 +164,7 @@ impl Fsx {
 
     fn look_at_others(&self) -> Result<(), Error> {
         let fs = self.fs();
-        let root = fs.root()?;
+        let root = home::of_library(&fs)?;
         for n in 0..OTHERS {
             let named = fs.lookup(&root, &other(n))?.ok_or(Error::NotFound)?;
             fs.get(named.ino, None)?;

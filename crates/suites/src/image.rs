@@ -1,5 +1,6 @@
 //! Creates images with mke2fs, checks them with e2fsck, and mounts them with the kernel.
 
+use crate::home;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, OverlayDevice};
 use lanefs_ext4::Fallocate;
 use std::os::unix::fs::FileExt;
@@ -16,6 +17,8 @@ pub enum Mappings {
     /// By extents.
     #[default]
     Extents,
+    /// By extents, in encrypted files, whose blocks cannot move inside the file.
+    Encrypted,
     /// By indirect block maps, which have no unwritten blocks: fallocate(2) can only punch holes.
     BlockMaps,
 }
@@ -25,13 +28,20 @@ impl Mappings {
     pub fn of(options: &str) -> Mappings {
         match ["ext2", "ext3", "^extent"].iter().any(|word| options.contains(word)) {
             true => Mappings::BlockMaps,
+            false if home::is_encrypted(options) => Mappings::Encrypted,
             false => Mappings::Extents,
         }
     }
 
     /// Returns whether files support this mode of fallocate(2).
     pub fn support(self, how: Fallocate) -> bool {
-        self == Mappings::Extents || how == Fallocate::PunchHole
+        match self {
+            Mappings::Extents => true,
+            Mappings::Encrypted => {
+                !matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange)
+            }
+            Mappings::BlockMaps => how == Fallocate::PunchHole,
+        }
     }
 }
 
@@ -70,6 +80,7 @@ impl Image {
     /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns
     /// `None` and prints the reason if mke2fs is missing. With the word [`FOLDING`] among the
     /// options, the root directory ignores case, and so do all directories that are created later.
+    /// With the feature `encrypt`, the image has the directory of [`home`].
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -87,6 +98,9 @@ impl Image {
             Ok(made) if made.status.success() => {
                 if options.split_whitespace().any(|word| word == FOLDING) {
                     image.debugfs("set_inode_field <2> flags 0x40080000");
+                }
+                if home::is_encrypted(options) {
+                    home::make(image.device()).expect("an encrypted directory");
                 }
                 Some(image)
             }

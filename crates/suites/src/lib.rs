@@ -35,6 +35,7 @@ pub mod fast_commits;
 pub mod faults;
 pub mod fill;
 pub mod fsx;
+pub mod home;
 pub mod hostile;
 pub mod image;
 pub mod kernel;

@@ -1,5 +1,6 @@
 //! Runs operations on Lanefs through its library.
 
+use crate::home;
 use crate::listing::library_names;
 use crate::op::{File, Kind, Op, Outcome, Seen, Tree, pattern, split};
 use lanefs_ext4::flags::folds_names;
@@ -25,7 +26,7 @@ impl Library {
 
     /// Returns the inode at a path; symbolic links are not followed.
     pub fn resolve(&self, path: &[u8]) -> Result<InodeRef, Error> {
-        let mut inode = self.fs.root()?;
+        let mut inode = home::of_library(&self.fs)?;
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             if inode.file_type() != FileType::Directory {
                 return Err(Error::NotDirectory);

@@ -1,5 +1,6 @@
 //! A listing of everything visible in a tree, for comparison with another listing.
 
+use crate::home;
 use crate::op::{Path, join, show};
 use lanefs_ext4::{Error, Fs, InodeRef, Seek};
 use lanefs_ondisk::{FileType, Ino, Time};
@@ -190,7 +191,7 @@ fn digest_ranges<E>(
     Ok(digest.end())
 }
 
-/// Returns the tree that the library shows. An error comes with the path where it occurred.
+/// Returns the tree that the library shows below the directory of [`home`]. An error comes with the path where it occurred.
 pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_entry)
 }
@@ -205,7 +206,7 @@ fn walk_library(
     entry: impl Fn(&Fs, &InodeRef) -> Result<Entry, Error>,
 ) -> Result<Listing, (Path, Error)> {
     let mut listing = Listing::default();
-    let mut todo = vec![(Vec::new(), fs.root().map_err(|e| (Vec::new(), e))?)];
+    let mut todo = vec![(Vec::new(), home::of_library(fs).map_err(|e| (Vec::new(), e))?)];
     while let Some((path, inode)) = todo.pop() {
         let at = |error| (path.clone(), error);
         listing.entries.insert(path.clone(), entry(fs, &inode).map_err(at)?);
@@ -258,7 +259,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
 
 /// Works like [`library_entry`], without the contents.
 fn library_shape(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
-    let attr = inode.attr();
+    let attr = fs.stat(inode);
     let mut xattrs = BTreeMap::new();
     for name in fs.list_xattr(inode)? {
         let value = fs.get_xattr(inode, &name)?;

@@ -1,6 +1,7 @@
 //! Policies and memory sizes for the suites. The older policies are used in measurements, so they
 //! must be correct too. With little memory, eviction and later loads must be correct too.
 
+use crate::home;
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub fn mount_options(seed: u64) -> MountOptions {
         3 => mixed(seed),
         _ => Policies::default(),
     };
-    let mut options = MountOptions { policies, ..MountOptions::default() };
+    let mut options = MountOptions { policies, ..home::options() };
     if policies.name_cache == NameCachePolicy::Global {
         options.names = Arc::new(OneLockCache::new(4096));
     }

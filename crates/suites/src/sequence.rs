@@ -94,7 +94,7 @@ impl Generator {
             prefix,
             model,
             // A block map of the smallest blocks reaches a little further than 2^34.
-            far: if mappings == Mappings::Extents { 1 << 40 } else { 1 << 34 },
+            far: if mappings == Mappings::BlockMaps { 1 << 34 } else { 1 << 40 },
             names: 0,
             comes_back: false,
             opens: true,

@@ -3,6 +3,7 @@
 //! tree.
 
 use crate::conditions::{self, Paced};
+use crate::home;
 use crate::image::Image;
 use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
@@ -248,7 +249,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
 /// Loads every inode repeatedly, so that unused inodes are evicted.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
-        let mut todo = vec![fs.root().map_err(|e| e.to_string())?];
+        let mut todo = vec![home::of_library(fs).map_err(|e| e.to_string())?];
         while let Some(dir) = todo.pop().filter(|_| !ended.load(Ordering::Relaxed)) {
             let names =
                 library_names(fs, &dir).map_err(|e| format!("a look at {}: {e}", dir.ino()))?;

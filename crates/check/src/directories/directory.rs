@@ -1,5 +1,6 @@
 //! The state of the check of one directory.
 
+use crate::encryption::Policy;
 use crate::fault::Fault;
 use crate::parents::Parents;
 use crate::place::Place;
@@ -22,6 +23,7 @@ pub(super) struct Directory<'a> {
     pub(super) record: Record,
     /// The seed of the checksums of its blocks.
     pub(super) seed: Option<Seed>,
+    pub(super) policy: Policy,
     pub(super) entries: u64,
 }
 

@@ -77,6 +77,9 @@ pub(super) fn check_entry(
         return run.add(place, Fault::BadTarget { target: ino.0, why });
     }
     directory.check_type(place, bytes, entry, ino);
+    if !directory.policy.permits(run, ino) {
+        run.add(place, Fault::ForeignPolicy { target: ino });
+    }
     directory.count_target(ino);
     if run.states.get(ino).file_type() == Some(FileType::Directory) {
         if run.states.set_name(ino) {

@@ -86,6 +86,11 @@ impl Mender<'_> {
                 let room = bytes.len().saturating_sub(GOOD_OLD_SIZE);
                 put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
             }
+            Fault::Inode(Cause::EncryptionContext { .. }) => {
+                self.act(Place::Inode { ino }, "deleted: it cannot be decrypted");
+                put16(bytes, LINKS, 0);
+                put32(bytes, DTIME, self.time());
+            }
             Fault::DeletedInUse { .. } => put32(bytes, DTIME, 0),
             Fault::Orphan { .. } => {
                 let time = if record.links == 0 { self.time() } else { 0 };

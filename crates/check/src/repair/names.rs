@@ -197,7 +197,8 @@ impl Mender<'_> {
             let is_wrong = faults.any(|fault| {
                 let dot = dirent::Cause::MisplacedDot { offset: kept.offset };
                 let is_dot = *fault == Fault::Dirent(dot);
-                let wrong = matches!(fault, Fault::BadTarget { .. } | Fault::SecondName { .. });
+                let wrong = matches!(fault, Fault::BadTarget { .. } | Fault::SecondName { .. })
+                    || matches!(fault, Fault::ForeignPolicy { .. });
                 wrong || is_dot || *fault == Fault::Encoding
             });
             if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {

@@ -60,6 +60,8 @@ struct Described<'a> {
     users: UserNames,
     leads_to: Option<String>,
     attributes: Vec<String>,
+    /// The encryption policy, or why it cannot be read.
+    policy: Option<String>,
 }
 
 fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
@@ -83,7 +85,12 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         Follow::Links => Vec::new(),
     };
     let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
-    let described = Described { place, attr, users: UserNames::of(fs), leads_to, attributes };
+    let policy = match fs.encryption_policy(&place.path, follow) {
+        Ok(policy) => policy.map(|policy| policy.to_string()),
+        Err(error) => Some(printable(&error.to_string())),
+    };
+    let users = UserNames::of(fs);
+    let described = Described { place, attr, users, leads_to, attributes, policy };
     Ok(match &arguments.format {
         Some(format) => described.formatted(format),
         None => described.everything(),
@@ -105,7 +112,7 @@ fn type_name(attr: &Attr) -> &'static str {
 
 /// Returns the letters of chattr(1) for inode flags.
 fn flag_letters(flags: u32) -> String {
-    const LETTERS: [(u32, char); 13] = [
+    const LETTERS: [(u32, char); 14] = [
         (0x1, 's'),
         (0x2, 'u'),
         (0x8, 'S'),
@@ -114,6 +121,7 @@ fn flag_letters(flags: u32) -> String {
         (0x40, 'd'),
         (0x80, 'A'),
         (0x4, 'c'),
+        (0x800, 'E'),
         (0x1000, 'I'),
         (0x4000, 'j'),
         (0x8_0000, 'e'),
@@ -161,6 +169,9 @@ impl Described<'_> {
         let _ = write!(text, "\n Flags: {:#x} {flags}", attr.flags);
         if !self.attributes.is_empty() {
             let _ = write!(text, "\nXattrs: {}", self.attributes.join(" "));
+        }
+        if let Some(policy) = &self.policy {
+            let _ = write!(text, "\nPolicy: {policy}");
         }
         text
     }

@@ -18,7 +18,7 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Corruption, FileType};
 
 /// Returns whether inodes of this type are encrypted in an encrypted directory.
-fn has_cipher(file_type: FileType) -> bool {
+pub(crate) fn has_cipher(file_type: FileType) -> bool {
     matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
 }
 

@@ -29,6 +29,7 @@ const MAKEABLE: Features = Features {
         .union(Incompat::CSUM_SEED)
         .union(Incompat::EA_INODE)
         .union(Incompat::LARGE_DIR)
+        .union(Incompat::ENCRYPT)
         .union(Incompat::CASEFOLD),
     ro_compat: BASE
         .ro_compat

@@ -4,6 +4,7 @@ use super::MkfsOptions;
 use super::numbers::{FIRST_INO, Numbers};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
+use lanefs_ondisk::encryption;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
 use zerocopy::little_endian::U32;
@@ -92,6 +93,9 @@ impl Numbers {
             raw.s_encoding.set(ENCODING_UTF8_12_1);
             let is_strict = options.folding == Folding::Strict;
             raw.s_encoding_flags.set(if is_strict { STRICT_ENCODING } else { 0 });
+        }
+        if features.incompat.contains(Incompat::ENCRYPT) {
+            raw.s_encrypt_algos = encryption::ALGORITHMS;
         }
         if features.compat.contains(Compat::HAS_JOURNAL) {
             raw.s_journal_inum.set(8);

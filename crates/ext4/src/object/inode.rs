@@ -17,7 +17,7 @@ use crate::object::window::WindowSlot;
 use crate::plan::mapping::Form;
 use crate::quota::Counted;
 use lanefs_journal::Tid;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
     Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
@@ -59,6 +59,9 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
+    /// Whether the file was found in an encrypted directory of another policy, so that it must not
+    /// be opened. Relates to no other field.
+    pub(crate) has_foreign_policy: AtomicBool,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
     /// The place for the inode's first blocks; of a directory, the place for its new files.
@@ -133,6 +136,7 @@ impl Inode {
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             crypt: OnceLock::new(),
+            has_foreign_policy: AtomicBool::new(false),
             xattrs: lanefs_lanes::Cached::default(),
             deltas: LaneDeltas::default(),
             place: WorkPlace::default(),

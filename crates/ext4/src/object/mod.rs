@@ -51,7 +51,8 @@
 //! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once its
 //!   transaction is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
 //!   there. Growing the file waits for this, and zeroes the bytes between the old end and the new
-//!   data, since another system may have left other bytes there.
+//!   data, since another system may have left other bytes there. The last block of an encrypted
+//!   file is replaced by a copy with zeros (`ops/truncate.rs`).
 //!
 //! # Damage found by Apply
 //!

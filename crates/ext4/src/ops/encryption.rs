@@ -3,24 +3,58 @@
 use crate::attr::SetXattr;
 use crate::clock::now;
 use crate::crypt::InodeCrypt;
-use crate::data::encryption::random_nonce;
+use crate::data::encryption::{has_cipher, random_nonce};
 use crate::data::values::Put;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::Directory;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::encryption::{Context, Policy};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{FileType, Ino};
 
+impl Inode {
+    /// Fails if the file was found in an encrypted directory of another policy.
+    pub(super) fn check_not_foreign(&self) -> Result<(), Error> {
+        match self.has_foreign_policy.load(Ordering::Acquire) {
+            true => Err(Error::ForeignPolicy),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Fs {
     /// Returns the encryption policy of an inode; `None` if it is not encrypted.
     pub fn encryption_policy(&self, inode: &InodeRef) -> Result<Option<Policy>, Error> {
+        if let Some(known) = inode.crypt.get() {
+            return Ok(Some(known.context.policy));
+        }
         let _shared = inode.op.shared();
         Ok(self.data(inode).crypt()?.map(|crypt| crypt.context.policy))
+    }
+
+    /// Checks that `child`, found in `dir`, has the policy of that directory if `dir` is encrypted.
+    /// A file with another policy is only marked: as in the kernel it can be removed, but not
+    /// opened ([`Fs::check_key`]), nor written. Else somebody who can change the image could have
+    /// new data written in plain text.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.
+    pub fn check_child(&self, dir: &InodeRef, child: &InodeRef) -> Result<(), Error> {
+        let Some(of_dir) = self.encryption_policy(dir)? else { return Ok(()) };
+        let is_same = || Ok::<_, Error>(self.encryption_policy(child)? == Some(of_dir));
+        if !has_cipher(child.file_type) || is_same()? {
+            return Ok(());
+        }
+        if child.file_type != FileType::Regular {
+            return Err(Error::ForeignPolicy);
+        }
+        child.has_foreign_policy.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Makes `policy` the encryption policy of an empty directory, which all new files in it

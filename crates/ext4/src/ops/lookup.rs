@@ -20,6 +20,9 @@ const TRIES: u32 = 64;
 impl Fs {
     /// Returns the inode that `name` in `dir` refers to, and publishes the result, also a missing
     /// name, to the name cache.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPolicy`] as of [`Fs::check_child`].
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
@@ -27,7 +30,7 @@ impl Fs {
             return Ok(None);
         }
         let view = Directory::of(&self.objects, dir)?;
-        let Some(stored) = view.stored(name)? else { return Ok(None) };
+        let (shown, Some(stored)) = (name.bytes(), view.stored(name)?) else { return Ok(None) };
         let name = stored.name();
         let found = match view.leaf_of(name)? {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
@@ -44,6 +47,18 @@ impl Fs {
             }
         };
         drop(shared);
+        let is_dot = matches!(shown, b"." | b"..");
+        if let Some(Found { ino, .. }) = found
+            && view.crypt.is_some()
+            && !is_dot
+        {
+            match self.get(ino, None) {
+                Ok(child) => self.check_child(dir, &child)?,
+                // The inode was deleted after the name was found.
+                Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
         match (known(found), found) {
             (Some(named), _) => Ok(named),
             // The type is read from the inode. The inode is loaded only now, after the lock was

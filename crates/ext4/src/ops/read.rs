@@ -25,12 +25,14 @@ impl Fs {
         Ok(len)
     }
 
-    /// Fails if the inode is an encrypted file whose key is missing: such a file cannot be opened.
+    /// Fails if the inode is an encrypted file whose key is missing, or was found in an encrypted
+    /// directory of another policy, so that it cannot be opened.
     ///
     /// # Errors
-    /// [`Error::NoKey`].
+    /// [`Error::NoKey`], [`Error::ForeignPolicy`].
     #[inline]
     pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
+        inode.check_not_foreign()?;
         if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
             return Ok(());
         }

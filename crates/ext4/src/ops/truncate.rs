@@ -1,61 +1,96 @@
 //! Sets file sizes: grows files, and truncates them in steps.
 
+use crate::alloc::{Claim, Request};
 use crate::clock::now;
+use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::dirty::{Deferred, Handle};
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{END, Mapping, State};
+use crate::plan::extent::{END, Extent, Mapping, State};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::{Block, FileBlock, Time};
+
+/// The credits that allocate the copy of a last block.
+const COPY_CREDITS: u32 = 3;
+
+/// The bytes after the new end of a file, in its last block.
+enum Tail {
+    /// There are none, or they are zeros.
+    Whole,
+    /// They become zeros once the truncation is durable.
+    Zero { block: Block, from: usize },
+    /// The last block is replaced by a copy with zeros there, already written, so that no crash
+    /// leaves the old bytes or loses bytes of the longer file.
+    Copy { claim: Claim, extent: Extent },
+}
 
 impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
-        if self.data(inode).contents()?.is_none() || size >= inode.size() {
-            return self.resize(inode, size);
-        }
-        self.resize(inode, size)?;
-        // The rest of the last block is encrypted together with the bytes before it, which may
-        // change, so the committer cannot zero it.
-        let block_size = self.objects.volume.block_size() as u64;
-        if !size.is_multiple_of(block_size) {
-            self.objects.journal.settle(Tid(inode.synced_by.load(Ordering::Acquire)))?;
-            self.data(inode).zero_written(size, size.next_multiple_of(block_size))?;
-        }
-        Ok(())
-    }
-
-    fn resize(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
+        // As in the kernel, another size needs the key.
+        self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(inode.form(), size)?;
         let before = inode.attr().size;
-        let now = now();
-        if size >= before {
-            if size > before {
-                self.data(inode).prepare_growth(before, size)?;
-            }
-            let mut handle = self.objects.join(2)?;
-            inode.change(&mut handle, Concerns::Data, |state| {
-                state.disk.size = size;
-                state.disk.mtime = now;
-                state.disk.ctime = now;
-            });
-            return Ok(());
+        if size < before {
+            return self.truncate(inode, size);
         }
+        if size > before {
+            self.data(inode).prepare_growth(before, size)?;
+        }
+        let now = now();
+        let mut handle = self.objects.join(2)?;
+        inode.change(&mut handle, Concerns::Data, |state| {
+            state.disk.size = size;
+            state.disk.mtime = now;
+            state.disk.ctime = now;
+        });
+        Ok(())
+    }
+
+    /// Sets a smaller size.
+    fn truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         inode.window.give_back();
-        let tail = self.tail_of(inode, size)?;
         let block_size = self.objects.volume.block_size() as u64;
-        let keep = size.div_ceil(block_size) as u32;
-        if self.data(inode).step_end(keep..END)?.is_none_or(|end| end == END) {
+        let within = (size % block_size) as usize;
+        let last = FileBlock((size / block_size) as u32);
+        let old = match self.data(inode).with_map(|map| map.find(last))? {
+            Mapping::Mapped { block, state: State::Written, .. } if within > 0 => block,
+            _ => return self.cut(inode, size, Tail::Whole),
+        };
+        if !self.data(inode).is_encrypted() {
+            return self.cut(inode, size, Tail::Zero { block: old, from: within });
+        }
+        // The rest of the block is encrypted together with the bytes before it, which may change,
+        // so the committer cannot zero it.
+        let copied = self.data(inode).copy_of_last(size, Block(old.0 + 1));
+        match copied.and_then(|copy| self.cut(inode, size, copy)) {
+            Err(Error::NoSpace) => {}
+            result => return result,
+        }
+        // A truncation must not need space. A crash may leave the longer file with these zeros.
+        self.data(inode).zero_written(size, size.next_multiple_of(block_size))?;
+        self.cut(inode, size, Tail::Whole)
+    }
+
+    /// Sets a smaller size, and frees the blocks after it.
+    fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Tail) -> Result<(), Error> {
+        let now = now();
+        let keep = size.div_ceil(self.objects.volume.block_size() as u64) as u32;
+        let (copy, rest) = match &tail {
+            Tail::Copy { extent, .. } => (std::slice::from_ref(extent), keep - 1..END),
+            Tail::Zero { .. } | Tail::Whole => (&[][..], keep..END),
+        };
+        let is_one_step = self.data(inode).step_end(keep..END)?.is_none_or(|end| end == END);
+        if is_one_step {
             // If all mappings to be freed are in one leaf, one handle frees them.
-            let change = self.data(inode).plan_mapping(keep..END, &[])?;
+            let change = self.data(inode).plan_mapping(rest.clone(), copy)?;
             if change.covered.end == END {
-                let mut handle = self.objects.join(change.credits + 2)?;
-                let tail = self.zero_tail(&mut handle, tail);
+                let mut handle = self.objects.join(change.credits + 2 + COPY_CREDITS)?;
+                let tail = self.apply_tail(&mut handle, tail);
                 self.data(inode).apply_mapping(&mut handle, change, |state| {
                     shrink(state, size, now, tail);
                 });
@@ -64,35 +99,35 @@ impl Fs {
         }
         // The inode is recorded as an orphan first, so that after a crash in the middle the next
         // mount finishes the truncation.
-        let mut handle = self.objects.join(6)?;
+        let copied = (!copy.is_empty())
+            .then(|| self.data(inode).plan_mapping(rest.start..keep, copy))
+            .transpose()?;
+        let credits = copied.as_ref().map_or(0, |change| change.credits + COPY_CREDITS);
+        let mut handle = self.objects.join(6 + credits)?;
         self.objects.orphans.add(&mut handle, inode);
-        let tail = self.zero_tail(&mut handle, tail);
+        let tail = self.apply_tail(&mut handle, tail);
+        if let Some(change) = copied {
+            self.data(inode).apply_mapping(&mut handle, change, |_| ());
+        }
         inode.change(&mut handle, Concerns::Data, |state| shrink(state, size, now, tail));
         drop(handle);
         self.data(inode).free_from(keep)?;
         self.data(inode).leave_orphans()
     }
 
-    /// Returns the written block in which a file of `size` bytes ends, and the offset in it; `None`
-    /// if it ends at a block boundary, or is encrypted.
-    fn tail_of(&self, inode: &Arc<Inode>, size: u64) -> Result<Option<(Block, usize)>, Error> {
-        let block_size = self.objects.volume.block_size() as u64;
-        let within = (size % block_size) as usize;
-        if within == 0 || self.data(inode).is_encrypted() {
-            return Ok(None);
-        }
-        let last = FileBlock((size / block_size) as u32);
-        Ok(match self.data(inode).with_map(|map| map.find(last))? {
-            Mapping::Mapped { block, state: State::Written, .. } => Some((block, within)),
-            _ => None,
-        })
-    }
-
-    /// Defers zeroing the rest of the last block until the handle that truncates the file is
-    /// durable. Other systems rely on zeros there, and before that point a crash would bring the
-    /// longer file back. Returns the transaction for which a growth of the file must wait.
-    fn zero_tail(&self, handle: &mut Handle<'_>, tail: Option<(Block, usize)>) -> Option<Tid> {
-        let (block, from) = tail?;
+    /// Allocates the copy of the last block; or defers zeroing the rest of the last block until the
+    /// handle that truncates the file is durable. Other systems rely on zeros there, and before
+    /// that point a crash would bring the longer file back. Returns the transaction for which a
+    /// growth of the file must wait.
+    fn apply_tail(&self, handle: &mut Handle<'_>, tail: Tail) -> Option<Tid> {
+        let (block, from) = match tail {
+            Tail::Whole => return None,
+            Tail::Zero { block, from } => (block, from),
+            Tail::Copy { claim, .. } => {
+                self.objects.groups.allocate(handle, claim);
+                return None;
+            }
+        };
         let size = self.objects.volume.block_size();
         let offset = block.0 * size as u64 + from as u64;
         // If the block is freed in the same transaction, no other file may claim it before it is
@@ -100,6 +135,31 @@ impl Fs {
         self.objects.groups.keep_until_durable(handle.tid(), block);
         handle.defer(Deferred::ZeroTail { offset, len: (size - from) as u32 });
         Some(handle.tid())
+    }
+}
+
+impl FileData<'_> {
+    /// Writes a copy of the last block of an encrypted file of `size` bytes, with zeros after the
+    /// end, to another block, near `goal`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] also with `bigalloc`, where a block cannot move alone.
+    fn copy_of_last(&self, size: u64, goal: Block) -> Result<Tail, Error> {
+        let objects = self.objects;
+        if !objects.volume.clusters().are_blocks() {
+            return Err(Error::NoSpace);
+        }
+        let Some(cipher) = self.contents()? else { return Ok(Tail::Whole) };
+        let claim = objects.claim_blocks(&Request::for_metadata(goal, 1))?.into_claim();
+        let block_size = self.block_size();
+        let last = FileBlock((size / block_size) as u32);
+        let extent = Extent { start: last, len: 1, block: claim.start(), state: State::Unwritten };
+        let start = u64::from(last.0) * block_size;
+        let mut kept = vec![0; (size - start) as usize];
+        self.read_encrypted(cipher, start, &mut kept)?;
+        self.write_encrypted(cipher, start, &kept, &extent)?;
+        objects.note_data(self.inode);
+        Ok(Tail::Copy { claim, extent: Extent { state: State::Written, ..extent } })
     }
 }
 

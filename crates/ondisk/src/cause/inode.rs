@@ -38,6 +38,8 @@ pub enum Cause {
     NoEncryptionContext,
     #[error("encryption context of version {version} and {len} bytes")]
     EncryptionContext { version: u8, len: usize },
+    #[error("the reserved bytes of its encryption context are {bytes:?}")]
+    ReservedEncryption { bytes: [u8; 3] },
     #[error("an encrypted name or target of {len} bytes")]
     EncryptedText { len: usize },
     #[error("the list of orphans comes back to it")]

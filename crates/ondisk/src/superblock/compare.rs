@@ -90,6 +90,10 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
         // feature is set.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
+    if !features.incompat.contains(Incompat::ENCRYPT) {
+        // The same holds for the feature `encrypt`.
+        kept.s_encrypt_algos = blank.s_encrypt_algos;
+    }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
     kept.s_feature_incompat.set((features.incompat - Incompat::RECOVER).bits());
     kept.s_feature_ro_compat.set((features.ro_compat - RO_COMPAT_IN_USE).bits());

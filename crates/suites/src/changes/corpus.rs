@@ -2,6 +2,7 @@
 
 use super::parts::Parts;
 use crate::fill::{Scale, WideTimes, change, fill};
+use crate::home;
 use crate::image::{FOLDING as FOLDED, Image};
 use crate::kernel::Kernel;
 use crate::library::Library;
@@ -39,6 +40,10 @@ const FOLDING: [(&str, u64, usize); 2] = [
     ("-b 4096 -O casefold,^metadata_csum -E encoding_flags=strict +F", 32, 4096),
 ];
 
+/// Images with an encrypted directory.
+const ENCRYPTED: [(&str, u64, usize); 2] =
+    [("-O encrypt", 16, 1024), ("-b 4096 -I 128 -O encrypt,^metadata_csum", 32, 4096)];
+
 /// The number of option sets at the end that have blocks larger than a page; the kernel does not
 /// mount these images.
 const LARGE_BLOCKS: usize = 3;
@@ -52,7 +57,9 @@ pub enum Extent {
     LargeBlocks,
     /// Directories that ignore case.
     Folding,
-    /// All formats except the directories that ignore case.
+    /// Encrypted directories.
+    Encrypted,
+    /// All formats except the directories that ignore case and encrypted ones.
     Whole,
 }
 
@@ -75,6 +82,7 @@ impl Corpus {
             Extent::Sample => &SETS[..4],
             Extent::LargeBlocks => &SETS[SETS.len() - LARGE_BLOCKS..],
             Extent::Folding => &FOLDING,
+            Extent::Encrypted => &ENCRYPTED,
             Extent::Whole => &SETS,
         };
         let make = |set: &(&'static str, u64, usize)| Base::make(set.0, set.1, set.2);
@@ -104,7 +112,7 @@ impl Base {
             mount.close().expect("Lanefs unmounts it");
         } else if !options.contains("quota") {
             let mount = image.kernel_mount("noatime")?;
-            run(&mut Kernel::new(mount.path()));
+            run(&mut Kernel::new(&home::of_kernel(mount.path())?));
             mount.unmount();
         }
         image.assert_clean(&format!("mke2fs {options}, filled"));

@@ -106,6 +106,8 @@ impl Verdicts {
 }
 
 const RESIZE: &str = "e2fsck looks at a quarter of the reserved descriptors";
+const CONTEXT: &str = "e2fsck takes an attribute \"c\" of an unknown prefix for an encryption \
+                       context; the kernel does not";
 const DEPTH: &str = "e2fsck accepts an extent node below the root with a wrong depth";
 
 /// Returns the reason for which e2fsck -fn does not see a fault.
@@ -130,6 +132,8 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
         }
+        Fault::ForeignPolicy { .. } => CONTEXT,
+        Fault::Flags { flags } if *flags == InodeFlags::ENCRYPT.bits() => CONTEXT,
         _ => return None,
     })
 }

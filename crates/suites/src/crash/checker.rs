@@ -4,6 +4,7 @@ use super::digest::Digests;
 use super::tally::{AGAIN, Tally, kind};
 use super::workload::{Change, History, Zeros};
 use super::writer;
+use crate::home;
 use crate::image::{Image, Scratch};
 use crate::listing::{self, Listing};
 use crate::op::{Path, show};
@@ -333,7 +334,7 @@ fn places(change: &Change, len: usize) -> std::ops::Range<usize> {
 }
 
 fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {
-    let mut inode = fs.root().map_err(|e| e.to_string())?;
+    let mut inode = home::of_library(fs).map_err(|e| e.to_string())?;
     for name in path.split(|b| *b == b'/') {
         let named = fs.lookup(&inode, name).map_err(|e| e.to_string())?;
         let named = named.ok_or_else(|| format!("{}: listed and not found", show(path)))?;
@@ -387,7 +388,7 @@ pub(crate) fn has_torn_superblock(device: &OverlayDevice) -> bool {
 }
 
 pub(crate) fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
-    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(device, options).map_err(|e| format!("Lanefs does not mount it: {e}"))
 }
 

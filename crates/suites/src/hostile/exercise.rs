@@ -1,6 +1,7 @@
 //! Runs every operation on a file system, and collects the errors.
 
 use super::guard::Guarded;
+use crate::home;
 use lanefs_device::Device;
 use lanefs_ext4::{
     Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, Rename,
@@ -44,7 +45,7 @@ const CHANGES: usize = 25;
 /// Mounts, reads everything, changes something in each object, unmounts.
 pub fn exercise(device: Arc<Guarded>) -> Outcome {
     let mut outcome = Outcome::default();
-    let options = MountOptions { cache_bytes: 16 << 20, ..MountOptions::default() };
+    let options = MountOptions { cache_bytes: 16 << 20, ..home::options() };
     let Some(mount) = outcome.note(Mount::open(device.clone() as Arc<dyn Device>, options)) else {
         return outcome;
     };

@@ -4,6 +4,7 @@
 
 use super::guard::{FILL, GUARD};
 use crate::fill::{Scale, fill};
+use crate::home;
 use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::op::{Path, Tree};
@@ -54,7 +55,7 @@ impl Target {
         let scale = Scale { files: 120, large, depth: 5, ..Scale::of_image(10, block) };
         let scale = scale.with(Mappings::of(options));
         let options =
-            MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+            MountOptions { commit_interval: Duration::from_secs(3600), ..home::options() };
         let shared = Arc::new(device);
         let mount = Mount::open(shared.clone(), options.clone()).expect("a fresh image mounts");
         for op in fill(scale) {

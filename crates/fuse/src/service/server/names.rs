@@ -249,7 +249,8 @@ impl Server {
                 b"." | b".." => None,
                 _ => self.fs().get(ino, None).ok(),
             };
-            match inode {
+            let fits = |inode: &InodeRef| self.fs().check_child(&dir, inode).is_ok();
+            match inode.filter(fits) {
                 Some(inode) => self.put_node(&dir, &inode, outbox),
                 None => outbox.put(&abi::EntryOut::default()),
             }

@@ -1,0 +1,60 @@
+//! The encryption policies of inodes (fscrypt), as far as the names of encrypted directories
+//! depend on them.
+//!
+//! As in e2fsck, only the length of a context is checked, and a version that is not known is no
+//! fault. An encrypted directory contains only files, directories and links of its own policy, which
+//! is the context without the nonce. Source: kernel documentation, *Filesystem-level encryption
+//! (fscrypt)*, "Encryption context".
+
+use crate::attributes;
+use crate::record::Record;
+use crate::run::Run;
+use lanefs_ondisk::inode::{Cause, InodeFlags};
+use lanefs_ondisk::{FileType, Ino};
+
+/// Bytes of the nonce, at the end of a context.
+const NONCE: usize = 16;
+
+/// The policy of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Policy {
+    /// The inode is not encrypted.
+    None,
+    /// The inode is marked as encrypted, and has no context.
+    Missing,
+    /// The context is damaged.
+    Damaged(Cause),
+    /// The context has a version that is not known.
+    Unknown,
+    /// The context without the nonce.
+    Known(Vec<u8>),
+}
+
+impl Policy {
+    /// Returns the policy of an inode with these bytes.
+    pub fn of(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Policy {
+        if !record.flags.contains(InodeFlags::ENCRYPT) {
+            return Policy::None;
+        }
+        let Some(context) = attributes::encryption_context(run, record, bytes) else {
+            return Policy::Missing;
+        };
+        let (version, len) = (context.first().copied().unwrap_or(0), context.len());
+        match (version, len) {
+            (1, 28) | (2, 40) => Policy::Known(context.get(..len - NONCE).unwrap_or(&[]).to_vec()),
+            (1 | 2, _) | (_, 0) => Policy::Damaged(Cause::EncryptionContext { version, len }),
+            _ => Policy::Unknown,
+        }
+    }
+
+    /// Returns whether a directory with this policy may have a name of inode `ino`.
+    pub fn permits(&self, run: &Run<'_>, ino: Ino) -> bool {
+        let encrypted = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        let is_encrypted = run.states.get(ino).file_type().is_some_and(|t| encrypted.contains(&t));
+        if !is_encrypted || !matches!(self, Policy::Unknown | Policy::Known(_)) {
+            return true;
+        }
+        let Some(bytes) = run.read_inode(ino) else { return true };
+        Policy::of(run, &Record::decode(&bytes), &bytes) == *self
+    }
+}
