@@ -267,7 +267,7 @@ fn plan_fast(
         Err(lanefs_journal::Error::TooBig { credits, max }) => {
             let what = format!(
                 "fast_commit: fast commits whose replay takes {credits} blocks of the journal, \
-                 which has {max} (e2fsck -fy replays them)"
+                 which has {max} (mount it with the kernel's ext4, which replays them)"
             );
             Err(Unsupported { what }.into())
         }
