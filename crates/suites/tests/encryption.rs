@@ -228,7 +228,7 @@ fn a_truncation_needs_no_free_block() {
     image.assert_clean("full and truncated");
 }
 
-/// Operations in the directory of [`home`], and between it, `other` (of another policy) and `plain`.
+/// Operations in the directory of [`home`], and between it, `other` (another policy) and `plain`.
 fn crossing() -> Vec<Op> {
     let path = |name: &str| name.as_bytes().to_vec();
     let at = |name: &str| File::At(path(name));
@@ -407,8 +407,12 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     }
     let mounted = mount(damaged(&image, file, other_key));
     let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
-    let refused = fs.check_key(&found(fs, "f")).expect_err("a refusal");
+    let file = found(fs, "f");
+    let refused = fs.check_key(&file).expect_err("a refusal");
     assert_eq!(refused.errno(), EPERM, "{refused}");
+    let refused = fs.write_at(&file, 0, b"new", Privilege::Root).expect_err("a refusal");
+    assert_eq!(refused.errno(), EPERM, "{refused}");
+    drop(file);
     fs.unlink(&home, b"f").expect("removed");
     drop(home);
     mounted.close().expect("closed");

@@ -9,13 +9,23 @@ use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::Directory;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::encryption::{Context, Policy};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{FileType, Ino};
+
+impl Inode {
+    /// Fails if the file was found in an encrypted directory of another policy.
+    pub(super) fn check_not_foreign(&self) -> Result<(), Error> {
+        match self.has_foreign_policy.load(Ordering::Acquire) {
+            true => Err(Error::ForeignPolicy),
+            false => Ok(()),
+        }
+    }
+}
 
 impl Fs {
     /// Returns the encryption policy of an inode; `None` if it is not encrypted.
@@ -28,9 +38,9 @@ impl Fs {
     }
 
     /// Checks that `child`, found in `dir`, has the policy of that directory if `dir` is encrypted.
-    /// A file with another policy is only marked: as in the kernel it can be removed, but
-    /// [`Fs::check_key`] lets nobody open it. Else somebody who can change the image could have new
-    /// data written in plain text.
+    /// A file with another policy is only marked: as in the kernel it can be removed, but not
+    /// opened ([`Fs::check_key`]), nor written. Else somebody who can change the image could have
+    /// new data written in plain text.
     ///
     /// # Errors
     /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::Atime;
-use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType};
 
@@ -33,9 +32,7 @@ impl Fs {
     /// [`Error::NoKey`], [`Error::ForeignPolicy`].
     #[inline]
     pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
-        if inode.has_foreign_policy.load(Ordering::Acquire) {
-            return Err(Error::ForeignPolicy);
-        }
+        inode.check_not_foreign()?;
         if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
             return Ok(());
         }

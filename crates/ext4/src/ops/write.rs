@@ -211,6 +211,8 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         self.objects.check_writable()?;
+        // A mount may not be asked about opens.
+        inode.check_not_foreign()?;
         flags::check_not_immutable(&inode.rights())
     }
 }
