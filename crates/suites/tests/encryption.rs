@@ -228,7 +228,7 @@ fn a_truncation_needs_no_free_block() {
     image.assert_clean("full and truncated");
 }
 
-/// Operations in the directory of [`home`], and between it, `other` (of another policy) and `plain`.
+/// Operations in the directory of [`home`], and between it, `other` (another policy) and `plain`.
 fn crossing() -> Vec<Op> {
     let path = |name: &str| name.as_bytes().to_vec();
     let at = |name: &str| File::At(path(name));
