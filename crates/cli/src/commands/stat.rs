@@ -60,6 +60,8 @@ struct Described<'a> {
     users: UserNames,
     leads_to: Option<String>,
     attributes: Vec<String>,
+    /// The digest of a verity file.
+    digest: Option<String>,
 }
 
 fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
@@ -83,7 +85,11 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         Follow::Links => Vec::new(),
     };
     let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
-    let described = Described { place, attr, users: UserNames::of(fs), leads_to, attributes };
+    let is_file = attr.file_type == FileType::Regular;
+    let digest = if is_file { fs.digest(&place.path).map_err(within)? } else { None };
+    let digest = digest.map(|digest| digest.to_string());
+    let users = UserNames::of(fs);
+    let described = Described { place, attr, users, leads_to, attributes, digest };
     Ok(match &arguments.format {
         Some(format) => described.formatted(format),
         None => described.everything(),
@@ -105,7 +111,7 @@ fn type_name(attr: &Attr) -> &'static str {
 
 /// Returns the letters of chattr(1) for inode flags.
 fn flag_letters(flags: u32) -> String {
-    const LETTERS: [(u32, char); 13] = [
+    const LETTERS: [(u32, char); 14] = [
         (0x1, 's'),
         (0x2, 'u'),
         (0x8, 'S'),
@@ -117,6 +123,7 @@ fn flag_letters(flags: u32) -> String {
         (0x1000, 'I'),
         (0x4000, 'j'),
         (0x8_0000, 'e'),
+        (0x10_0000, 'V'),
         (0x1000_0000, 'N'),
         (0x2000_0000, 'P'),
     ];
@@ -161,6 +168,9 @@ impl Described<'_> {
         let _ = write!(text, "\n Flags: {:#x} {flags}", attr.flags);
         if !self.attributes.is_empty() {
             let _ = write!(text, "\nXattrs: {}", self.attributes.join(" "));
+        }
+        if let Some(digest) = &self.digest {
+            let _ = write!(text, "\nVerity: {digest}");
         }
         text
     }

@@ -16,6 +16,7 @@ use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
 use crate::plan::mapping::Form;
 use crate::quota::Counted;
+use crate::verity::Verity;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -59,6 +60,8 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
+    /// The descriptor of a verity file, set when the file is first read; it never changes.
+    pub(crate) verity: OnceLock<Box<Verity>>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
     /// The place for the inode's first blocks; of a directory, the place for its new files.
@@ -132,6 +135,7 @@ impl Inode {
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             crypt: OnceLock::new(),
+            verity: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
             deltas: LaneDeltas::default(),
             place: WorkPlace::default(),

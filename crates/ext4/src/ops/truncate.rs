@@ -2,6 +2,7 @@
 
 use crate::clock::now;
 use crate::error::Error;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::dirty::{Deferred, Handle};
 use crate::object::inode::Inode;
@@ -15,6 +16,7 @@ use lanefs_ondisk::{Block, FileBlock, Time};
 impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
+        flags::check_data_changes(&inode.rights())?;
         if self.data(inode).contents()?.is_none() || size >= inode.size() {
             return self.resize(inode, size);
         }
