@@ -261,7 +261,8 @@ fn info_says_what_a_mount_would() {
     for (options, mounts, why) in [
         ("-t ext4", "read-write", ""),
         ("-t ext4 -O quota,project", "read-write", ""),
-        ("-t ext4 -O verity", "read-only", "verity"),
+        ("-t ext4 -O verity", "read-write", ""),
+        ("-t ext4 -O quota,ea_inode", "read-only", "quota with ea_inode"),
         ("-t ext4 -b 8192", "read-write", ""),
         ("-t ext4 -b 65536", "read-write", ""),
         ("-t ext4 -O casefold", "read-write", ""),

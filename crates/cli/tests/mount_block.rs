@@ -190,7 +190,7 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
     }
     assert_eq!(fs::metadata(&disk.image.path).unwrap().size(), 64 << 20);
     // Features that allow only read access are found after the mount was created.
-    let Some(disk) = Disk::new(&["-O", "verity"]) else { return };
+    let Some(disk) = Disk::new(&["-O", "quota,ea_inode"]) else { return };
     let said = run(&mut lanefs_mount(&disk.device.path, &disk.image.mount_point(), &["nosuid"]));
     assert!(said.contains("mounted read-only"), "{said}");
     let mounted = Mounted::already(&disk.image.mount_point());

@@ -421,7 +421,7 @@ fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
     if !can_mount() {
         return;
     }
-    let image = Image::with("64M", &["-O", "verity"]);
+    let image = Image::with("64M", &["-O", "quota,ea_inode"]);
     let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &["rw"]));
     let mounted = Mounted::already(&image.mount_point());
     assert!(said.contains("WARNING") && said.contains("mounted read-only"), "{said}");

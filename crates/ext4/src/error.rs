@@ -153,6 +153,19 @@ pub enum Error {
         /// The time of its last message, in seconds since 1970 by its clock.
         time: u64,
     },
+    /// A block of a verity file, or of its hash tree, was changed.
+    #[error("verity file {ino}: block {block} of {} was changed", Level(*level))]
+    NotVerified {
+        /// The inode number.
+        ino: Ino,
+        /// The level of the hash tree, from 1 on; 0 for the data.
+        level: usize,
+        /// The number of the block in its level, in blocks of the hash tree.
+        block: u64,
+    },
+    /// The file is open for writing, and cannot become a verity file.
+    #[error("text file busy: it is open for writing")]
+    OpenForWriting,
     /// The operation needs the key of an encrypted inode.
     #[error("required key not available: {0}")]
     NoKey(#[from] MissingKey),
@@ -189,6 +202,18 @@ pub enum MissingKey {
         /// The reason.
         what: &'static str,
     },
+}
+
+/// Prints a level of a hash tree.
+struct Level(usize);
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("its data"),
+            level => write!(f, "level {level} of its hash tree"),
+        }
+    }
 }
 
 /// Prints bytes as hexadecimal digits.
@@ -263,6 +288,7 @@ impl Error {
             Error::ClaimsMetadata { ino, block } => {
                 Fault::Image { ino: Some(*ino), block: Some(*block) }
             }
+            Error::NotVerified { ino, .. } => Fault::Image { ino: Some(*ino), block: None },
             Error::TooShort { .. } => Fault::Image { ino: None, block: None },
             Error::Unsupported(_) => Fault::Unsupported,
             Error::Device(_) | Error::Journal(_) => Fault::Device,
@@ -282,7 +308,7 @@ impl Error {
             Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow { .. } => {
                 Errno::OPNOTSUPP
             }
-            Error::Device(_) | Error::NoRandomness => Errno::IO,
+            Error::Device(_) | Error::NoRandomness | Error::NotVerified { .. } => Errno::IO,
             Error::Journal(_) => Errno::IO,
             Error::ReadOnly => Errno::ROFS,
             Error::NotFound => Errno::NOENT,
@@ -305,6 +331,7 @@ impl Error {
             Error::NoSuchOffset => Errno::NXIO,
             Error::BadDescriptor => Errno::BADF,
             Error::Busy | Error::OtherComputer { .. } | Error::BeingChecked { .. } => Errno::BUSY,
+            Error::OpenForWriting => Errno::TXTBSY,
             Error::OtherProject | Error::OtherPolicy => Errno::XDEV,
             Error::NoKey(_) => Errno::NOKEY,
         };

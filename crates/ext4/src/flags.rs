@@ -74,6 +74,11 @@ pub fn is_encrypted(rights: &Rights) -> bool {
     rights.flags & InodeFlags::ENCRYPT.bits() != 0
 }
 
+/// Returns whether the data of a regular file with these flags is verified and never changes.
+pub fn is_verity(rights: &Rights) -> bool {
+    rights.flags & InodeFlags::VERITY.bits() != 0
+}
+
 fn is_frozen(rights: &Rights) -> bool {
     rights.flags & (IMMUTABLE | APPEND_ONLY) != 0
 }
@@ -87,12 +92,18 @@ pub fn check_not_immutable(rights: &Rights) -> Result<(), Error> {
     unless(is_immutable(rights))
 }
 
+/// Fails if the inode is immutable or a verity file: its data does not change.
+pub fn check_data_changes(rights: &Rights) -> Result<(), Error> {
+    unless(is_immutable(rights) || is_verity(rights))
+}
+
 /// Fails if the flags forbid `change`. An append-only inode can be touched, but not changed
-/// otherwise.
+/// otherwise; a verity file keeps its size.
 pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
     unless(
         is_immutable(rights) && !change.is_empty()
-            || is_append_only(rights) && !Change::TOUCH.contains(change),
+            || is_append_only(rights) && !Change::TOUCH.contains(change)
+            || is_verity(rights) && change.contains(Change::SIZE),
     )
 }
 
@@ -121,7 +132,7 @@ pub fn check_xattrs(rights: &Rights) -> Result<(), Error> {
 pub fn check_opening(rights: &Rights, opening: Opening) -> Result<(), Error> {
     let Opening { writes, appends, truncates } = opening;
     unless(
-        is_immutable(rights) && (writes || truncates)
+        (is_immutable(rights) || is_verity(rights)) && (writes || truncates)
             || is_append_only(rights) && (truncates || writes && !appends),
     )
 }
@@ -129,7 +140,8 @@ pub fn check_opening(rights: &Rights, opening: Opening) -> Result<(), Error> {
 /// Fails if the flags forbid allocating or freeing space of the file in this way.
 pub fn check_allocation(rights: &Rights, how: Fallocate) -> Result<(), Error> {
     let adds = matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize);
-    unless(is_immutable(rights) || is_append_only(rights) && !adds)
+    check_data_changes(rights)?;
+    unless(is_append_only(rights) && !adds)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod ops;
 mod plan;
 mod policy;
 mod quota;
+mod verity;
 mod volume;
 
 /// Finds and reads the log of a file system that is not mounted.
@@ -59,3 +60,4 @@ pub use policy::{
     Access, Atime, BusyGroup, FastCommitting, GroupSearch, InodeClaiming, NameCachePolicy, OnError,
     Overwrite, Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,
 };
+pub use verity::{FileDigest, NewVerity};

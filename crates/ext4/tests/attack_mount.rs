@@ -84,7 +84,9 @@ fn features_that_the_log_switches_on_count() {
         }
         assert!(std::fs::read(image.path()).unwrap() == before, "{feature:?}: it wrote");
     }
-    for feature in [RoCompat::READONLY, RoCompat::VERITY, RoCompat::from_bits_retain(1 << 31)] {
+    for feature in
+        [RoCompat::READONLY, RoCompat::SHARED_BLOCKS, RoCompat::from_bits_retain(1 << 31)]
+    {
         let image = changed_in_the_log(&[], |bytes| set(bytes, 0x64, feature.bits()));
         let before = std::fs::read(image.path()).unwrap();
         let mount = image.mount(Access::ReadWrite);

@@ -3,7 +3,7 @@
 use crate::error::{At, Cause, Error, Result};
 use crate::metadata::Metadata;
 use crate::mounted::Shared;
-use lanefs_ext4::{Fallocate, FileExtent, SyncMode};
+use lanefs_ext4::{Fallocate, FileDigest, FileExtent, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_vfs::OpenFile;
 use std::ffi::OsStr;
@@ -171,6 +171,12 @@ impl File {
             Err(lanefs_ext4::Error::NoSuchOffset) => Ok(None),
             Err(error) => Err(error).at(&self.path),
         }
+    }
+
+    /// Returns the digest of a verity file, as `fsverity digest` computes it; `None` if the file is
+    /// not a verity file.
+    pub fn digest(&self) -> Result<Option<FileDigest>> {
+        self.mounted.vfs.fs().file_digest(self.open.inode()).at(&self.path)
     }
 
     /// Returns the value of an extended attribute; `None` if it does not exist.

@@ -9,7 +9,10 @@ use crate::options::{FileOptions, OpenOptions};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
-use lanefs_ext4::{InodeRef, MasterKey, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
+use lanefs_ext4::{
+    FileDigest, InodeRef, MasterKey, NewKind, NewVerity, Rename, SetAttr, SetXattr, StatFs,
+    Statistics,
+};
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::Policy;
@@ -438,6 +441,25 @@ impl FileSystem {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
         self.vfs().fs().encryption_policy(&inode).at(path)
+    }
+
+    /// Makes a regular file a verity file: its data is verified by a hash tree when it is read, and
+    /// never changes again. Returns its digest.
+    ///
+    /// # Errors
+    /// See [`lanefs_ext4::Fs::enable_verity`].
+    pub fn enable_verity(&self, path: impl AsRef<Path>, new: &NewVerity) -> Result<FileDigest> {
+        let path = path.as_ref();
+        let file = self.find(path, Follow::Links)?;
+        self.vfs().enable_verity(self.credentials(), &file, new).at(path)
+    }
+
+    /// Returns the digest of a verity file, as `fsverity digest` computes it; `None` if the file is
+    /// not a verity file. Does not follow a symbolic link.
+    pub fn digest(&self, path: impl AsRef<Path>) -> Result<Option<FileDigest>> {
+        let path = path.as_ref();
+        let file = self.find(path, Follow::Nothing)?;
+        self.vfs().fs().file_digest(&file).at(path)
     }
 
     /// Sets the low 12 bits of the mode.

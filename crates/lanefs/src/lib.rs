@@ -120,8 +120,8 @@ pub use lanefs_ext4 as ext4;
 /// ```
 pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
-    Atime, Attr, ExtentFlags, Fallocate, FileExtent, MasterKey, NewKind, Policies, Rdev, Rename,
-    SetAttr, SetTime, SetXattr, StatFs, Statistics,
+    Atime, Attr, ExtentFlags, Fallocate, FileDigest, FileExtent, MasterKey, NewKind, NewVerity,
+    Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
 };
 pub use lanefs_journal as journal;
 pub use lanefs_lanes as lanes;

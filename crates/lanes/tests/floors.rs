@@ -26,7 +26,7 @@ const HOUSES: &[House] = &[
         name: "ext4",
         floors: &[
             &["error", "attr", "names", "policy", "clock"],
-            &["crypt", "flags", "mkfs", "plan"],
+            &["crypt", "flags", "mkfs", "plan", "verity"],
             &["cache", "volume"],
             &["alloc", "quota"],
             &["object"],
@@ -220,6 +220,7 @@ const HOUSES: &[House] = &[
                 "orphan",
                 "quota",
                 "superblock",
+                "verity",
                 "xattr",
             ],
             &["group_desc", "htree", "inode"],

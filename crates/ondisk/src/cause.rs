@@ -17,4 +17,5 @@ pub mod mmp;
 pub mod orphan;
 pub mod quota;
 pub mod superblock;
+pub mod verity;
 pub mod xattr;

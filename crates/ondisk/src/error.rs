@@ -46,6 +46,8 @@ pub enum Corruption {
     Mmp { block: Block, cause: cause::mmp::Cause },
     #[error("quota file {ino}: {cause}")]
     Quota { ino: Ino, cause: cause::quota::Cause },
+    #[error("verity file {ino}: {cause}")]
+    Verity { ino: Ino, cause: cause::verity::Cause },
 }
 
 impl Corruption {
@@ -61,7 +63,8 @@ impl Corruption {
             | Corruption::Acl { ino, .. }
             | Corruption::FastCommit { ino, .. }
             | Corruption::OrphanFile { ino, .. }
-            | Corruption::Quota { ino, .. } => Some(ino),
+            | Corruption::Quota { ino, .. }
+            | Corruption::Verity { ino, .. } => Some(ino),
             Corruption::Superblock { .. }
             | Corruption::GroupDescriptor { .. }
             | Corruption::Bitmap { .. }

@@ -113,7 +113,7 @@ bitflags! {
         const PROJECT = 0x2000;
         /// Files may share blocks (Android).
         const SHARED_BLOCKS = 0x4000;
-        /// Files may be sealed by a hash tree.
+        /// Files may be verity files: read-only, and verified by a hash tree.
         const VERITY = 0x8000;
         /// The orphan file has entries.
         const ORPHAN_PRESENT = 0x10000;
@@ -221,6 +221,7 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::QUOTA)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Returns the operations that Lanefs supports on a file system with these features.
@@ -333,9 +334,9 @@ mod tests {
         let got = support(
             Compat::FAST_COMMIT,
             Incompat::MMP | Incompat::EXTENTS,
-            RoCompat::REPLICA | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
+            RoCompat::REPLICA | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS | RoCompat::LARGE_FILE,
         );
-        let names = ["replica", "verity"].map(str::to_string);
+        let names = ["replica", "shared_blocks"].map(str::to_string);
         assert_eq!(got, Support::ReadOnly(names.to_vec()));
     }
 

@@ -72,7 +72,7 @@ bitflags! {
         const HUGE_FILE = 0x40000;
         /// Blocks are mapped by extents.
         const EXTENTS = 0x80000;
-        /// The file is sealed by a hash tree.
+        /// A verity file: its data is verified by a hash tree and never changes.
         const VERITY = 0x10_0000;
         /// The inode contains the value of an attribute.
         const EA_INODE = 0x20_0000;

@@ -29,6 +29,7 @@ pub mod orphan;
 pub mod quota;
 pub mod superblock;
 mod types;
+pub mod verity;
 pub mod xattr;
 
 pub use error::{Corruption, Unsupported};

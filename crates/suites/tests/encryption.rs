@@ -408,7 +408,7 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     let mounted = mount(damaged(&image, file, other_key));
     let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
     let file = found(fs, "f");
-    let refused = fs.check_key(&file).expect_err("a refusal");
+    let refused = fs.check_contents(&file).expect_err("a refusal");
     assert_eq!(refused.errno(), EPERM, "{refused}");
     let refused = fs.write_at(&file, 0, b"new", Privilege::Root).expect_err("a refusal");
     assert_eq!(refused.errno(), EPERM, "{refused}");

@@ -6,7 +6,7 @@ use crate::rules::{
     Change, SGID, SUID, after_write, check_attributes, check_resize, is_touch, permitted,
 };
 use crate::vfs::Vfs;
-use lanefs_ext4::{Attr, Error, InodeRef, SetAttr};
+use lanefs_ext4::{Attr, Error, FileDigest, InodeRef, NewVerity, SetAttr};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::Policy;
 
@@ -51,6 +51,20 @@ impl Vfs {
             return Err(Error::PermissionDenied);
         }
         self.fs().set_encryption_policy(dir, policy)
+    }
+
+    /// Makes a file a verity file, if `who` may write to it.
+    ///
+    /// # Errors
+    /// Also those of [`lanefs_ext4::Fs::enable_verity`].
+    pub fn enable_verity(
+        &self,
+        who: &Credentials,
+        file: &InodeRef,
+        new: &NewVerity,
+    ) -> Result<FileDigest, Error> {
+        self.check_rights(who, file, &file.rights(), Want::WRITE)?;
+        self.fs().enable_verity(file, new, who.privilege())
     }
 
     /// Sets the size of a file that is open for writing, without another permission check.

@@ -200,7 +200,7 @@ impl Vfs {
         want.set(Want::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
         self.check_rights(who, &inode, &rights, want)?;
         check_marks(who, &rights, flags)?;
-        self.fs().check_key(&inode)?;
+        self.fs().check_contents(&inode)?;
         if flags.contains(OpenFlags::TRUNCATE) {
             self.set_len_of_open(who, &inode, 0)?;
         }

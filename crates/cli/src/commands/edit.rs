@@ -37,6 +37,7 @@ list of words. Lines that begin with # are comments.
   truncate PATH SIZE       changes a size
   setfattr NAME VALUE PATH sets an extended attribute
   encrypt PATH             encrypts an empty directory by the first --key
+  verity PATH              makes a verity file: read-only, its data verified by a hash tree
 
 If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4
 GiB). Then new data is written to free blocks, and all other changes go through the journal as one

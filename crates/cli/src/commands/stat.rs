@@ -62,6 +62,8 @@ struct Described<'a> {
     attributes: Vec<String>,
     /// The encryption policy, or why it cannot be read.
     policy: Option<String>,
+    /// The digest of a verity file.
+    digest: Option<String>,
 }
 
 fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
@@ -89,8 +91,11 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         Ok(policy) => policy.map(|policy| policy.to_string()),
         Err(error) => Some(printable(&error.to_string())),
     };
+    let is_file = attr.file_type == FileType::Regular;
+    let digest = if is_file { fs.digest(&place.path).map_err(within)? } else { None };
+    let digest = digest.map(|digest| digest.to_string());
     let users = UserNames::of(fs);
-    let described = Described { place, attr, users, leads_to, attributes, policy };
+    let described = Described { place, attr, users, leads_to, attributes, policy, digest };
     Ok(match &arguments.format {
         Some(format) => described.formatted(format),
         None => described.everything(),
@@ -112,7 +117,7 @@ fn type_name(attr: &Attr) -> &'static str {
 
 /// Returns the letters of chattr(1) for inode flags.
 fn flag_letters(flags: u32) -> String {
-    const LETTERS: [(u32, char); 14] = [
+    const LETTERS: [(u32, char); 15] = [
         (0x1, 's'),
         (0x2, 'u'),
         (0x8, 'S'),
@@ -125,6 +130,7 @@ fn flag_letters(flags: u32) -> String {
         (0x1000, 'I'),
         (0x4000, 'j'),
         (0x8_0000, 'e'),
+        (0x10_0000, 'V'),
         (0x1000_0000, 'N'),
         (0x2000_0000, 'P'),
     ];
@@ -172,6 +178,9 @@ impl Described<'_> {
         }
         if let Some(policy) = &self.policy {
             let _ = write!(text, "\nPolicy: {policy}");
+        }
+        if let Some(digest) = &self.digest {
+            let _ = write!(text, "\nVerity: {digest}");
         }
         text
     }

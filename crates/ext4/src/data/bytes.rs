@@ -17,6 +17,35 @@ pub(crate) struct Piece {
     pub(crate) device: Option<u64>,
 }
 
+/// Reads into `buf` from `offset`, in whole units of `unit` bytes by `read`: parts of units at the
+/// edges are copied from whole ones.
+pub(super) fn in_whole_units(
+    unit: usize,
+    offset: u64,
+    buf: &mut [u8],
+    read: impl Fn(u64, &mut [u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut at, mut rest) = (offset, buf);
+    while !rest.is_empty() {
+        let within = (at % unit as u64) as usize;
+        let len = match within == 0 && rest.len() >= unit {
+            true => rest.len() / unit * unit,
+            false => rest.len().min(unit - within),
+        };
+        let (part, after) = rest.split_at_mut(len);
+        if within == 0 && len >= unit {
+            read(at, part)?;
+        } else {
+            let mut whole = vec![0; unit];
+            read(at - within as u64, &mut whole)?;
+            part.copy_from_slice(&whole[within..within + len]);
+        }
+        at += len as u64;
+        rest = after;
+    }
+    Ok(())
+}
+
 impl FileData<'_> {
     pub(super) fn device(&self) -> &dyn Device {
         &*self.objects.volume.device

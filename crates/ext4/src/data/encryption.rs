@@ -5,6 +5,7 @@
 //! blocks are not encrypted and read as zeros.
 
 use crate::crypt::{Contents, InodeCrypt};
+use crate::data::bytes::in_whole_units;
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::flags;
@@ -126,26 +127,8 @@ impl<'m> FileData<'m> {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), Error> {
-        let size = self.block_size() as usize;
-        let (mut at, mut rest) = (offset, buf);
-        while !rest.is_empty() {
-            let within = (at % size as u64) as usize;
-            let len = match within == 0 && rest.len() >= size {
-                true => rest.len() / size * size,
-                false => rest.len().min(size - within),
-            };
-            let (part, after) = rest.split_at_mut(len);
-            if within == 0 && len >= size {
-                self.read_whole(cipher, at, part)?;
-            } else {
-                let mut block = vec![0; size];
-                self.read_whole(cipher, at - within as u64, &mut block)?;
-                part.copy_from_slice(&block[within..within + len]);
-            }
-            at += len as u64;
-            rest = after;
-        }
-        Ok(())
+        let unit = self.block_size() as usize;
+        in_whole_units(unit, offset, buf, |at, part| self.read_whole(cipher, at, part))
     }
 
     /// Reads whole blocks.

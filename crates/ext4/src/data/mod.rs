@@ -11,4 +11,5 @@ mod quota_file;
 pub(crate) mod rearrange;
 pub(crate) mod unmap;
 pub(crate) mod values;
+pub(crate) mod verity;
 pub(crate) mod xattrs;

@@ -22,6 +22,7 @@ use crate::object::pressure::{Pressure, bitmaps_within, images_within};
 use crate::object::superblock::{SUPERBLOCK, SuperState};
 use crate::object::table::Tables;
 use crate::policy::{Access, FastCommitting, Purpose};
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 use crate::volume::descriptors::descriptors;
 use crate::volume::system::SystemBlocks;
@@ -127,6 +128,7 @@ impl Mount {
             discard: options.discard,
             access,
             pressure,
+            verified: VerifiedBlocks::default(),
             finishing_orphans: AtomicBool::new(false),
             volume,
         };

@@ -63,9 +63,11 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         let _exclusive = inode.op.exclusive();
         let block_size = objects.volume.block_size() as u64;
         let keep = inode.attr().size.div_ceil(block_size);
-        if inode.file_type == FileType::Regular {
+        let data = FileData { objects, inode: &inode };
+        // The blocks after the end of a verity file are its hash tree.
+        if inode.file_type == FileType::Regular && !data.is_verity() {
             let keep = u32::try_from(keep).unwrap_or(u32::MAX);
-            FileData { objects, inode: &inode }.free_from(keep)?;
+            data.free_from(keep)?;
         }
         let mut handle = objects.join(6)?;
         objects.orphans.remove(&mut handle, &inode);

@@ -16,6 +16,7 @@ use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
 use crate::plan::mapping::Form;
 use crate::quota::Counted;
+use crate::verity::Verity;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -62,6 +63,8 @@ pub struct Inode {
     /// Whether the file was found in an encrypted directory of another policy, so that it must not
     /// be opened. Relates to no other field.
     pub(crate) has_foreign_policy: AtomicBool,
+    /// The descriptor of a verity file, set when the file is first read; it never changes.
+    pub(crate) verity: OnceLock<Box<Verity>>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
     /// The place for the inode's first blocks; of a directory, the place for its new files.
@@ -137,6 +140,7 @@ impl Inode {
             target: OnceLock::new(),
             crypt: OnceLock::new(),
             has_foreign_policy: AtomicBool::new(false),
+            verity: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
             deltas: LaneDeltas::default(),
             place: WorkPlace::default(),

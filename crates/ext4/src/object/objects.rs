@@ -16,6 +16,7 @@ use crate::object::superblock::SuperState;
 use crate::object::table::Tables;
 use crate::policy::{Access, OnError};
 use crate::quota;
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{FlushMark, Journal};
@@ -47,6 +48,8 @@ pub(crate) struct Objects {
     pub(crate) fast: Option<FastCommits>,
     /// Limits the caches.
     pub(crate) pressure: Pressure,
+    /// The verified blocks of the hash trees of verity files.
+    pub(crate) verified: VerifiedBlocks,
     /// The name cache.
     pub(crate) names: Arc<dyn Names>,
     /// The access given at mount: there is a committer only with [`Access::ReadWrite`].

@@ -11,6 +11,7 @@ use crate::alloc::{Claim, Privilege};
 use crate::clock::now;
 use crate::data::holes::take_front;
 use crate::error::Error;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
 use crate::object::inode::Inode;
@@ -85,6 +86,7 @@ impl Fs {
         inode: &Arc<Inode>,
         write: &Write<'_>,
     ) -> Result<(u64, usize), Error> {
+        flags::check_data_changes(&inode.rights())?;
         self.data(inode).leave_inode(u64::MAX)?;
         let size = inode.size();
         let offset = match write.at {
@@ -188,7 +190,9 @@ impl Fs {
             }
             let now = now();
             file.apply_mapping(&mut handle, change, |state| {
-                state.disk.size = state.disk.size.max(reached);
+                if stamp != Stamp::BeyondEnd {
+                    state.disk.size = state.disk.size.max(reached);
+                }
                 if stamp == Stamp::Now {
                     state.disk.mtime = now;
                     state.disk.ctime = now;
@@ -204,7 +208,7 @@ impl Fs {
 
     /// Sets the size and the times after a write up to `end` that changed no mapping.
     fn note_overwritten(&self, inode: &Arc<Inode>, end: u64, stamp: Stamp) -> Result<(), Error> {
-        if end <= inode.size() {
+        if end <= inode.size() || stamp == Stamp::BeyondEnd {
             return self.stamp_overwrite(inode, stamp);
         }
         let now = now();

@@ -37,7 +37,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for a file with a block map, and with `bigalloc`, as in the kernel;
-    /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`]
+    /// [`Error::NotPermitted`] for an immutable, append-only or verity file; [`Error::NoSpace`]
     /// without free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
         match inode.file_type {
@@ -46,12 +46,12 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         self.objects.check_writable()?;
+        let _exclusive = inode.op.exclusive();
         let rights = inode.rights();
-        flags::check_not_immutable(&rights)?;
+        flags::check_data_changes(&rights)?;
         if flags::is_append_only(&rights) {
             return Err(Error::NotPermitted);
         }
-        let _exclusive = inode.op.exclusive();
         let data = self.data(inode);
         if data.is_inline() {
             return Ok(());

@@ -39,7 +39,7 @@ impl Fs {
 
     /// Checks that `child`, found in `dir`, has the policy of that directory if `dir` is encrypted.
     /// A file with another policy is only marked: as in the kernel it can be removed, but not
-    /// opened ([`Fs::check_key`]), nor written. Else somebody who can change the image could have
+    /// opened ([`Fs::check_contents`]), nor written. Else somebody who can change the image could have
     /// new data written in plain text.
     ///
     /// # Errors

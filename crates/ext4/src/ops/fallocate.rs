@@ -53,7 +53,6 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         self.objects.check_writable()?;
-        flags::check_allocation(&inode.rights(), how)?;
         if len == 0 {
             return Err(Error::InvalidArgument { what: "a length of zero" });
         }
@@ -65,6 +64,7 @@ impl Fs {
         // A hole may lie beyond the last block of a block map, as in the kernel (6.18).
         self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
+        flags::check_allocation(&inode.rights(), how)?;
         let moves = matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange);
         if self.data(inode).contents()?.is_some() && moves {
             // The number of a block in the file is part of its encryption.

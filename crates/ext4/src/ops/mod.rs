@@ -20,5 +20,6 @@ pub(crate) mod symlink;
 pub(crate) mod sync;
 pub(crate) mod trim;
 pub(crate) mod truncate;
+mod verity;
 pub(crate) mod write;
 pub(crate) mod xattrs;

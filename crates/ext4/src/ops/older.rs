@@ -2,6 +2,7 @@
 
 use super::write::{At, Write};
 use crate::error::Error;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::Inode;
 use lanefs_lanes::sync::Arc;
@@ -14,6 +15,7 @@ impl Fs {
         write: &Write<'_>,
     ) -> Result<(u64, usize), Error> {
         let _exclusive = inode.op.exclusive();
+        flags::check_data_changes(&inode.rights())?;
         if let At::Offset(offset) = write.at
             && self.overwrite_locked(inode, offset, write.data)?
         {

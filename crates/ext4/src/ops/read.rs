@@ -19,25 +19,32 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         let _shared = inode.op.shared();
-        let size = inode.attr().size;
-        let len = (size.saturating_sub(offset)).min(buf.len() as u64) as usize;
-        self.data(inode).read(offset, &mut buf[..len])?;
+        let attr = inode.attr();
+        let len = (attr.size.saturating_sub(offset)).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..len];
+        match attr.flags & InodeFlags::VERITY.bits() != 0 {
+            true => self.data(inode).read_verified(offset, buf)?,
+            false => self.data(inode).read(offset, buf)?,
+        }
         Ok(len)
     }
 
-    /// Fails if the inode is an encrypted file whose key is missing, or was found in an encrypted
-    /// directory of another policy, so that it cannot be opened.
+    /// Fails if the inode is an encrypted file whose key is missing, a file that was found in an
+    /// encrypted directory of another policy, or a verity file without a valid descriptor: such a
+    /// file cannot be opened.
     ///
     /// # Errors
-    /// [`Error::NoKey`], [`Error::ForeignPolicy`].
+    /// [`Error::NoKey`], [`Error::ForeignPolicy`], [`lanefs_ondisk::Corruption::Verity`].
     #[inline]
-    pub fn check_key(&self, inode: &InodeRef) -> Result<(), Error> {
+    pub fn check_contents(&self, inode: &InodeRef) -> Result<(), Error> {
         inode.check_not_foreign()?;
-        if inode.file_type != FileType::Regular || !self.data(inode).is_encrypted() {
+        let data = self.data(inode);
+        if inode.file_type != FileType::Regular || !data.is_encrypted() && !data.is_verity() {
             return Ok(());
         }
         let _shared = inode.op.shared();
-        self.data(inode).contents().map(drop)
+        data.contents()?;
+        if data.is_verity() { data.verity().map(drop) } else { Ok(()) }
     }
 
     /// Returns the offset of the next data or hole at or after `offset`, as lseek(2) does;

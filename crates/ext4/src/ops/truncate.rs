@@ -4,6 +4,7 @@ use crate::alloc::{Claim, Request};
 use crate::clock::now;
 use crate::data::file_data::FileData;
 use crate::error::Error;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::dirty::{Deferred, Handle};
 use crate::object::inode::Inode;
@@ -30,6 +31,7 @@ enum Tail {
 impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
+        flags::check_data_changes(&inode.rights())?;
         // As in the kernel, another size needs the key.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;

@@ -21,13 +21,15 @@ pub(super) enum At {
     End,
 }
 
-/// Selects whether a write sets the times.
+/// Selects whether a write sets the times, and the size if it ends beyond it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
     Now,
     /// Keeps the times, for pages of a kernel's writeback cache: that kernel manages the times, and
     /// a late write would undo a utimensat(2).
     Keep,
+    /// Keeps the times and the size, for the metadata after the end of a verity file.
+    BeyondEnd,
 }
 
 /// A write: its position, data, times and privilege.
@@ -120,6 +122,7 @@ impl Fs {
             return Ok(None);
         }
         let shared = inode.op.shared();
+        flags::check_data_changes(&inode.rights())?;
         if self.data(inode).is_inline() {
             return Ok(None);
         }
@@ -183,7 +186,7 @@ impl Fs {
 
     /// Sets the times after an overwrite, if the clock has ticked since the last change.
     pub(super) fn stamp_overwrite(&self, inode: &Arc<Inode>, stamp: Stamp) -> Result<(), Error> {
-        if stamp == Stamp::Keep {
+        if stamp != Stamp::Now {
             return Ok(());
         }
         let attr = inode.attr();
@@ -213,6 +216,6 @@ impl Fs {
         self.objects.check_writable()?;
         // A mount may not be asked about opens.
         inode.check_not_foreign()?;
-        flags::check_not_immutable(&inode.rights())
+        flags::check_data_changes(&inode.rights())
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Volume {
     pub(crate) inline_data: bool,
     /// Feature `encrypt`: files, directories and symbolic links may be encrypted.
     pub(crate) encrypts: bool,
+    /// Feature `verity`: files can become verity files.
+    pub(crate) has_verity: bool,
     /// The master keys that the mount was given.
     pub(crate) keys: Vec<MasterKey>,
     /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
@@ -111,6 +113,7 @@ impl Volume {
             max_mapped_size: max_file_size(superblock, Form::BlockMap),
             inline_data: features.incompat.contains(Incompat::INLINE_DATA),
             encrypts: features.incompat.contains(Incompat::ENCRYPT),
+            has_verity: features.ro_compat.contains(RoCompat::VERITY),
             keys: keys.to_vec(),
             value_seed: features
                 .incompat

@@ -29,6 +29,7 @@ mod names;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod verity;
 mod writers;
 mod xattrs;
 

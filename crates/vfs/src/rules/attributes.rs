@@ -3,7 +3,7 @@
 use super::set_id::{Member, after_write, settable, without_set_id};
 use crate::credentials::Credentials;
 use lanefs_ext4::flags::{
-    APPEND_ONLY, Change, IMMUTABLE, check_attributes, check_flags, is_append_only,
+    APPEND_ONLY, Change, IMMUTABLE, check_attributes, check_flags, is_append_only, is_verity,
 };
 use lanefs_ext4::{Attr, Error, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
@@ -11,7 +11,9 @@ use lanefs_ondisk::FileType;
 /// Fails if the type of an inode, or its flags, forbid setting its size.
 pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     match attr.file_type {
-        FileType::Regular if is_append_only(&attr.rights()) => Err(Error::NotPermitted),
+        FileType::Regular if is_append_only(&attr.rights()) || is_verity(&attr.rights()) => {
+            Err(Error::NotPermitted)
+        }
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::InvalidArgument { what: "only regular files have a size to set" }),

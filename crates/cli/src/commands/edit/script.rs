@@ -1,7 +1,7 @@
 //! The commands of a script.
 
 use crate::cli::{Failure, parse_id, parse_size};
-use lanefs::{FileOptions, FileSystem, MasterKey};
+use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,7 @@ enum Command {
     Truncate { path: PathBuf, size: u64 },
     SetXattr { name: String, value: Vec<u8>, path: PathBuf },
     Encrypt { path: PathBuf },
+    Verity { path: PathBuf },
 }
 
 impl Line {
@@ -98,6 +99,10 @@ impl Line {
                 Ok(file.set_len(*size)?)
             }
             Command::SetXattr { name, value, path } => Ok(fs.set_xattr(path, name, value)?),
+            Command::Verity { path } => {
+                fs.enable_verity(path, &NewVerity::default())?;
+                Ok(())
+            }
             Command::Encrypt { path } => {
                 let no_key = || std::io::Error::other("give the key by --key");
                 let key = keys.first().ok_or_else(no_key);
@@ -159,9 +164,10 @@ impl Command {
                 path: path(of),
             },
             ("encrypt", [dir]) => Command::Encrypt { path: path(dir) },
+            ("verity", [file]) => Command::Verity { path: path(file) },
             (
                 "put" | "get" | "write" | "append" | "mkdir" | "rm" | "mv" | "ln" | "chmod"
-                | "chown" | "truncate" | "setfattr" | "encrypt",
+                | "chown" | "truncate" | "setfattr" | "encrypt" | "verity",
                 _,
             ) => return Err(format!("{name}: wrong number of words (see --help)")),
             _ => return Err(format!("unknown command '{name}'")),

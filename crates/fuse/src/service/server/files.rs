@@ -62,7 +62,7 @@ impl Server {
         let inode = self.inode(request.header.nodeid)?;
         self.check_open(&request.header, &inode, flags)?;
         rules::check_opening(&inode.rights(), opening(flags))?;
-        self.fs().check_key(&inode)?;
+        self.fs().check_contents(&inode)?;
         if flags & libc::O_TRUNC != 0 {
             if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode, kernel)?;

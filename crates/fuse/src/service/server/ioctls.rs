@@ -1,7 +1,8 @@
 //! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
 //! whole file system by root or the owner of the mount: a larger size, the discard of free blocks,
-//! and the access.
+//! and the access. `verity.rs` serves those of verity files.
 
+use super::verity::{ENABLE_VERITY, MEASURE_VERITY};
 use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
@@ -90,6 +91,8 @@ impl Server {
                 let project = (project != inode.project()).then_some(project);
                 self.set_flags(&inode, flags, project, kernel)?;
             }
+            MEASURE_VERITY => self.measure_verity(&inode, request, outbox)?,
+            ENABLE_VERITY => self.enable_verity(&inode, request, kernel)?,
             RESIZE | TRIM | SET_READ_ONLY if !self.may_change_all(&request.header) => {
                 return Err(Errno::PERM);
             }

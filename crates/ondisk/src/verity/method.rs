@@ -1,0 +1,107 @@
+//! How a hash tree is computed: its algorithm, the size of its blocks, its salt.
+
+use crate::cause::verity::Cause;
+use crate::types::BlockSize;
+
+/// The limits of the size of the tree's blocks, as powers of two; a block of the file system is
+/// another upper limit.
+const LEAST_BLOCK_BITS: u8 = 10;
+const MOST_BLOCK_BITS: u8 = 16;
+/// The longest salt in bytes.
+pub const MOST_SALT: usize = 32;
+
+/// A hash algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+impl Algorithm {
+    /// Returns the algorithm with this number in a descriptor.
+    pub fn by_number(number: u8) -> Option<Algorithm> {
+        [Algorithm::Sha256, Algorithm::Sha512].into_iter().find(|one| one.number() == number)
+    }
+
+    /// Returns the number in a descriptor: `FS_VERITY_HASH_ALG_*`.
+    pub fn number(self) -> u8 {
+        match self {
+            Algorithm::Sha256 => 1,
+            Algorithm::Sha512 => 2,
+        }
+    }
+
+    /// Returns the bytes of a hash.
+    pub fn hash_bytes(self) -> usize {
+        match self {
+            Algorithm::Sha256 => 32,
+            Algorithm::Sha512 => 64,
+        }
+    }
+
+    /// Returns the bytes that the algorithm takes in at once. A salt is padded to a multiple of
+    /// them.
+    pub fn unit_bytes(self) -> usize {
+        match self {
+            Algorithm::Sha256 => 64,
+            Algorithm::Sha512 => 128,
+        }
+    }
+
+    /// Returns the name, as `fsverity digest` prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Sha512 => "sha512",
+        }
+    }
+}
+
+/// How a hash tree is computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Method {
+    algorithm: Algorithm,
+    block_bits: u8,
+    salt: Vec<u8>,
+}
+
+impl Method {
+    /// Checks the parameters for a file of a file system with blocks of `block_size`.
+    ///
+    /// # Errors
+    /// [`Cause::BlockSize`] unless the tree's blocks have 1024 bytes or more, and are not larger
+    /// than those of the file system; [`Cause::SaltSize`].
+    pub fn new(
+        algorithm: Algorithm,
+        block_bits: u8,
+        salt: &[u8],
+        block_size: BlockSize,
+    ) -> Result<Method, Cause> {
+        let most = MOST_BLOCK_BITS.min(u8::try_from(block_size.bits()).unwrap_or(u8::MAX));
+        if !(LEAST_BLOCK_BITS..=most).contains(&block_bits) {
+            return Err(Cause::BlockSize { bits: block_bits });
+        }
+        if salt.len() > MOST_SALT {
+            return Err(Cause::SaltSize { size: u8::try_from(salt.len()).unwrap_or(u8::MAX) });
+        }
+        Ok(Method { algorithm, block_bits, salt: salt.to_vec() })
+    }
+
+    /// Returns the hash algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Returns the binary logarithm of the size of a block that is hashed as a whole, of the data
+    /// and of the tree.
+    pub fn block_bits(&self) -> u8 {
+        self.block_bits
+    }
+
+    /// Returns the salt, which precedes each block that is hashed.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+}
