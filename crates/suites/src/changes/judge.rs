@@ -130,6 +130,10 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
         }
+        Fault::QuotaFile(_) | Fault::QuotaHole { .. } => {
+            "e2fsck compares the usage in quota files, and not the form of these files"
+        }
+        Fault::Links { found: 0, .. } => "e2fsck accepts quota files without links; no mount does",
         _ => return None,
     })
 }
