@@ -58,8 +58,8 @@ pub enum Error {
     /// Neither the superblock nor a copy of it is valid.
     #[error("no valid superblock: {0}")]
     NoSuperblock(lanefs_ondisk::superblock::Cause),
-    /// A repair would need to replay a log that is on another device.
-    #[error("the log is on another device and has to be replayed: mount the file system once")]
+    /// The log is on another device, and the caller has to replay it first.
+    #[error("the log is on another device and has to be replayed first")]
     LogElsewhere,
     /// A repair would need to replay fast commits, which the caller has to replace first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
@@ -122,6 +122,9 @@ pub(crate) fn inspect(
     let mut volume = Volume::new(device, superblock);
     if superblock::is_truncated(&volume, &report) {
         return Ok(report.into_report(Totals::default()));
+    }
+    if journal::needs_replay_elsewhere(&volume) {
+        return Err(Error::LogElsewhere);
     }
     // The log may contain descriptors too; the descriptors in place are used to find the log.
     let scratch = Collector::new(0);

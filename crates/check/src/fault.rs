@@ -2,9 +2,9 @@
 
 use crate::field::{Feature, Field};
 use crate::harm::Harm;
-use lanefs_ondisk::xattr;
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
-use lanefs_ondisk::{bitmap, dirent, extent, group_desc, htree, inode, jbd2, orphan, superblock};
+use lanefs_ondisk::{bitmap, dirent, extent, group_desc, htree, inode, jbd2, orphan, quota};
+use lanefs_ondisk::{superblock, xattr};
 use thiserror::Error;
 
 /// A fault. The damaged object is recorded apart, as a place.
@@ -141,8 +141,10 @@ pub enum Fault {
     // Quotas.
     #[error("the superblock names it as a quota file, and the feature quota is missing")]
     NamedAsQuota,
-    #[error("not a quota file")]
-    QuotaFile,
+    #[error("not a valid quota file: {0}")]
+    QuotaFile(quota::Cause),
+    #[error("a quota file without written data at {block}")]
+    QuotaHole { block: FileBlock },
     #[error("the usage of id {id} is not the sum of its inodes")]
     Quota { id: u32 },
 
@@ -233,9 +235,8 @@ impl Fault {
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,
             FreeButUsed { len, by: Unit::Block, .. } => Harm::SpaceLeaked { clusters: *len },
             FreeButUsed { .. } | NoDeletionTime | DeletedInUse { .. } => Harm::WrongCounts,
-            Count { .. } | Sectors { .. } | NamedAsQuota | QuotaFile | Quota { .. } => {
-                Harm::WrongCounts
-            }
+            Count { .. } | Sectors { .. } | NamedAsQuota => Harm::WrongCounts,
+            QuotaFile(_) | QuotaHole { .. } | Quota { .. } => Harm::WrongCounts,
             Links { found, expected } if found < expected => Harm::Overwritten,
             Links { .. } => Harm::NeverFreed,
             Orphans(_) | Orphan { .. } | OrphansPending { .. } => Harm::NeverFreed,

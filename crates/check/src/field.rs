@@ -1,5 +1,6 @@
 //! Names of fields and features in faults.
 
+use lanefs_ondisk::quota::Kind;
 use std::fmt;
 
 /// A field of the superblock, or of the journal's superblock, with an invalid value.
@@ -10,9 +11,7 @@ pub enum Field {
     DescriptorSize,
     LeastExtraSize,
     WantedExtraSize,
-    UserQuotas,
-    GroupQuotas,
-    ProjectQuotas,
+    Quotas(Kind),
     Encoding,
     JournalInode,
     JournalDevice,
@@ -30,9 +29,9 @@ impl fmt::Display for Field {
             Field::DescriptorSize => "the size of descriptors",
             Field::LeastExtraSize => "the least extra size of inodes",
             Field::WantedExtraSize => "the wanted extra size of inodes",
-            Field::UserQuotas => "the inode of user quotas",
-            Field::GroupQuotas => "the inode of group quotas",
-            Field::ProjectQuotas => "the inode of project quotas",
+            Field::Quotas(Kind::User) => "the inode of user quotas",
+            Field::Quotas(Kind::Group) => "the inode of group quotas",
+            Field::Quotas(Kind::Project) => "the inode of project quotas",
             Field::Encoding => "the encoding of names",
             Field::JournalInode => "the inode of the journal",
             Field::JournalDevice => "the journal device",

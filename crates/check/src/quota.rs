@@ -1,39 +1,31 @@
 //! Compares the usage in quota files with the space and number of the inodes of each user, group
 //! and project.
 //!
-//! A quota file is a tree of four levels by the bytes of an id, with blocks of 1 KiB; its leaves
-//! have records of 72 bytes. Source: kernel documentation, *Quota subsystem*, and
-//! `quota(5)`-format 2, revision 1, as mke2fs writes it.
+//! Source: `lanefs_ondisk::quota`; which inodes count: observing e2fsck.
 
-use crate::bytes::{le32, part};
 use crate::fault::Fault;
+use crate::field::Field;
 use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
-use crate::run::{Run, Usage, Usages};
+use crate::run::Run;
+use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::quota::{Kind, QuotaFile, Usage};
 use lanefs_ondisk::{Block, FileBlock, Ino};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-/// Bytes of a block of a quota file.
-const BLOCK: usize = 1024;
-/// Levels of the tree: one for each byte of an id.
-const LEVELS: u32 = 4;
-/// The block of the root.
-const ROOT: u32 = 1;
-const LEAF_HEADER: usize = 16;
-const RECORD: usize = 72;
-const INODES: usize = 24;
-const SPACE: usize = 48;
-const MAGICS: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
+/// The size in bytes of the largest quota file that is read into memory. It has 900,000 ids, and is
+/// larger than any that a mount accepts.
+pub const LARGEST: u64 = 64 << 20;
 
-/// A quota file.
-struct File<'a> {
-    run: &'a Run<'a>,
-    runs: Runs,
-    blocks: u64,
-    seen: HashSet<u32>,
-    found: HashMap<u32, Usage>,
+/// The content of a quota file.
+pub struct Content {
+    /// The bytes of the file, with zeros where it cannot be read.
+    pub bytes: Vec<u8>,
+    /// The first place that cannot be read: the offset in bytes, and the fault.
+    pub fault: Option<(usize, Fault)>,
 }
 
 /// Adds an inode and its space to the usage of its owners.
@@ -43,10 +35,10 @@ pub fn add(run: &Run<'_>, ino: Ino, record: &Record) {
         return;
     }
     let blocks = record.blocks(&run.volume.geometry);
-    let huge = record.flags.contains(lanefs_ondisk::inode::InodeFlags::HUGE_FILE);
+    let huge = record.flags.contains(InodeFlags::HUGE_FILE);
     let unit = if huge { run.volume.block_bytes() as u64 } else { 512 };
     let mut usages = run.usages.lock();
-    for (kind, id) in [record.uid, record.gid, record.projid].into_iter().enumerate() {
+    for (kind, id) in Kind::ALL.into_iter().zip([record.uid, record.gid, record.projid]) {
         let usage = usages.entry((kind, id)).or_default();
         usage.inodes += 1;
         usage.bytes = usage.bytes.saturating_add(blocks.saturating_mul(unit));
@@ -55,87 +47,83 @@ pub fn add(run: &Run<'_>, ino: Ino, record: &Record) {
 
 /// Compares the quota files with the usage.
 pub fn check(run: &Run<'_>) {
-    if !run.volume.ro_compat(RoCompat::QUOTA) {
-        return;
-    }
-    let usages = std::mem::take(&mut *run.usages.lock());
-    let raw = run.volume.raw();
-    let project = run.volume.ro_compat(RoCompat::PROJECT).then(|| raw.s_prj_quota_inum.get());
-    let inums = [Some(raw.s_usr_quota_inum.get()), Some(raw.s_grp_quota_inum.get()), project];
-    for (kind, ino) in inums.into_iter().enumerate() {
-        if let Some(ino) = ino.filter(|ino| *ino != 0) {
-            check_file(run, Ino(ino), kind, &usages);
+    for (kind, ino) in files(run) {
+        if let Err(fault) = check_file(run, kind, ino) {
+            run.add(Place::Inode { ino }, fault);
         }
     }
 }
 
-fn check_file(run: &Run<'_>, ino: Ino, kind: usize, usages: &Usages) {
-    let place = Place::Inode { ino };
-    let Some(found) = read(run, ino, kind) else {
-        return run.add(place, Fault::QuotaFile);
-    };
-    for ((_, id), expected) in usages.iter().filter(|((of, _), _)| *of == kind) {
-        if found.get(id) != Some(expected) {
-            run.add(place, Fault::Quota { id: *id });
-        }
-    }
-    for (id, usage) in found {
-        if !usages.contains_key(&(kind, id)) && usage != Usage::default() {
-            run.add(place, Fault::Quota { id });
-        }
-    }
+/// Returns the quota files, with their inodes.
+pub fn files(run: &Run<'_>) -> impl Iterator<Item = (Kind, Ino)> {
+    let files = Kind::ALL.into_iter().zip(run.volume.superblock().quota_files());
+    files.filter_map(|(kind, ino)| Some((kind, ino?)))
 }
 
-fn read(run: &Run<'_>, ino: Ino, kind: usize) -> Option<HashMap<u32, Usage>> {
-    let record = Record::decode(&run.read_inode(ino)?);
-    let runs = Runs::of(run.volume, ino, &record);
-    let blocks = record.size() / BLOCK as u64;
-    let mut file = File { run, runs, blocks, seen: HashSet::new(), found: HashMap::new() };
-    let head = file.block(0)?;
-    let is_right = MAGICS.get(kind) == Some(&le32(&head, 0)) && le32(&head, 4) <= 1;
-    is_right.then_some(())?;
-    file.walk(ROOT, LEVELS)?;
-    Some(file.found)
+fn check_file(run: &Run<'_>, kind: Kind, ino: Ino) -> Result<(), Fault> {
+    if !run.states.get(ino).is_scanned() {
+        // The number is one of the part of a table that was never initialised.
+        let fault = Fault::Field { field: Field::Quotas(kind), found: ino.0.into() };
+        run.add(Place::Superblock, fault);
+        return Ok(());
+    }
+    let record = Record::decode(&run.read_inode(ino).ok_or(Fault::Unreadable)?);
+    if record.links == 0 && record.mode != 0 {
+        // No mount opens an inode without links.
+        run.add(Place::Inode { ino }, Fault::Links { found: 0, expected: 1 });
+    }
+    let Content { bytes, fault } = content(run, ino, &record);
+    if record.size() > LARGEST && fault.is_none() {
+        run.report.unchecked(format!("the {} quota file: {} bytes", kind.name(), record.size()));
+        return Ok(());
+    }
+    let file = QuotaFile::decode(bytes, kind).map_err(Fault::QuotaFile)?;
+    if let Some((_, fault)) = fault {
+        return Err(fault);
+    }
+    let counted = usages(run, kind);
+    for (id, usage) in &counted {
+        if file.get(*id).map(|quota| quota.usage) != Some(*usage) {
+            run.add(Place::Inode { ino }, Fault::Quota { id: *id });
+        }
+    }
+    for id in file.ids().into_iter().filter(|id| !counted.contains_key(id)) {
+        if file.get(id).is_some_and(|quota| quota.usage != Usage::default()) {
+            run.add(Place::Inode { ino }, Fault::Quota { id });
+        }
+    }
+    Ok(())
 }
 
-impl File<'_> {
-    fn block(&self, n: u32) -> Option<Vec<u8>> {
-        let at = u64::from(n) * BLOCK as u64;
-        let size = self.run.volume.block_bytes() as u64;
-        let block = self.runs.block(FileBlock(u32::try_from(at / size).ok()?))?;
-        let whole = self.run.volume.read_block(Block(block.0)).ok()?;
-        part(&whole, (at % size) as usize, BLOCK).map(<[u8]>::to_vec)
-    }
+/// Returns the usage of each owner of a kind that has inodes.
+pub fn usages(run: &Run<'_>, kind: Kind) -> BTreeMap<u32, Usage> {
+    let usages: &HashMap<_, _> = &run.usages.lock();
+    let own = usages.iter().filter(|((of, _), _)| *of == kind);
+    own.map(|((_, id), usage)| (*id, *usage)).collect()
+}
 
-    /// Visits a block that is `levels` above the leaves, unless it was visited before.
-    fn walk(&mut self, n: u32, levels: u32) -> Option<()> {
-        if u64::from(n) >= self.blocks {
-            return None;
-        }
-        if !self.seen.insert(n) {
-            return Some(());
-        }
-        let bytes = self.block(n)?;
-        if levels == 0 {
-            self.leaf(&bytes);
-            return Some(());
-        }
-        for below in bytes.as_chunks().0 {
-            match u32::from_le_bytes(*below) {
-                0 => {}
-                below => self.walk(below, levels - 1)?,
+/// Reads a quota file up to its last block, but no more than [`LARGEST`] bytes.
+pub fn content(run: &Run<'_>, ino: Ino, record: &Record) -> Content {
+    let runs = Runs::of(run.volume, ino, record);
+    let (mut bytes, mut fault) = (Vec::new(), None);
+    let block_bytes = run.volume.block_bytes();
+    let wanted = record.size().min(LARGEST).div_ceil(block_bytes as u64) as u32;
+    let end = runs.extents().last().map_or(0, Extent::end).min(wanted);
+    for at in (0..end).map(FileBlock) {
+        let mut block = vec![0; block_bytes];
+        let read = match runs.extent(at).filter(|extent| extent.state == State::Written) {
+            None => Err(Fault::QuotaHole { block: at }),
+            Some(extent) => {
+                let place = Block(extent.block.0 + u64::from(at.0 - extent.start.0));
+                run.volume.read(place, &mut block).map_err(|_| Fault::Unreadable)
             }
-        }
-        Some(())
+        };
+        fault = fault.or(read.err().map(|fault| (bytes.len(), fault)));
+        bytes.extend_from_slice(&block);
     }
-
-    fn leaf(&mut self, bytes: &[u8]) {
-        for record in bytes.get(LEAF_HEADER..).unwrap_or_default().chunks_exact(RECORD) {
-            if record.iter().any(|byte| *byte != 0) {
-                let wide = |at| u64::from(le32(record, at + 4)) << 32 | u64::from(le32(record, at));
-                let usage = Usage { inodes: wide(INODES), bytes: wide(SPACE) };
-                self.found.insert(le32(record, 0), usage);
-            }
-        }
+    if end < wanted {
+        fault = fault.or(Some((bytes.len(), Fault::QuotaHole { block: FileBlock(end) })));
     }
+    bytes.truncate(record.size().min(LARGEST) as usize);
+    Content { bytes, fault }
 }

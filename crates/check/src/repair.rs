@@ -15,6 +15,7 @@ mod mender;
 mod names;
 mod orphans;
 mod paths;
+mod quotas;
 mod salvage;
 mod shared;
 mod stage;

@@ -9,6 +9,7 @@ use crate::states::States;
 use crate::volume::Volume;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,15 +27,8 @@ pub struct SharedBlock {
     pub ino: Ino,
 }
 
-/// The inodes of one user, group or project, and the bytes that they take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    pub inodes: u64,
-    pub bytes: u64,
-}
-
-/// Usages by kind (user, group, project) and id.
-pub type Usages = HashMap<(usize, u32), Usage>;
+/// Usages by kind and id.
+pub type Usages = HashMap<(Kind, u32), Usage>;
 
 /// The state of a check.
 pub struct Run<'a> {

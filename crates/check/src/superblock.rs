@@ -7,6 +7,7 @@ use crate::report::Collector;
 use crate::volume::Volume;
 use lanefs_device::Device;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
     Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
@@ -15,8 +16,10 @@ use zerocopy::FromBytes;
 
 /// Bytes that every inode has.
 const GOOD_OLD_SIZE: usize = 128;
-/// The inodes of user and group quotas that are reserved.
-const QUOTA_INODES: [u32; 2] = [3, 4];
+/// The reserved inode of the usage of users.
+pub const USER_QUOTAS: u32 = 3;
+/// The reserved inode of the usage of groups.
+pub const GROUP_QUOTAS: u32 = 4;
 /// The one encoding of names that ignore case.
 const UTF8_12_1: u16 = 1;
 /// The largest size of a descriptor that e2fsck accepts.
@@ -209,13 +212,21 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
         let is_valid = (LEAST_EXTRA..=room).contains(&size.into()) && size.is_multiple_of(4);
         check(field, size.into(), room == 0 || size == 0 || is_valid);
     }
-    for (field, ino) in [
-        (Field::UserQuotas, raw.s_usr_quota_inum.get()),
-        (Field::GroupQuotas, raw.s_grp_quota_inum.get()),
-        (Field::ProjectQuotas, raw.s_prj_quota_inum.get()),
+    let has_quotas = volume.ro_compat(RoCompat::QUOTA);
+    for (kind, ino, reserved) in [
+        (Kind::User, raw.s_usr_quota_inum.get(), Some(USER_QUOTAS)),
+        (Kind::Group, raw.s_grp_quota_inum.get(), Some(GROUP_QUOTAS)),
+        (Kind::Project, raw.s_prj_quota_inum.get(), None),
     ] {
-        let is_own = ino >= geometry.first_ino().0 || QUOTA_INODES.contains(&ino);
-        check(field, ino.into(), ino == 0 || (is_own && geometry.has_inode(Ino(ino))));
+        let is_any = ino >= geometry.first_ino().0
+            && geometry.has_inode(Ino(ino))
+            && volume.superblock().orphan_file() != Some(Ino(ino));
+        let is_own = match has_quotas {
+            // e2fsck offers to move the file of another inode to the reserved one.
+            true => reserved.map_or(is_any, |own| ino == own),
+            false => is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino),
+        };
+        check(Field::Quotas(kind), ino.into(), ino == 0 || is_own);
     }
     let encoding = raw.s_encoding.get();
     let folds = volume.incompat(Incompat::CASEFOLD);

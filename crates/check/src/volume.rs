@@ -115,10 +115,7 @@ impl Volume {
 
     /// Returns whether the inode is a quota file that is recorded in the superblock.
     pub fn is_quota_file(&self, ino: Ino) -> bool {
-        let raw = self.raw();
-        let project = self.ro_compat(RoCompat::PROJECT).then(|| raw.s_prj_quota_inum.get());
-        let named = [Some(raw.s_usr_quota_inum.get()), Some(raw.s_grp_quota_inum.get()), project];
-        self.ro_compat(RoCompat::QUOTA) && named.contains(&Some(ino.0))
+        self.superblock.quota_files().contains(&Some(ino))
     }
 
     /// Returns whether the superblock names the inode as a quota file without the feature `quota`.

@@ -21,7 +21,7 @@ mod time;
 mod whole;
 
 pub use acl_text::{AclItem, AclText, Scope, rights};
-pub use arguments::{FileArguments, ImageArguments, OutputArguments, read_keys};
+pub use arguments::{FileArguments, ImageArguments, JournalArguments, OutputArguments, read_keys};
 pub use contents::no_file_system;
 pub use dump::{Block, read_blocks};
 pub use encoding::{from_hex, hex, quoted, unquoted};

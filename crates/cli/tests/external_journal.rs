@@ -217,3 +217,74 @@ fn the_kernel_and_lanefs_replay_each_others_external_journals() {
     drop(device);
     other.assert_clean();
 }
+
+#[test]
+fn offline_commands_replay_a_journal_on_another_device() {
+    if !can_mount() {
+        return;
+    }
+    let pair = Pair::empty();
+    for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
+        fs::File::create(path).unwrap().set_len(len).unwrap();
+    }
+    let Some(device) = LoopDevice::new(&pair.log) else { return };
+    let mke2fs = |arguments: &[&str], path: &Path| {
+        run(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(arguments).arg(path))
+    };
+    mke2fs(&["-O", "journal_dev"], &device.path);
+    mke2fs(&["-t", "ext4", "-J", &format!("device={}", word(&device.path))], &pair.image);
+    drop(device);
+    let mounted = Mounted::in_foreground_at(&pair.image, &pair.mount_point(), &[&pair.option()]);
+    shell(&pair.mount_point(), "mkdir d; echo text >d/f; sync d/f");
+    mounted.kill();
+
+    let other = Pair::ours();
+    let commands: [(&[&str], &[&str]); 4] = [
+        (&["check"], &[]),
+        (&["repair", "--undo", "undo"], &[]),
+        (&["resize"], &["64M"]),
+        (&["tune", "-L", "name", "-O", "mmp"], &[]),
+    ];
+    for (command, operands) in commands {
+        let crashed = pair.copied();
+        let undo = crashed.dir.path().join("undo");
+        let name =
+            |part: &&str| if *part == "undo" { word(&undo).to_owned() } else { (*part).into() };
+        let command: Vec<String> = command.iter().map(name).collect();
+        let with = |log: Option<&Path>| {
+            let journal = log.map(|log| ["--journal", word(log)]);
+            let mut all: Vec<&str> = command.iter().map(String::as_str).collect();
+            all.extend(journal.iter().flatten());
+            all.push(word(&crashed.image));
+            all.extend(operands);
+            code(&all)
+        };
+        let before = fs::read(&crashed.image).unwrap();
+        let (status, said) = with(None);
+        assert!(status != Some(0) && said.contains("with UUID"), "{command:?}: {said}");
+        assert!(said.contains("--journal PATH"), "{command:?}: {said}");
+        let (status, said) = with(Some(&other.log));
+        assert!(status != Some(0) && said.contains("UUID"), "{command:?}: {said}");
+        assert!(fs::read(&crashed.image).unwrap() == before, "{command:?} wrote without the log");
+        let (status, said) = with(Some(&crashed.log));
+        let done = if command[0] == "repair" { 1 } else { 0 };
+        assert_eq!(status, Some(done), "{command:?}: {said}");
+        if command[0] == "check" {
+            assert!(fs::read(&crashed.image).unwrap() == before, "a check writes nothing");
+            continue;
+        }
+        crashed.assert_clean();
+        let text = lanefs(&["cat", &format!("{}:/d/f", word(&crashed.image))]);
+        assert_eq!(text, "text\n", "{command:?}");
+        let mounted = Mounted::at(&crashed.image, &crashed.mount_point(), &[&crashed.option()]);
+        assert_eq!(shell(&crashed.mount_point(), "cat d/f; echo more >g"), "text\n");
+        mounted.umount();
+        crashed.assert_clean();
+    }
+    for refused in [&["-U", "random"][..], &["-O", "^has_journal"], &["-J", "size=8"]] {
+        let (image, log) = (word(&other.image), word(&other.log));
+        let (status, said) = code(&[&["tune", "--journal", log], refused, &[image]].concat());
+        assert!(status == Some(1) && said.contains("device"), "{refused:?}: {said}");
+        other.assert_clean();
+    }
+}

@@ -30,7 +30,7 @@ mod volume;
 /// Finds and reads the log of a file system that is not mounted.
 pub mod log {
     pub use crate::mount::find_log::{LogReplay, find, locate, plan};
-    pub use crate::mount::log::replace_fast_commits;
+    pub use crate::mount::log::{replace_fast_commits, replay};
 }
 
 pub use alloc::Privilege;

@@ -49,6 +49,7 @@ impl Single {
         let tid = writer.first();
         let written = writer.write(&*device, tid, &images, &[])?;
         flusher.flush()?;
+        writer.flush()?;
         writer.commit(&flusher, tid, written)?;
         Ok(Single { device, flusher, writer, block_size, tid, images })
     }

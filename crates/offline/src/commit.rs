@@ -19,7 +19,7 @@ use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::superblock::{
-    JournalPlace, OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use lanefs_ondisk::{Block, Group, Ino};
 use std::sync::Arc;
@@ -97,10 +97,7 @@ impl Image {
 
     /// Returns the log of the file system as it is on the device.
     fn log(&self) -> Result<Option<Log>, Error> {
-        match self.found.journal() {
-            Some(JournalPlace::Inode(ino)) => Ok(Some(log::find(&*self.device, &self.found, ino)?)),
-            _ => Ok(None),
-        }
+        Ok(log::locate(&*self.device, &self.found, self.journal.as_ref())?)
     }
 
     fn encode_bitmaps(&mut self) -> Result<(), Error> {

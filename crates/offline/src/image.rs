@@ -35,6 +35,8 @@ pub struct Image {
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
+    /// The device of the log, if the log has one.
+    pub(crate) journal: Option<Arc<dyn Device>>,
     /// The right to write, if the file system has `mmp`.
     exclusive: Option<Exclusive>,
 }
@@ -42,7 +44,15 @@ pub struct Image {
 impl Image {
     /// Reads superblock and descriptors; the file system need not be clean.
     pub(crate) fn load(device: Arc<dyn Device>) -> Result<Image, Error> {
-        let superblock = Primary::read(&*device)?.superblock;
+        Image::load_with(device, None)
+    }
+
+    /// Does the same as [`Image::load`], for a file system whose journal is on `journal`.
+    pub(crate) fn load_with(
+        device: Arc<dyn Device>,
+        journal: Option<&Arc<dyn Device>>,
+    ) -> Result<Image, Error> {
+        let superblock = Primary::read_with(&*device, journal)?.superblock;
         let geometry = superblock.geometry();
         let descriptors = read_descriptors(&*device, &geometry, superblock.checksums())?;
         Ok(Image {
@@ -55,16 +65,20 @@ impl Image {
             inode_bitmaps: BTreeMap::new(),
             limit: None,
             blocks: BTreeMap::new(),
+            journal: journal.cloned(),
             exclusive: None,
         })
     }
 
-    /// Reads the same as [`Image::load`]. While the image exists, no other computer that obeys
+    /// Reads the same as [`Image::load_with`]. While the image exists, no other computer that obeys
     /// `mmp` writes the file system.
-    pub(crate) fn load_exclusively(device: Arc<dyn Device>) -> Result<Image, Error> {
+    pub(crate) fn load_exclusively(
+        device: Arc<dyn Device>,
+        journal: Option<&Arc<dyn Device>>,
+    ) -> Result<Image, Error> {
         let exclusive = Exclusive::take(&device)?;
         let device = exclusive.as_ref().map_or(device, Exclusive::device);
-        Ok(Image { exclusive, ..Image::load(device)? })
+        Ok(Image { exclusive, ..Image::load_with(device, journal)? })
     }
 
     /// Returns whether the image has the right to write because of `mmp`.

@@ -113,7 +113,12 @@ impl Image {
         self.add_orphan_file(orphan_file)
     }
 
-    /// Returns the journal's length in blocks, if there is a journal.
+    /// Returns whether the journal is on another device.
+    pub(crate) fn has_journal_elsewhere(&self) -> bool {
+        matches!(self.superblock.journal(), Some(JournalPlace::Device(_)))
+    }
+
+    /// Returns the journal's length in blocks, if there is a journal in the image.
     pub(crate) fn journal_len(&self) -> Result<Option<u32>, Error> {
         let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
             return Ok(None);

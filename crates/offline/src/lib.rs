@@ -36,7 +36,8 @@ pub use error::Error;
 pub use image::Image;
 pub use mend::Repair;
 pub use recover::{
-    Condition, Recovered, look, look_with, recover, recover_with, view_without_fast_commits,
+    Condition, Recovered, look, look_with, recover, recover_with, replay_elsewhere,
+    view_without_fast_commits, view_without_log_elsewhere,
 };
 pub use trim::Trimmed;
 pub use tune::{FeatureChange, JournalChange, OptionChange, Reserved, Settings};

@@ -13,7 +13,18 @@ impl Image {
     /// # Errors
     /// [`Error::NeedsCheck`] if the file system has errors that a recovery does not correct.
     pub fn open(device: Arc<dyn Device>) -> Result<Image, Error> {
-        let condition = make_usable(&device)?;
+        Image::open_with(device, None)
+    }
+
+    /// Does the same as [`Image::open`], for a file system whose journal is on `journal`.
+    ///
+    /// # Errors
+    /// The same as for [`Image::open`].
+    pub fn open_with(
+        device: Arc<dyn Device>,
+        journal: Option<&Arc<dyn Device>>,
+    ) -> Result<Image, Error> {
+        let condition = make_usable(&device, journal)?;
         if condition.has_errors {
             return Err(Error::NeedsCheck { what: "the file system is marked as having errors" });
         }
@@ -21,7 +32,7 @@ impl Image {
             let what = "it has no journal and was not unmounted cleanly";
             return Err(Error::NeedsCheck { what });
         }
-        let image = Image::load_exclusively(device)?;
+        let image = Image::load_exclusively(device, journal)?;
         // Another computer may have mounted the file system after the recovery, and failed.
         match image.is_exclusive() && of_superblock(image.superblock()).needs_replay {
             true => Err(lanefs_ext4::Error::Busy.into()),

@@ -5,7 +5,7 @@ use crate::image::Image;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::{Mount, MountOptions, Primary, Purpose, Wholeness, log};
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
-use lanefs_ondisk::superblock::{State, Superblock};
+use lanefs_ondisk::superblock::{JournalPlace, State, Superblock};
 use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -144,10 +144,54 @@ pub fn recover_with(
         return Ok(Recovered { before, after: before });
     }
     if before.half_journal {
-        Image::load_exclusively(device.clone())?.end_half_journal()?;
+        Image::load_exclusively(device.clone(), None)?.end_half_journal()?;
     }
     replay(device, journal)?;
     Ok(Recovered { before, after: look_with(device, journal)? })
+}
+
+/// Replays a log on a device of its own, which a checker cannot find: in place and durably, without
+/// any other change. Writes nothing if the log is in the image, or need not be replayed. Damage in
+/// the superblock is left to the checker.
+///
+/// # Errors
+/// [`Error::Ext4`] if `journal` is missing or is not that of this file system, or if the log cannot
+/// be replayed.
+pub fn replay_elsewhere(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<bool, Error> {
+    let Ok(Primary { superblock, .. }) = Primary::read_with(&**device, journal) else {
+        return Ok(false);
+    };
+    let is_elsewhere = matches!(superblock.journal(), Some(JournalPlace::Device(_)));
+    let needs_replay = is_elsewhere && of_superblock(&superblock).needs_replay;
+    if needs_replay || journal.is_some() {
+        // This compares the two devices.
+        log::locate(&**device, &superblock, journal)?;
+    }
+    if needs_replay {
+        log::replay(device, journal)?;
+    }
+    Ok(needs_replay)
+}
+
+/// Returns a view of `device` as [`replay_elsewhere`] would leave it. Writes nothing.
+///
+/// # Errors
+/// The same as for [`replay_elsewhere`].
+pub fn view_without_log_elsewhere(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<Arc<dyn Device>, Error> {
+    let in_memory = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP))
+    };
+    let view = in_memory(device);
+    match replay_elsewhere(&view, journal.map(in_memory).as_ref())? {
+        true => Ok(view),
+        false => Ok(device.clone()),
+    }
 }
 
 /// Returns a view of `device` in which a transaction has replaced the fast commits of the log, for
@@ -164,16 +208,20 @@ pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Dev
     }
 }
 
-/// Does the same as [`recover`], and returns the condition after. A log that must be replayed in
+/// Does the same as [`recover_with`], and returns the condition after. A log that must be replayed in
 /// any case is not replayed in memory first.
-pub(crate) fn make_usable(device: &Arc<dyn Device>) -> Result<Condition, Error> {
-    let Primary { superblock, wholeness } = Primary::read(&**device)?;
+pub(crate) fn make_usable(
+    device: &Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+) -> Result<Condition, Error> {
+    let Primary { superblock, wholeness } = Primary::read_with(&**device, journal)?;
     let has_journal = superblock.journal().is_some();
-    let is_plain = wholeness == Wholeness::Whole && superblock.support() == Support::ReadWrite;
+    let is_plain =
+        wholeness == Wholeness::Whole && superblock.support_with_journal() == Support::ReadWrite;
     if is_plain && has_journal && of_superblock(&superblock).needs_replay {
-        replay(device, None)?;
+        replay(device, journal)?;
     }
-    Ok(recover(device)?.after)
+    Ok(recover_with(device, journal)?.after)
 }
 
 fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {

@@ -102,6 +102,9 @@ impl Image {
     /// If a part of the journal lies at or beyond `end`, replaces the journal by a new one that
     /// lies before `end`.
     fn move_journal(&mut self, end: u64) -> Result<(), Error> {
+        if self.has_journal_elsewhere() {
+            return Ok(());
+        }
         let inode = self.inode(Ino::JOURNAL)?;
         let (map, nodes) = self.map(Ino::JOURNAL, &inode)?;
         let within = map.iter().all(|extent| extent.block.0 + u64::from(extent.len) <= end);

@@ -120,6 +120,10 @@ impl Image {
             let what = "the journal of a file system with bigalloc cannot be changed here";
             return Err(Error::refused(what));
         }
+        if journal.is_some() && self.has_journal_elsewhere() {
+            let what = "the journal is on another device: it cannot be changed here";
+            return Err(Error::refused(what));
+        }
         self.set_fields(settings)?;
         self.set_features(&settings.features)?;
         if let Some(uuid) = settings.uuid {
@@ -281,6 +285,10 @@ impl Image {
         }
         if self.superblock.features().compat.contains(Compat::STABLE_INODES) {
             return Err(Error::refused("the feature stable_inodes keeps the UUID as it is"));
+        }
+        if self.has_journal_elsewhere() {
+            let what = "the device of the journal names the file system by its UUID";
+            return Err(Error::refused(what));
         }
         let has_seed = self.superblock.features().incompat.contains(Incompat::CSUM_SEED);
         if matches!(self.checksums(), Checksums::All { .. }) && !has_seed {

@@ -15,7 +15,7 @@ pub use crate::cause::quota::Cause;
 pub use entry::{Limits, Quota, Usage};
 
 use entry::ENTRY;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Bytes of a block of a quota file.
 pub const BLOCK: usize = 1024;
@@ -171,6 +171,12 @@ impl QuotaFile {
     /// Returns the seconds that soft limits may be exceeded: of bytes, and of inodes.
     pub fn grace(&self) -> (u32, u32) {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
+    }
+
+    /// Sets the seconds that soft limits may be exceeded: of bytes, and of inodes.
+    pub fn set_grace(&mut self, (bytes, inodes): (u32, u32)) {
+        self.put(HEAD, head::BYTES_GRACE, bytes);
+        self.put(HEAD, head::INODES_GRACE, inodes);
     }
 
     /// Returns all ids that have an entry, in order.
@@ -356,6 +362,88 @@ impl QuotaFile {
             self.changed.insert(block);
         }
     }
+}
+
+/// The readable part of a damaged quota file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Salvaged {
+    /// The entries by id.
+    pub entries: BTreeMap<u32, Quota>,
+    /// The seconds that soft limits may be exceeded, of bytes and of inodes, if the header is
+    /// valid.
+    pub grace: Option<(u32, u32)>,
+}
+
+impl Salvaged {
+    /// Reads what can be read of a file, which may have any fault.
+    ///
+    /// An entry counts if the tree leads to it by the bytes of its id. An entry to which the tree
+    /// does not lead counts if its block has the form of a data block, and `is_usage` confirms the
+    /// usage that it stores: a block of the tree, or former contents, could look like entries.
+    pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
+        let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        let file = QuotaFile { bytes, places, open, changed };
+        let is_header = file.word(HEAD, head::MAGIC) == kind.magic();
+        let mut salvaged =
+            Salvaged { grace: is_header.then(|| file.grace()), entries: BTreeMap::new() };
+        let reached = salvaged.read_tree(&file);
+        for block in (ROOT + 1..file.blocks()).filter(|block| !reached.contains(block)) {
+            if !is_data(&file, block) {
+                continue;
+            }
+            for (id, quota) in entries(&file, block).filter(|(id, quota)| is_usage(*id, quota)) {
+                salvaged.entries.entry(id).or_insert(quota);
+            }
+        }
+        salvaged
+    }
+
+    /// Reads the entries to which the tree leads; leaves out wrong references. Returns the blocks
+    /// of the tree, and the data blocks that have such entries.
+    fn read_tree(&mut self, file: &QuotaFile) -> BTreeSet<u32> {
+        let mut reached = BTreeSet::from([HEAD, ROOT]);
+        // The blocks to visit, each with its level and with the upper bytes of the ids below it.
+        let mut left = vec![(ROOT, 0, 0u32)];
+        while let Some((node, level, above)) = left.pop() {
+            for byte in 0..256u32 {
+                let (to, id) = (file.word(node, byte as usize * 4), above << 8 | byte);
+                if to <= ROOT || to >= file.blocks() {
+                    continue;
+                }
+                if level + 1 < LEVELS {
+                    if reached.insert(to) {
+                        left.push((to, level + 1, id));
+                    }
+                } else if let Some((_, quota)) = entries(file, to).find(|(at, _)| *at == id) {
+                    reached.insert(to);
+                    self.entries.insert(id, quota);
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// Returns whether a block has the form of a data block with at least one entry.
+fn is_data(file: &QuotaFile, block: u32) -> bool {
+    let used = entries(file, block).count();
+    let count = file.word(block, data::COUNT);
+    let [next, previous] = [data::NEXT, data::PREVIOUS].map(|at| file.word(block, at));
+    let is_padded = (0..ENTRIES).all(|n| file.word(block, place(0, n) + 4) == 0);
+    used > 0
+        && count as usize == used
+        && file.word(block, DATA_HEADER - 4) == 0
+        && next < file.blocks()
+        && previous < file.blocks()
+        && is_padded
+}
+
+/// Returns the used entries of a data block.
+fn entries(file: &QuotaFile, block: u32) -> impl Iterator<Item = (u32, Quota)> + '_ {
+    (0..ENTRIES).filter(move |n| file.is_used(block, *n)).filter_map(move |n| {
+        let at = place(block, n);
+        Some((file.id_of(block, n), Quota::decode(file.bytes.get(at..at + ENTRY)?)))
+    })
 }
 
 /// Returns the offset in a block of the tree of the reference to an id.

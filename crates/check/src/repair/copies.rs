@@ -14,7 +14,7 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{
-    Geometry, JournalPlace, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    Geometry, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use lanefs_ondisk::{Block, BlockSize, Group};
 use std::sync::Arc;
@@ -285,8 +285,7 @@ fn replay(
     stale: bool,
     actions: &mut Vec<Action>,
 ) -> Result<(), Error> {
-    let needs_replay = volume.incompat(Incompat::RECOVER);
-    if needs_replay && matches!(volume.superblock().journal(), Some(JournalPlace::Device(_))) {
+    if journal::needs_replay_elsewhere(volume) {
         return Err(Error::LogElsewhere);
     }
     let report = silent();

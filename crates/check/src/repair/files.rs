@@ -166,6 +166,10 @@ impl Mender<'_> {
             true => FileType::Directory,
             false => FileType::Regular,
         };
+        if kind == FileType::Directory && self.run.volume.is_quota_file(ino) {
+            // The superblock refers to the wrong inode: the directory is none of quotas.
+            return self.forget_quotas(ino);
+        }
         if ino == Ino::ROOT && kind != FileType::Directory {
             return self.clear_bytes(bytes);
         }
@@ -251,7 +255,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, what);
     }
 
-    fn clear_bytes(&self, bytes: &mut [u8]) {
+    /// Makes the bytes those of an inode that had never been used.
+    pub fn clear_bytes(&self, bytes: &mut [u8]) {
         bytes.fill(0);
         if bytes.len() > GOOD_OLD_SIZE {
             let room = bytes.len() - GOOD_OLD_SIZE;

@@ -79,6 +79,7 @@ impl<'a> Mender<'a> {
             Stage::Names => self.mend_names(&found),
             Stage::Paths => self.mend_paths(&found),
             Stage::Links => self.mend_links(&found),
+            Stage::Quotas => self.mend_quotas(&found),
             Stage::Counts => self.mend_counts(&found),
         }
     }

@@ -22,13 +22,15 @@ pub enum Stage {
     Paths,
     /// Link counts.
     Links,
+    /// Quota files, which follow from all inodes.
+    Quotas,
     /// Bitmaps and all other counts.
     Counts,
 }
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Volume,
         Stage::Orphans,
         Stage::Files,
@@ -36,6 +38,7 @@ impl Stage {
         Stage::Names,
         Stage::Paths,
         Stage::Links,
+        Stage::Quotas,
         Stage::Counts,
     ];
 
@@ -47,7 +50,9 @@ impl Stage {
         Some(match (&finding.fault, finding.place) {
             (Fault::NoRoot, _) => Stage::Paths,
             (Fault::Count { .. } | Fault::References { .. }, _) => Stage::Counts,
-            (Fault::QuotaFile | Fault::Quota { .. }, _) => Stage::Counts,
+            (Fault::QuotaFile(_) | Fault::QuotaHole { .. } | Fault::Quota { .. }, _) => {
+                Stage::Quotas
+            }
             (Fault::NamedAsQuota, _) => Stage::Volume,
             (Fault::Superblock(_), _) => Stage::Volume,
             (_, Place::Superblock | Place::Backup { .. } | Place::Descriptor { .. }) => {

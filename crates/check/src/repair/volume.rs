@@ -11,9 +11,11 @@ use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
+use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{Cause, GroupFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
+use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
     RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
@@ -62,7 +64,16 @@ impl Mender<'_> {
         if matches!(fault, Fault::Field { field: Field::Mmp, .. }) {
             return self.mend_mmp();
         }
+        let [users, groups] = [USER_QUOTAS, GROUP_QUOTAS].map(|ino| {
+            let is_used = self.read_inode(Ino(ino)).is_some_and(|(_, found)| found.is_in_use());
+            if is_used { ino } else { 0 }
+        });
         let edited = self.edit_superblock(|raw| match fault {
+            Fault::Field { field: Field::Quotas(kind), .. } => match kind {
+                Kind::User => raw.s_usr_quota_inum.set(users),
+                Kind::Group => raw.s_grp_quota_inum.set(groups),
+                Kind::Project => raw.s_prj_quota_inum.set(0),
+            },
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
@@ -305,14 +316,11 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
         Field::DescriptorSize => raw.s_desc_size.set(0),
         Field::LeastExtraSize => raw.s_min_extra_isize.set(extra),
         Field::WantedExtraSize => raw.s_want_extra_isize.set(extra),
-        Field::UserQuotas => raw.s_usr_quota_inum.set(0),
-        Field::GroupQuotas => raw.s_grp_quota_inum.set(0),
-        Field::ProjectQuotas => raw.s_prj_quota_inum.set(0),
         Field::Encoding => raw.s_encoding.set(1),
         Field::JournalDeviceUuid => raw.s_journal_uuid = [0; 16],
         Field::OrphanFile => raw.s_orphan_file_inum.set(0),
         Field::JournalInode => raw.s_journal_inum.set(0),
         Field::JournalDevice => raw.s_journal_dev.set(0),
-        Field::Mmp | Field::JournalError | Field::JournalUsers => {}
+        Field::Quotas(_) | Field::Mmp | Field::JournalError | Field::JournalUsers => {}
     }
 }

@@ -2,8 +2,10 @@
 
 use super::{Failure, Size};
 use lanefs::MasterKey;
+use lanefs::device::{Access, Device, FileDevice, OpenOptions};
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -38,6 +40,25 @@ pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
         key.map_err(|error| Failure::host(path.display(), &error))
     };
     paths.iter().map(read).collect()
+}
+
+/// Option of the commands that change or check an image whose journal is on another device.
+#[derive(Debug, Clone, clap::Args)]
+pub struct JournalArguments {
+    /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)
+    #[arg(long, value_name = "PATH")]
+    journal: Option<PathBuf>,
+}
+
+impl JournalArguments {
+    /// Opens the device of the journal, if it is given.
+    pub fn open(&self, access: Access) -> Result<Option<Arc<dyn Device>>, Failure> {
+        let open = |path| FileDevice::open(path, access, OpenOptions::default());
+        // The error names the path.
+        let opened = self.journal.as_ref().map(open).transpose();
+        let device = opened.map_err(|error| Failure::new("--journal", error))?;
+        Ok(device.map(|device| Arc::new(device) as Arc<dyn Device>))
+    }
 }
 
 /// Options for the form of a result.

@@ -1,10 +1,10 @@
 //! `lanefs check`
 
-use crate::cli::{Failure, ImageArguments, Report as Failures, WholeImage};
+use crate::cli::{Failure, ImageArguments, JournalArguments, Report as Failures, WholeImage};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lanefs::device::Access;
 use lanefs_check::{Harm, Options, Phase, Progress, Report, Verdict, check};
-use lanefs_offline::view_without_fast_commits;
+use lanefs_offline::{view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ usage. The parity of an array is checked by lanefs raid scrub.
 Examples:
   lanefs check disk.img
   lanefs check --offset 1M disk.img            # a partition
+  lanefs check --journal log.img disk.img      # the journal is on another device
   lanefs check --json disk.img | jq '.findings[] | select(.harm == \"data_lost\")'
   lanefs check md:a.img,b.img,c.img            # the file system on an array")]
 pub struct Arguments {
@@ -52,6 +53,8 @@ pub struct Arguments {
     /// The largest number of findings to print; further findings are only counted
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     findings: usize,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -80,9 +83,12 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     let options =
         Options { threads: arguments.threads, findings: arguments.findings, ..Options::default() };
     let bar = bar(arguments);
+    let journal = arguments.journal.open(Access::ReadOnly)?;
+    let device = view_without_log_elsewhere(&whole.device(), journal.as_ref());
+    let device = device.map_err(|error| whole.failure(error))?;
     // The checker does not replay fast commits, and says so if they are still there.
-    let plain = view_without_fast_commits(&whole.device());
-    let device = plain.as_ref().map_or_else(|_| whole.device(), Arc::clone);
+    let plain = view_without_fast_commits(&device);
+    let device = plain.as_ref().map_or(device, Arc::clone);
     let report = check(device, &options, &|progress| show(&bar, progress));
     bar.finish_and_clear();
     let mut report = report.map_err(|error| whole.failure(error))?;

@@ -1,13 +1,12 @@
 //! `lanefs recover`
 
-use crate::cli::{Failure, ImageArguments, OutputArguments, Report, WholeImage};
-use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use crate::cli::{Failure, ImageArguments, JournalArguments, OutputArguments, Report, WholeImage};
+use lanefs::device::Access;
 use lanefs_offline::{Condition, Recovered, look_with, recover_with};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// The file system was recovered; as e2fsck's "errors corrected".
 const RECOVERED: u8 = 1;
@@ -34,9 +33,8 @@ Examples:
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)
-    #[arg(long, value_name = "PATH")]
-    journal: Option<PathBuf>,
+    #[command(flatten)]
+    journal: JournalArguments,
     /// Only print what a recovery would do; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -71,12 +69,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
-    let journal = arguments.journal.as_ref().map(|path| {
-        let opened = FileDevice::open(path, access, OpenOptions::default());
-        opened.map(|device| Arc::new(device) as Arc<dyn Device>)
-    });
-    // The error names the path.
-    let journal = journal.transpose().map_err(|error| Failure::new("--journal", error))?;
+    let journal = arguments.journal.open(access)?;
     let found = match arguments.dry_run {
         true => look_with(&whole.device(), journal.as_ref())
             .map(|before| Recovered { before, after: before }),

@@ -1,11 +1,13 @@
 //! `lanefs repair`
 
-use crate::cli::{Failure, ImageArguments, OutputArguments, Report as Failures, WholeImage};
+use crate::cli::{
+    Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
+};
 use lanefs::device::{Access, Device};
-use lanefs_check::repair::{Plan, Shared, plan};
-use lanefs_check::{Error, Finding, Harm};
+use lanefs_check::repair::{Action, Plan, Shared, plan};
+use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_ext4::{Exclusive, Fault};
-use lanefs_offline::{Repair, Undo, view_without_fast_commits};
+use lanefs_offline::{Repair, Undo, view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
@@ -55,6 +57,8 @@ pub struct Arguments {
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
+    journal: JournalArguments,
+    #[command(flatten)]
     options: ImageArguments,
 }
 
@@ -96,18 +100,25 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
     let exclusive = if arguments.dry_run { None } else { take(&whole)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
+    let journal = arguments.journal.open(access)?;
+    let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
+    let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
     let (device, replaced) = replace_fast_commits(device, arguments);
-    let plan = plan(device.clone(), shared).map_err(|error| match (error, replaced) {
+    let mut plan = plan(device.clone(), shared).map_err(|error| match (error, replaced) {
         (Error::FastCommits, Err(why)) => whole.failure(why),
         (error, _) => whole.failure(error),
     })?;
+    if is_replayed {
+        let what = "replayed from its own device".into();
+        plan.actions.insert(0, Action { place: Place::Journal, what });
+    }
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
     if writes && !arguments.dry_run {
         write(arguments, &whole, &device, &plan, &repair)?;
     }
     failures.printed(print(&plan, &repair, arguments));
-    let code = match (plan.leaves_faults(), writes) {
+    let code = match (plan.leaves_faults(), writes || is_replayed) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
         (false, true) if arguments.dry_run => LEFT,
@@ -117,6 +128,22 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     drop((plan, repair, device, exclusive));
     whole.close()?;
     Ok(code)
+}
+
+/// Replays a log on another device: in a view if nothing is to be written. Returns the device to
+/// repair, and whether there was something to replay.
+fn replay_elsewhere(
+    device: Arc<dyn Device>,
+    journal: Option<&Arc<dyn Device>>,
+    arguments: &Arguments,
+) -> Result<(Arc<dyn Device>, bool), lanefs_offline::Error> {
+    if !arguments.dry_run {
+        let is_replayed = lanefs_offline::replay_elsewhere(&device, journal)?;
+        return Ok((device, is_replayed));
+    }
+    let view = view_without_log_elsewhere(&device, journal)?;
+    let is_replayed = !Arc::ptr_eq(&view, &device);
+    Ok((view, is_replayed))
 }
 
 /// Replaces the fast commits in the log by a transaction, which the repair then replays: in a view
@@ -199,7 +226,7 @@ fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> 
     let count = repair.recovery.len() + repair.blocks.len();
     match (count, arguments.dry_run) {
         (0, _) if plan.leaves_faults() => writeln!(out, "{image}: nothing can be repaired"),
-        (0, _) => writeln!(out, "{image}: already clean"),
+        (0, _) if plan.actions.is_empty() => writeln!(out, "{image}: already clean"),
         (_, true) => writeln!(out, "{image}: to be repaired: {count} blocks"),
         (_, false) => writeln!(out, "{image}: repaired: {count} blocks written"),
     }

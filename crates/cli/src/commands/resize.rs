@@ -1,15 +1,17 @@
 //! `lanefs resize`
 
 use crate::cli::{
-    Failure, ImageArguments, MountedImage, OutputArguments, Report, WholeImage, human, parse_size,
+    Failure, ImageArguments, JournalArguments, MountedImage, OutputArguments, Report, WholeImage,
+    human, parse_size,
 };
-use lanefs::device::Access;
+use lanefs::device::{Access, Device};
 use lanefs_offline::Image;
 use serde_json::json;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
@@ -36,6 +38,8 @@ pub struct Arguments {
     size: Option<Target>,
     #[command(flatten)]
     output: OutputArguments,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -80,7 +84,8 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
         return grow_mounted(arguments, &mounted);
     }
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    let opened = open(&whole)?;
+    let journal = arguments.journal.open(Access::ReadWrite)?;
+    let opened = open(&whole, journal.as_ref())?;
     let before = bytes_of(&opened);
     let wanted = match arguments.size {
         None => whole.device().len(),
@@ -96,7 +101,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
             set_len(arguments, wanted)?;
             whole.close()?;
             let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-            let opened = open(&whole)?;
+            let opened = open(&whole, journal.as_ref())?;
             (whole, opened)
         }
         false => (whole, opened),
@@ -160,8 +165,8 @@ fn bytes_of(image: &Image) -> u64 {
     image.geometry().block_count() << image.geometry().block_size().bits()
 }
 
-fn open(whole: &WholeImage<'_>) -> Result<Image, Failure> {
-    Image::open(whole.device()).map_err(|error| whole.failure(error))
+fn open(whole: &WholeImage<'_>, journal: Option<&Arc<dyn Device>>) -> Result<Image, Failure> {
+    Image::open_with(whole.device(), journal).map_err(|error| whole.failure(error))
 }
 
 /// Makes the image file longer, by a hole, or shorter. The caller has locked the file.

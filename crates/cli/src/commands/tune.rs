@@ -3,7 +3,9 @@
 mod words;
 
 use super::info;
-use crate::cli::{Failure, ImageArguments, Report, WholeImage, complain, parse_size};
+use crate::cli::{
+    Failure, ImageArguments, JournalArguments, Report, WholeImage, complain, parse_size,
+};
 use lanefs::device::Access;
 use lanefs_offline::{Image, JournalChange, Settings};
 use std::path::PathBuf;
@@ -76,7 +78,7 @@ pub struct Arguments {
     extended: Vec<String>,
     /// Journal: size=MIB adds one, or changes its size; a suffix other than M may be given
     #[arg(short = 'J', long, value_name = "size=SIZE")]
-    journal: Option<String>,
+    journal_size: Option<String>,
     /// Add a journal of the default size
     #[arg(short = 'j', long)]
     add_journal: bool,
@@ -95,6 +97,8 @@ pub struct Arguments {
     /// Directory of the last mount
     #[arg(short = 'M', long, value_name = "DIRECTORY")]
     last_mounted: Option<String>,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     options: ImageArguments,
 }
@@ -162,7 +166,7 @@ impl Arguments {
         if self.add_journal {
             settings.journal = Some(JournalChange::Add(None));
         }
-        let journal_bytes = match &self.journal {
+        let journal_bytes = match &self.journal_size {
             None => None,
             Some(words) => {
                 let size = words.strip_prefix("size=").ok_or_else(|| {
@@ -180,7 +184,9 @@ impl Arguments {
 fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let Wanted { mut settings, journal_bytes } = wanted;
-    let mut opened = Image::open(whole.device()).map_err(|error| whole.failure(error))?;
+    let journal = arguments.journal.open(Access::ReadWrite)?;
+    let opened = Image::open_with(whole.device(), journal.as_ref());
+    let mut opened = opened.map_err(|error| whole.failure(error))?;
     if let Some(bytes) = journal_bytes {
         let blocks = bytes >> opened.geometry().block_size().bits();
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);

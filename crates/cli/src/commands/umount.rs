@@ -62,17 +62,21 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     // There are several mounts if the image is mounted read-only on several directories.
     let mut watches = Vec::new();
     for entry in &entries {
-        let watch =
-            if arguments.lazy { None } else { Watch::of(&entry.mount_point).ok().flatten() };
+        let watch = if arguments.lazy { Ok(None) } else { Watch::of(&entry.mount_point) };
         detach(&entry.mount_point, busy)?;
         watches.push(watch);
     }
     if arguments.lazy {
         return Ok(());
     }
-    let is_watched = watches.iter().all(Option::is_some);
-    for watch in watches.into_iter().flatten() {
-        match watch.wait()? {
+    let is_watched = watches.iter().all(|watch| matches!(watch, Ok(Some(_))));
+    for watch in watches {
+        let unknown = |error: io::Error| {
+            let cause = host_cause(&error);
+            io::Error::other(format!("unmounted, but the end of its server is unknown: {cause}"))
+        };
+        let Some(watch) = watch.map_err(unknown)? else { continue };
+        match watch.wait().map_err(unknown)? {
             Ended::Well => {}
             Ended::Failed(why) => {
                 return Err(io::Error::other(format!(

@@ -11,9 +11,9 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_journal::Log;
 use lanefs_journal::recovery;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::features::{Incompat, Support};
+use lanefs_ondisk::features::{Incompat, RoCompat, Support};
 use lanefs_ondisk::jbd2::Sequence;
-use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
 /// The limit of the memory for a replay by a read-only mount. No log is larger.
@@ -106,6 +106,32 @@ pub(super) fn open(
         mark_empty(&*device, &mut log, size, recovered.sequence)?;
     }
     Ok(Opened { device: target, log: Some(log), superblock, access })
+}
+
+/// Replays the log of the file system on `device` in place, durably, and leaves all else as it is:
+/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. If a
+/// crash interrupts this, it can be called again. `journal` is the device of the log, if the log has
+/// one.
+///
+/// # Errors
+/// Those of [`find_log::locate`] and [`find_log::plan`], before anything is written;
+/// [`Error::Device`].
+pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
+    replace_fast_commits(device, journal)?;
+    let Primary { superblock, .. } = Primary::read_with(&**device, journal)?;
+    let Some(mut log) = find_log::locate(&**device, &superblock, journal)? else { return Ok(()) };
+    let replay = find_log::plan(&**device, &superblock, &log)?;
+    let mut after = find_log::superblock_in(&replay, &superblock)?.unwrap_or(superblock.clone());
+    superblock.check_next(&after)?;
+    check_length(&**device, &after)?;
+    let recovered = replay.write(&**device)?;
+    if log.superblock.start().is_some() {
+        mark_empty(&**device, &mut log, after.geometry().block_size(), recovered.sequence)?;
+    }
+    let present = after.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    let orphans = if present { OrphanEntries::Present } else { OrphanEntries::Absent };
+    after.set_dirty_features(OnDisk::NotNeeded, orphans);
+    Ok(device.write_durable_at(SUPERBLOCK_OFFSET, &after.encode())?)
 }
 
 /// Replaces the fast commits in the log of the file system on `device` by a transaction with their

@@ -10,15 +10,21 @@ use crate::protocol::Errno;
 use crate::service::Control;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FlockOperation, MemfdFlags};
+use rustix::io::Errno as Host;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 const ATTRIBUTE: &str = "system.lanefs_ending";
 /// The content of the file after success.
 const WELL: &[u8] = b"+";
 /// The most bytes of a message that are read.
 const MOST: u64 = 4096;
+/// How often, and at which distance, the command asks a server that has no file or does not answer:
+/// while a server is being killed, some of its threads may still answer.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The server's side.
 #[derive(Debug)]
@@ -87,23 +93,37 @@ pub struct Watch {
 
 impl Watch {
     /// Opens the result file of the server of the mount on `path`, which is still mounted. Returns
-    /// `None` if the file cannot be opened, because the server is an older version or belongs to
-    /// another user.
+    /// `None` if the file cannot be opened, because the server is an older version, belongs to
+    /// another user or is in another PID namespace.
     ///
     /// # Errors
     /// The root of the mount cannot be read.
     pub fn of(path: &Path) -> io::Result<Option<Watch>> {
-        let mut value = [0; 64];
-        let value = match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
-            Ok(len) => String::from_utf8_lossy(value.get(..len).unwrap_or_default()).into_owned(),
-            // The server has terminated already.
-            Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {
-                return Ok(Some(Watch { file: None }));
+        let mut last = Ok(None);
+        for _ in 0..TRIES {
+            let mut value = [0; 64];
+            let found = match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
+                Ok(len) => open(&String::from_utf8_lossy(value.get(..len).unwrap_or_default())),
+                // The server has terminated already.
+                Err(Host::NOTCONN | Host::CONNABORTED | Host::CONNREFUSED) => {
+                    return Ok(Some(Watch { file: None }));
+                }
+                // The kernel hides the mount of another user.
+                Err(Host::OPNOTSUPP | Host::NODATA | Host::ACCESS) => return Ok(None),
+                // The server was killed while it read the request, or the mount is damaged.
+                Err(error @ Host::IO) => {
+                    last = Err(error.into());
+                    Found::Missing
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match found {
+                Found::Open(file) => return Ok(Some(Watch { file: Some(file) })),
+                Found::Closed => return Ok(None),
+                Found::Missing => std::thread::sleep(PAUSE),
             }
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(open(&value).map(|file| Watch { file: Some(file) }))
+        }
+        last
     }
 
     /// Waits until the server has terminated.
@@ -123,13 +143,31 @@ impl Watch {
     }
 }
 
-/// Opens the file that the server's attribute describes, and checks its inode number: in another
-/// PID namespace the numbers belong to another process.
-fn open(value: &str) -> Option<File> {
-    let mut numbers = value.split(' ').map(|number| number.parse::<u64>().ok());
-    let (process, fd, inode) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let file = File::open(format!("/proc/{process}/fd/{fd}")).ok()?;
-    (rustix::fs::fstat(&file).ok()?.st_ino == inode).then_some(file)
+/// The file that a server's attribute describes.
+#[derive(Debug)]
+enum Found {
+    Open(File),
+    /// The file of another user, or of another process: in another PID namespace the numbers belong
+    /// to another process.
+    Closed,
+    /// There is no such process, or it has no such file any more.
+    Missing,
+}
+
+/// Opens the file that the server's attribute describes, and checks its inode number.
+fn open(value: &str) -> Found {
+    let numbers: Vec<u64> = value.split(' ').map_while(|number| number.parse().ok()).collect();
+    let [process, fd, inode] = numbers[..] else { return Found::Closed };
+    match File::open(format!("/proc/{process}/fd/{fd}")) {
+        Ok(file) => match rustix::fs::fstat(&file) {
+            Ok(found) if found.st_ino == inode => Found::Open(file),
+            _ => Found::Closed,
+        },
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Found::Missing,
+            _ => Found::Closed,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +176,10 @@ mod tests {
 
     fn watch(ending: &Ending) -> Watch {
         let place = ending.control().unwrap().get(ATTRIBUTE.as_bytes()).unwrap();
-        Watch { file: Some(open(&String::from_utf8(place).unwrap()).unwrap()) }
+        match open(&String::from_utf8(place).unwrap()) {
+            Found::Open(file) => Watch { file: Some(file) },
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -159,6 +200,8 @@ mod tests {
         let watched = watch(&ending);
         drop(ending);
         assert_eq!(watched.wait().unwrap(), Ended::Killed);
-        assert!(open("1 0 1").is_none() && open("").is_none() && open("x y z").is_none());
+        let is_closed = |value| matches!(open(value), Found::Closed);
+        assert!(is_closed("1 0 1") && is_closed("") && is_closed("x y z"));
+        assert!(matches!(open("4000000000 0 1"), Found::Missing));
     }
 }

@@ -79,3 +79,66 @@ fn every_check_of_a_quota_file_has_its_cause() {
     assert_eq!(decode(2 * BLOCK, 2), Cause::FreeList { block: 2 });
     assert_eq!(decode(2 * BLOCK + 4, 9), Cause::FreeList { block: 2 });
 }
+
+fn limited(id: u32) -> Quota {
+    let limits = Limits { kib_hard: u64::from(id) + 1, ..Limits::default() };
+    Quota { usage: Usage { bytes: 1024, inodes: 1 }, limits, ..Quota::default() }
+}
+
+/// Returns the bytes of a file with these ids.
+fn file_of(ids: &[u32]) -> Vec<u8> {
+    let mut file = QuotaFile::new(Kind::User);
+    file.set_grace((5, 6));
+    for id in ids {
+        file.grow(4 * BLOCK);
+        assert!(file.add(*id) && file.set(*id, &limited(*id)));
+    }
+    file.bytes().to_vec()
+}
+
+fn salvage(bytes: Vec<u8>) -> Salvaged {
+    Salvaged::read(bytes, Kind::User, |_, quota| quota.usage.inodes == 1)
+}
+
+#[test]
+fn a_sound_file_gives_all_entries() {
+    let ids = [0, 7, 300, 1 << 24, u32::MAX];
+    let salvaged = salvage(file_of(&ids));
+    assert_eq!(salvaged.grace, Some((5, 6)));
+    assert_eq!(salvaged.entries, ids.map(|id| (id, limited(id))).into());
+}
+
+#[test]
+fn a_lost_root_loses_no_entry() {
+    let ids: Vec<u32> = (0..40).map(|n| n * 1000).collect();
+    for block in [HEAD, ROOT] {
+        let mut bytes = file_of(&ids);
+        bytes[block as usize * BLOCK..][..BLOCK].fill(0xff);
+        let salvaged = salvage(bytes);
+        assert_eq!(salvaged.entries.len(), ids.len(), "block {block}");
+        assert!(salvaged.entries.iter().all(|(id, quota)| *quota == limited(*id)));
+        assert_eq!(salvaged.grace.is_none(), block == HEAD);
+    }
+}
+
+#[test]
+fn an_entry_out_of_the_tree_counts_only_with_the_right_usage() {
+    let mut bytes = file_of(&[7]);
+    bytes[BLOCK..2 * BLOCK].fill(0);
+    assert!(Salvaged::read(bytes, Kind::User, |_, _| false).entries.is_empty());
+}
+
+#[test]
+fn any_bytes_are_read_without_a_fault() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    for _ in 0..50 {
+        let mut bytes = file_of(&[1, 2, 3, 70_000]);
+        for _ in 0..200 {
+            let at = rng.usize(..bytes.len());
+            bytes[at] = rng.u8(..);
+        }
+        bytes.truncate(rng.usize(..bytes.len()));
+        let salvaged = Salvaged::read(bytes, Kind::User, |_, _| true);
+        assert!(salvaged.entries.len() <= 14 * 20);
+    }
+}

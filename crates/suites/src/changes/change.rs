@@ -92,7 +92,7 @@ pub fn choose(rng: &mut Rng, device: &dyn Device, parts: &Parts) -> Change {
     let kind = loop {
         let any = rng.choice(&parts.all).expect("parts").kind;
         // All kinds get a similar share.
-        let wanted = rng.usize(..12);
+        let wanted = rng.usize(..KINDS);
         if rank(any) == wanted {
             break any;
         }
@@ -122,6 +122,9 @@ pub fn choose(rng: &mut Rng, device: &dyn Device, parts: &Parts) -> Change {
     Change { part, how, sum, writes }
 }
 
+/// The number of kinds of parts.
+const KINDS: usize = 13;
+
 fn rank(kind: Kind) -> usize {
     match kind {
         Kind::Superblock => 0,
@@ -136,6 +139,7 @@ fn rank(kind: Kind) -> usize {
         Kind::Attributes { .. } => 9,
         Kind::Orphans { .. } => 10,
         Kind::Log => 11,
+        Kind::Quotas => 12,
     }
 }
 

@@ -28,12 +28,14 @@ pub struct File {
     pub metadata: Vec<Range<u64>>,
 }
 
-/// Reads all regular files and symbolic links that have a name. The file of orphans has none.
+/// Reads all regular files and symbolic links that have a name. The file of orphans and quota files
+/// have none.
 pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).ok()?;
     let superblock = Superblock::decode(&bytes).ok()?;
-    let (geometry, orphans) = (superblock.geometry(), superblock.orphan_file());
+    let geometry = superblock.geometry();
+    let (orphans, quotas) = (superblock.orphan_file(), superblock.quota_files());
     let reader = Reader { device, geometry };
     let mut files = BTreeMap::new();
     for group in (0..geometry.group_count()).map(Group) {
@@ -49,6 +51,7 @@ pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
             let ino = geometry.ino_at(group, index)?;
             if ino >= geometry.first_ino()
                 && Some(ino) != orphans
+                && !quotas.contains(&Some(ino))
                 && let Some(file) = reader.file(&desc, ino)
             {
                 files.insert(ino, file);

@@ -8,7 +8,8 @@ use crate::kernel::Kernel;
 use crate::library::Library;
 use crate::op::Tree;
 use lanefs_device::{Device, RamDevice};
-use lanefs_ext4::{Mount, MountOptions};
+use lanefs_ext4::{Fs, Mount, MountOptions};
+use lanefs_ondisk::quota::{self, Limits};
 
 /// Options for mke2fs, the size in MiB, and the block size.
 const SETS: [(&str, u64, usize); 19] = [
@@ -44,6 +45,13 @@ const FOLDING: [(&str, u64, usize); 2] = [
 const ENCRYPTED: [(&str, u64, usize); 2] =
     [("-O encrypt", 16, 1024), ("-b 4096 -I 128 -O encrypt,^metadata_csum", 32, 4096)];
 
+/// Images with quota files. Only these files, and the superblock, are changed.
+const QUOTAS: [(&str, u64, usize); 3] = [
+    ("-O quota,project -I 256", 16, 1024),
+    ("-b 4096 -O quota,bigalloc -C 16384", 64, 4096),
+    ("-t ext3 -O quota", 16, 1024),
+];
+
 /// The number of option sets at the end that have blocks larger than a page; the kernel does not
 /// mount these images.
 const LARGE_BLOCKS: usize = 3;
@@ -59,7 +67,9 @@ pub enum Extent {
     Folding,
     /// Encrypted directories.
     Encrypted,
-    /// All formats except the directories that ignore case and encrypted ones.
+    /// Quota files.
+    Quotas,
+    /// All formats except the directories that ignore case, encrypted ones and quota files.
     Whole,
 }
 
@@ -83,15 +93,27 @@ impl Corpus {
             Extent::LargeBlocks => &SETS[SETS.len() - LARGE_BLOCKS..],
             Extent::Folding => &FOLDING,
             Extent::Encrypted => &ENCRYPTED,
+            Extent::Quotas => &QUOTAS,
             Extent::Whole => &SETS,
         };
         let make = |set: &(&'static str, u64, usize)| Base::make(set.0, set.1, set.2);
-        Corpus { bases: sets.iter().filter_map(make).collect() }
+        let mut bases: Vec<Base> = sets.iter().filter_map(make).collect();
+        if extent == Extent::Quotas {
+            bases.iter_mut().for_each(|base| base.parts.retain_quotas(&base.device));
+        }
+        Corpus { bases }
     }
 
     pub(super) fn bases(&self) -> &[Base] {
         &self.bases
     }
+}
+
+/// Sets limits of some users, if the file system has quotas.
+fn limit(fs: &Fs) {
+    let limits = Limits { kib_hard: 1 << 20, inodes_soft: 1000, ..Limits::default() };
+    // Without quota files this is refused.
+    let _ = (0..40).try_for_each(|id| fs.set_quota(quota::Kind::User, id * 7, limits));
 }
 
 impl Base {
@@ -105,12 +127,13 @@ impl Base {
         let run = |tree: &mut dyn Tree| {
             fill(scale).iter().chain(&change(scale)).for_each(|op| drop(tree.apply(op)));
         };
-        if block > 4096 || options.contains(FOLDED) {
+        if block > 4096 || options.contains(FOLDED) || options.contains("quota") {
             let mount = Mount::open(image.device(), MountOptions::default());
             let mount = mount.expect("Lanefs mounts it");
             run(&mut Library::new(mount.fs()));
+            limit(mount.fs());
             mount.close().expect("Lanefs unmounts it");
-        } else if !options.contains("quota") {
+        } else {
             let mount = image.kernel_mount("noatime")?;
             run(&mut Kernel::new(&home::of_kernel(mount.path())?));
             mount.unmount();

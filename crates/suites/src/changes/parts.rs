@@ -31,6 +31,7 @@ pub enum Kind {
     Attributes { block: Block },
     Orphans { ino: Ino, generation: u32, block: Block },
     Log,
+    Quotas,
 }
 
 /// A part of the metadata.
@@ -57,9 +58,7 @@ pub struct Parts {
 impl Parts {
     /// Finds the parts of a clean image.
     pub fn of(device: &dyn Device) -> Parts {
-        let mut bytes = [0; 1024];
-        device.read_at(1024, &mut bytes).expect("a superblock");
-        let superblock = Superblock::decode(&bytes).expect("a clean superblock");
+        let superblock = superblock_of(device);
         let geometry = superblock.geometry();
         let features = geometry.features();
         let format = DirFormat {
@@ -75,6 +74,16 @@ impl Parts {
         let mut finder = Finder { device, superblock: &superblock, parts };
         finder.find();
         finder.parts
+    }
+
+    /// Keeps only the parts of quota files, and the superblock that refers to them.
+    pub fn retain_quotas(&mut self, device: &dyn Device) {
+        let files = superblock_of(device).quota_files();
+        self.all.retain(|part| match part.kind {
+            Kind::Superblock | Kind::Quotas => true,
+            Kind::Inode { ino } | Kind::Node { ino, .. } => files.contains(&Some(ino)),
+            _ => false,
+        });
     }
 
     /// Sets the checksum of a part in its bytes. The checksum of a bitmap is in the group's
@@ -111,7 +120,7 @@ impl Parts {
                     extent::seal(bytes, seed.of_inode(ino, generation));
                 }
             }
-            Kind::Pointers => {}
+            Kind::Pointers | Kind::Quotas => {}
             Kind::Leaf { ino, generation } => {
                 if let Some(seed) = seed {
                     let covered = bytes.len() - dirent::TAIL;
@@ -181,6 +190,12 @@ impl Parts {
         self.seal_descriptor(group, &mut desc);
         Some((at, desc))
     }
+}
+
+fn superblock_of(device: &dyn Device) -> Superblock {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).expect("a superblock");
+    Superblock::decode(&bytes).expect("a clean superblock")
 }
 
 struct Finder<'a> {
@@ -278,6 +293,9 @@ impl Finder<'_> {
             for (_, block) in data {
                 self.add_block(Kind::Orphans { ino, generation, block: *block }, *block);
             }
+        }
+        if self.superblock.quota_files().contains(&Some(ino)) {
+            data.iter().for_each(|(_, block)| self.add_block(Kind::Quotas, *block));
         }
         let has_journal = self.geometry().features().compat.contains(Compat::HAS_JOURNAL);
         if let (Ino::JOURNAL, true, Some((_, block))) = (ino, has_journal, data.first()) {
