@@ -62,7 +62,7 @@ pub fn files(run: &Run<'_>) -> impl Iterator<Item = (Kind, Ino)> {
 
 fn check_file(run: &Run<'_>, kind: Kind, ino: Ino) -> Result<(), Fault> {
     if !run.states.get(ino).is_scanned() {
-        // The number is one of the part of a table that was never initialised.
+        // The inode is in the part of a table that was never initialised.
         let fault = Fault::Field { field: Field::Quotas(kind), found: ino.0.into() };
         run.add(Place::Superblock, fault);
         return Ok(());

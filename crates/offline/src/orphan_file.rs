@@ -54,7 +54,8 @@ impl Image {
         self.commit()
     }
 
-    /// Returns the number of groups whose blocks all lie before the limit of claims, at least 1.
+    /// Returns the number of groups that begin before the limit, at least 1; without a limit, of
+    /// all groups.
     fn groups_below_limit(&self) -> u32 {
         let geometry = self.geometry();
         let last = self.limit.map(|limit| Block(limit.saturating_sub(1)));

@@ -28,8 +28,8 @@ impl DirLocking {
     }
 }
 
-/// Locks each inode as its [`DirLocking`] selects, in ascending number, and an inode that is there
-/// twice once. `None` if an inode would be locked both shared and exclusively.
+/// Locks the inodes in ascending number, each as its [`DirLocking`] selects. An inode that occurs
+/// twice is locked once. `None` if an inode would be locked both shared and exclusively.
 pub(crate) fn lock_for_names<'i, const N: usize>(
     mut inodes: [Option<(&'i InodeRef, DirLocking)>; N],
 ) -> Option<[Option<OperationHold<'i>>; N]> {

@@ -131,7 +131,7 @@ impl FileData<'_> {
         Ok(Some(distribute(piece, found)))
     }
 
-    /// Copies the data of `piece`, and maps the copies. Returns the block after the last one.
+    /// Copies the data of `piece`, and maps the copies. Returns the device block after the last copy.
     fn move_to(&self, piece: &[Extent], moved: Moved) -> Result<Block, Error> {
         let Moved { mut claims, extents } = moved;
         for extent in extents.iter().filter(|extent| extent.state == State::Written) {

@@ -48,8 +48,8 @@ pub struct Readers {
     wake_watch: Condvar,
     pause: Condvar,
     posts: Vec<Padded<Post>>,
-    /// The number of readers from which a thread parks after a slow request. Changes with the
-    /// number of clients.
+    /// With this many readers or more, a thread parks after a slow request. Changes with the number
+    /// of clients.
     enough: Padded<AtomicUsize>,
     /// The most readers that are wanted. Changes at the start only.
     most: AtomicUsize,

@@ -127,7 +127,7 @@ struct Mke2fs {
     /// Kind: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "KIND", default_value = "ext4", value_parser = parse_kind)]
     kind: Kind,
-    /// Features to add, with ^ before those to leave out; none leaves out all
+    /// Features to add, or with ^ to leave out; the word 'none' leaves out all
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
     /// Intended use: default, floppy, small, big, huge, news, largefile or largefile4

@@ -39,7 +39,7 @@ fn evict_all(fs: &Arc<Fs>) -> usize {
         objects.meta.blocks.evict(usize::MAX, usize::MAX, settled);
         done.send(inodes).expect("the test waits");
     });
-    // The time is a bound for a thread that waits forever.
+    // The timeout ends the test if the eviction waits forever.
     let inodes = evicted.recv_timeout(Duration::from_secs(100)).expect("eviction does not wait");
     thread.join().expect("the thread has sent its result");
     inodes
