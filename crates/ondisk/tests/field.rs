@@ -75,7 +75,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
         ("-t ext4 -O ea_inode", Support::ReadWrite),
         ("-t ext4 -O large_dir", Support::ReadWrite),
         ("-t ext4 -O mmp", Support::ReadWrite),
-        ("-t ext4 -O verity", read_only(&["verity"])),
+        ("-t ext4 -O verity", Support::ReadWrite),
         ("-t ext4 -O inline_data", Support::ReadWrite),
         ("-t ext4 -O encrypt", Support::ReadWrite),
         ("-t ext4 -O casefold", Support::ReadWrite),
