@@ -344,6 +344,106 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
+/// A thread adds the second name of each pair, in a transaction of its own: of a new file, or of the
+/// file with the first name.
+const NAMES: [(&str, &str); 4] =
+    [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
+
+fn add_names(world: &World) {
+    let fs = &world.fs;
+    let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
+    for (old, new) in NAMES {
+        match below(3) {
+            0 => drop(world.file(&dir, new)),
+            1 => {
+                let inode = find(world, &dir, old).expect("no other thread renames it");
+                fs.link(&inode, &dir, new.as_bytes()).unwrap();
+            }
+            _ => {
+                let (from, to) = (old.as_bytes(), new.as_bytes());
+                fs.rename(&dir, from, &dir, to, Rename::Replace).unwrap();
+            }
+        }
+        fs.sync().unwrap();
+    }
+}
+
+/// Syncs the directory or the file of the newest name that is found, while the thread that adds it
+/// may be in the middle of that.
+fn sync_what_is_found(world: &World) {
+    let fs = &world.fs;
+    let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
+    let newest = || NAMES.iter().rev().find_map(|(_, new)| Some((new, find(world, &dir, new)?)));
+    let Some((name, file)) = (0..20).find_map(|_| newest()) else { return };
+    // fdatasync of a file does not promise its name.
+    match below(3) {
+        0 => fs.fsync(&file, SyncMode::Full).unwrap(),
+        1 => fs.fsync(&dir, SyncMode::Full).unwrap(),
+        _ => fs.fsync(&dir, SyncMode::Data).unwrap(),
+    }
+    world.disk.promise(format!("/d/{name}"), Vec::new());
+    if world.disk.cut().is_none() {
+        world.disk.lose_power_at(0, 0);
+    }
+}
+
+fn found_and_synced(world: &World) {
+    let dir = world.directory(&world.fs.root().unwrap(), "d");
+    NAMES.iter().for_each(|(old, _)| drop(world.file(&dir, old)));
+    world.fs.sync().unwrap();
+    drop(dir);
+    world.together(vec![Box::new(add_names), Box::new(sync_what_is_found)]);
+}
+
+#[test]
+fn a_name_that_is_found_and_synced_is_durable() {
+    explore(&EMPTY, found_and_synced);
+}
+
+/// Creates and changes files until the mount is read-only.
+fn change_until_read_only(world: &World, me: u8) {
+    /// EROFS.
+    const READ_ONLY: i32 = 30;
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let done = |result: Result<(), lanefs_ext4::Error>| match result {
+        Err(error) if error.errno() == READ_ONLY => false,
+        other => may_fail(other).is_some(),
+    };
+    for n in 0..3 {
+        let name = format!("{me}.{n}");
+        if !done(fs.create(&root, name.as_bytes(), &regular()).map(drop)) {
+            return;
+        }
+        let Some(file) = find(world, &root, &name) else { continue };
+        let data = words::of(me, 0, 512);
+        if !done(fs.write_at(&file, 0, &data, Privilege::Root).map(drop)) {
+            return;
+        }
+        if below(3) == 0 && done(fs.fsync(&file, SyncMode::Full)) {
+            world.disk.promise(format!("/{name}"), data);
+        }
+    }
+}
+
+fn made_read_only(world: &World) {
+    let remounts: Thread = Box::new(|world| world.mount.make_read_only().unwrap());
+    let mut threads = crowd(2, 1, change_until_read_only);
+    threads.push(remounts);
+    world.together(threads);
+    let commits = || world.fs.statistics().journal.commits;
+    let before = commits();
+    world.fs.sync().unwrap();
+    assert_eq!(commits(), before, "a change came after the mount was read-only");
+    world.mount.make_writable().unwrap();
+    drop(world.file(&world.fs.root().unwrap(), "later"));
+}
+
+#[test]
+fn no_change_comes_after_a_mount_was_made_read_only() {
+    explore(&EMPTY, made_read_only);
+}
+
 /// Runs a write into unwritten blocks, a truncation, a punch, an append, or a read of one file.
 fn convert_beside_changes(world: &World, _me: u8) {
     let fs = &world.fs;

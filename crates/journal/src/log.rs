@@ -283,8 +283,15 @@ impl LogWriter {
         self.superblock.start().is_some()
     }
 
-    /// Lets the log start at its head with `tid`, durably.
-    pub(crate) fn start_at_head(&mut self, flusher: &Flusher, tid: Tid) -> Result<(), Error> {
+    /// Lets the log start at its head with `tid`, without the feature of fast commits, durably.
+    pub(crate) fn start_without_fast_commits(
+        &mut self,
+        flusher: &Flusher,
+        tid: Tid,
+    ) -> Result<(), Error> {
+        self.fast_area = 0..0;
+        let incompat = self.superblock.incompat() - JournalIncompat::FAST_COMMIT;
+        self.superblock.set_features(self.superblock.compat(), incompat);
         self.move_tail(flusher, Tail::At { start: self.ring.place(0), tid })
     }
 

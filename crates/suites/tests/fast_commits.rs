@@ -2,9 +2,12 @@
 
 use lanefs_device::{Device, Event, GatedDevice, Kept, OverlayDevice, Pace, RecordingDevice};
 use lanefs_ext4::{
-    FastCommitting, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode,
+    FastCommitting, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Primary, Privilege,
+    SyncMode, log,
 };
 use lanefs_lanes::sync::unscheduled::Barrier;
+use lanefs_offline::recover;
+use lanefs_ondisk::Ino;
 use lanefs_suites::fast_commits::{OPTIONS, check};
 use lanefs_suites::image::Scratch;
 use lanefs_suites::planted::{Bug, Planted};
@@ -236,5 +239,75 @@ fn e2fsck_replays_the_log_of_a_mount_without_fast_commits_after_one_with_them() 
         let scratch = Scratch::new(recording.base()).expect("a file for e2fsck");
         let state = recording.replay().state(device.mark(), Kept::None);
         assert_eq!(contents_through_e2fsck(&scratch, &state), bytes, "closed: {is_closed}");
+    }
+}
+
+/// Returns the number of blocks of the log, and of those behind its head.
+fn size_and_room(device: &dyn Device) -> (u32, u32) {
+    let superblock = Primary::read(device).expect("a superblock").superblock;
+    let log = log::find(device, &superblock, Ino::JOURNAL).expect("a log");
+    let size = superblock.geometry().block_size().bytes();
+    let number = |at: &u32| {
+        let mut bytes = vec![0; size];
+        let place = log.map.place(*at).expect("a block of the log").0;
+        device.read_at(place.0 * size as u64, &mut bytes).expect("a read");
+        // Kernel documentation, "Journal (jbd2)": the block header of a commit block, big-endian.
+        let is_commit = bytes[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
+        is_commit.then(|| bytes[8..12].to_vec())
+    };
+    let area = log.superblock.log_area();
+    let last = area.clone().filter(|at| number(at).is_some()).max_by_key(number);
+    (area.end - area.start, area.end - last.map_or(area.start, |last| last + 1))
+}
+
+/// Returns states of a power cut after a fast commit, with the bytes of the file `log` that were
+/// promised: few blocks before the end of the log its head, or none.
+fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
+    /// About as many blocks as the replay of a fast commit writes to the log.
+    const NEAR: u32 = 8;
+    let device = recorded()?;
+    let mount = mounted(&device, FastCommitting::IfPossible);
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let file = fs.create(&root, b"log", &new_file()).expect("a file");
+    fs.sync().expect("a commit");
+    let now = || device.recording().replay().state(device.mark(), Kept::None);
+    let size = u64::from(size_and_room(&now()).0);
+    let (mut bytes, mut found) = (Vec::new(), Vec::new());
+    while found.len() < 2 {
+        fs.create(&root, b"other", &new_file()).expect("a file");
+        fs.unlink(&root, b"other").expect("a removal");
+        fs.sync().expect("a commit");
+        let used = fs.statistics().journal.log_blocks;
+        assert!(used < 20 * size, "the head is never at the end");
+        if used % size + u64::from(NEAR) >= size {
+            append(fs, &file, &mut bytes, used as u8);
+            let state = now();
+            assert!(size_and_room(&state).1 <= NEAR);
+            found.push((state, bytes.clone()));
+        }
+    }
+    Some(found)
+}
+
+#[test]
+fn a_replay_at_the_end_of_the_log_that_is_cut_anywhere_loses_nothing() {
+    let Some(states) = states_at_the_end_of_the_log() else { return };
+    for (state, bytes) in states {
+        let told = format!("{} blocks before the end", size_and_room(&state).1);
+        let device = Arc::new(RecordingDevice::since(state.fork(), Arc::new(state)));
+        recover(&(device.clone() as Arc<dyn Device>)).expect("a replay");
+        let recording = device.recording();
+        let events = recording.events().len();
+        println!("{told}: {events} events");
+        let scratch = Scratch::new(recording.base()).expect("a file for e2fsck");
+        for cut in 0..=events {
+            for kept in [Kept::None, Kept::All, Kept::Some { seed: cut as u64 }] {
+                let state = recording.replay().state(cut, kept);
+                let told = format!("{told}, cut {cut} of {events}, {kept:?}");
+                assert!(contents_through_e2fsck(&scratch, &state) == bytes, "e2fsck, {told}");
+                assert!(contents(Arc::new(state)) == bytes, "{told}");
+            }
+        }
     }
 }

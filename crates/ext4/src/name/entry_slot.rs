@@ -211,6 +211,9 @@ impl EntrySlot<'_> {
                 place.dir.is_unfit_for_fast_commits(handle.tid());
             }
         }
+        for (place, _) in edits {
+            place.dir.name_changes(handle.tid());
+        }
         self.block.change(handle, |data| {
             let bytes = Arc::make_mut(data);
             for (place, edit) in edits {

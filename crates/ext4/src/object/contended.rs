@@ -113,11 +113,16 @@ impl LaneDeltas {
         }
     }
 
+    /// Returns whether the inode is listed in `tid`, so that lanes may add to their deltas.
+    pub(crate) fn are_listed(&self, tid: Tid) -> bool {
+        self.listed_in.load(Ordering::Acquire) == tid.0
+    }
+
     /// Adds a change in `tid` to the lane's delta. Returns false if the caller must change the
     /// inode itself.
     pub(crate) fn add(&self, tid: Tid, at: Time, links: i32) -> bool {
         let Some(deltas) = self.deltas.get() else { return false };
-        if self.listed_in.load(Ordering::Acquire) != tid.0 {
+        if !self.are_listed(tid) {
             return false;
         }
         let slot = deltas.lanes.mine();

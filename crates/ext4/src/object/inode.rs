@@ -86,7 +86,8 @@ pub struct Inode {
     /// Blocks claimed ahead of a growing file.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode; `data_synced_by` is the last
-    /// transaction that changed anything needed to read its data. Written under `state`.
+    /// transaction that changed anything needed to read its data. Written in a handle of that
+    /// transaction, so that they never decrease.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The last transaction with a change of this inode, or of a directory's names, that fast
@@ -307,12 +308,7 @@ impl Inode {
             // All handles that counted links in the previous transaction have left it.
             state.owed = 0;
         }
-        // Stored before other threads can see the change: an fsync of a thread that saw the change
-        // waits for this transaction.
-        self.synced_by.store(tid.0, Ordering::Release);
-        if concerns == Concerns::Data {
-            self.data_synced_by.store(tid.0, Ordering::Release);
-        }
+        self.is_synced_by(tid, concerns);
         // Listed before, too: a commit that finds no listed object has nothing to do, and does not
         // wait for this handle.
         if newly {
@@ -335,6 +331,25 @@ impl Inode {
             handle.charge(1);
         }
         result
+    }
+
+    /// Lets an fsync wait for `tid`. Called before other threads can see a change in `tid`, because
+    /// a thread that saw the change may sync it. The caller has a handle of `tid`.
+    fn is_synced_by(&self, tid: Tid, concerns: Concerns) {
+        self.synced_by.store(tid.0, Ordering::Release);
+        if concerns == Concerns::Data {
+            self.data_synced_by.store(tid.0, Ordering::Release);
+        }
+    }
+
+    /// Apply: lets an fsync of this directory wait for `tid`, before other threads can see that one
+    /// of its names changed. [`crate::name::links::names_changed`] follows.
+    pub(crate) fn name_changes(&self, tid: Tid) {
+        // A directory whose lanes keep deltas was changed before in the transaction in which it is
+        // listed. So these lanes only read here.
+        if !self.deltas.are_listed(tid) {
+            self.is_synced_by(tid, Concerns::Data);
+        }
     }
 
     /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was

@@ -82,10 +82,11 @@ impl Fs {
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
+        // The inode comes first: a thread that finds the name may sync the inode to keep the name.
+        self.add_link(&mut handle, inode);
         place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
         names_changed(&mut handle, dir, NameChange::Uncounted);
-        self.add_link(&mut handle, inode);
         Ok(Some(()))
     }
 

@@ -265,6 +265,11 @@ impl Fs {
         {
             fast.tree_changes(handle.tid());
         }
+        // The inodes come first: a thread that finds a name may sync its inode to keep the name.
+        let now = now();
+        for moved in std::iter::once(source).chain(exchanged) {
+            moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
+        }
         EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
         for (place, edit) in parents.iter().flatten() {
@@ -273,10 +278,6 @@ impl Fs {
         names_changed(&mut handle, to, NameChange::of_directories(gained));
         if other_parent {
             names_changed(&mut handle, from, NameChange::of_directories(lost));
-        }
-        let now = now();
-        for moved in std::iter::once(source).chain(exchanged) {
-            moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
         }
         if let Some(replaced) = replaced {
             drop_link(&self.objects, &mut handle, replaced);

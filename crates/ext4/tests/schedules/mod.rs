@@ -41,6 +41,7 @@ pub struct Start {
 
 /// A mounted file system, in one schedule.
 pub struct World {
+    pub mount: Arc<Mount>,
     pub fs: Arc<Fs>,
     pub disk: Arc<Disk>,
     /// The names that `fs` publishes.
@@ -123,11 +124,9 @@ impl Start {
             let disk = Arc::new(Disk::new(made.clone()));
             let names = Arc::new(Remembered::new());
             let options = MountOptions { names: names.clone(), ..MountOptions::default() };
-            let mount = Mount::open(disk.clone(), options).unwrap();
-            let world = World { fs: mount.fs().clone(), disk: disk.clone(), names };
+            let world = World::on(disk.clone(), options, names);
             prepare(&world);
-            drop(world);
-            mount.close().unwrap();
+            world.close();
             let image = Arc::new(disk.contents());
             let mount = Mount::open(Arc::new(Disk::new(image.clone())), read_only()).unwrap();
             let totals = Tree::of(mount.fs()).totals(mount.fs());
@@ -142,6 +141,18 @@ impl Start {
 }
 
 impl World {
+    fn on(disk: Arc<Disk>, options: MountOptions, names: Arc<Remembered>) -> World {
+        let mount = Mount::open(disk.clone(), options).unwrap();
+        World { fs: mount.fs().clone(), mount: Arc::new(mount), disk, names }
+    }
+
+    /// Unmounts, after all threads have ended.
+    fn close(self) {
+        let World { mount, fs, .. } = self;
+        drop(fs);
+        Arc::into_inner(mount).expect("no thread has it").close().unwrap();
+    }
+
     /// Creates a file with this name.
     pub fn file(&self, dir: &InodeRef, name: &str) -> InodeRef {
         self.fs.create(dir, name.as_bytes(), &regular()).unwrap()
@@ -158,8 +169,9 @@ impl World {
         let started: Vec<_> = threads
             .into_iter()
             .map(|run| {
-                let (fs, disk) = (self.fs.clone(), self.disk.clone());
-                let world = World { fs, disk, names: self.names.clone() };
+                let (mount, fs) = (self.mount.clone(), self.fs.clone());
+                let (disk, names) = (self.disk.clone(), self.names.clone());
+                let world = World { mount, fs, disk, names };
                 thread::spawn(move || run(&world))
             })
             .collect();
@@ -279,8 +291,7 @@ fn schedule(start: &Start, scenario: fn(&World)) {
     let disk = Arc::new(Disk::new(start.image.clone()));
     let names = Arc::new(Remembered::new());
     let known = MountOptions { names: names.clone(), ..options() };
-    let mount = Mount::open(disk.clone(), known).unwrap();
-    let world = World { fs: mount.fs().clone(), disk: disk.clone(), names };
+    let world = World::on(disk.clone(), known, names);
     if below(2) == 0 {
         disk.lose_power_at(below(60).into(), thread_rng().next_u64());
     }
@@ -288,8 +299,7 @@ fn schedule(start: &Start, scenario: fn(&World)) {
     let failure = world.fs.failure();
     assert!(failure.is_none() && !world.fs.is_read_only(), "{failure:?}");
     world.names.check(&world.fs);
-    drop(world);
-    mount.close().unwrap();
+    world.close();
     check_unmounted(start, Arc::new(Disk::new(Arc::new(disk.contents()))), &disk.promises());
     if let Some(cut) = disk.cut() {
         let left = Arc::new(disk.after(&cut));

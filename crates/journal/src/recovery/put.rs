@@ -9,8 +9,12 @@
 //! - *the block after the last transaction is zeroed, then the log starts there*: such a log has no
 //!   transaction, and the fast commits are still valid. If the block were not zeroed, it could be a
 //!   part of a transaction that was not committed;
-//! - *the new transaction after the zeros, with the number after the expected one, then the log
-//!   starts at this transaction*: the log never starts at half of a transaction.
+//! - *the new transaction, with the number after the expected one, then the log starts at this
+//!   transaction*: the log never starts at half of a transaction;
+//! - *in the same write the log loses the feature of fast commits*: e2fsck (1.47.0) drops the whole
+//!   log, and so the transaction, if it finds fast commits of an older number. Without the feature
+//!   it does not look at them. The log then goes around at another place, so the transaction does
+//!   not go around.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -41,7 +45,7 @@ pub fn check_fits(
     log: &Log,
     fast: &FastImages,
 ) -> Result<(), Error> {
-    writer(device, block_size, log.clone(), fast)?.size(fast.images.len(), 0).map(drop)
+    writer(device, block_size, log, fast).map(drop)
 }
 
 /// Replaces the fast commits of `log` by a transaction with their effect, durably. The copies of
@@ -56,8 +60,7 @@ pub fn put(
     log: &Log,
     fast: &FastImages,
 ) -> Result<(), Error> {
-    let mut writer = writer(&*device, block_size, log.clone(), fast)?;
-    writer.size(fast.images.len(), 0)?;
+    let mut writer = writer(&*device, block_size, log, fast)?;
     let on = log.device_or(&*device);
     let zeros = vec![0; block_size.bytes()];
     let place = log.map.place(fast.head).ok_or(Error::BadLogMap { log_block: fast.head })?;
@@ -71,22 +74,35 @@ pub fn put(
     flusher.flush()?;
     writer.flush()?;
     writer.commit(&flusher, tid, written)?;
-    writer.start_at_head(&flusher, tid)
+    writer.start_without_fast_commits(&flusher, tid)
 }
 
-/// Returns a writer that starts after the zeroed block.
+/// Returns a writer whose head has room for the transaction up to the end of the log: after the
+/// zeroed block, or else at the start.
+///
+/// The transaction may then cover the zeroed block, at which the log starts meanwhile. But no block
+/// of the transaction can be taken for one with the number that is expected there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,
-    mut log: Log,
+    log: &Log,
     fast: &FastImages,
 ) -> Result<LogWriter, Error> {
     let area = log.superblock.log_area();
-    let after = fast.head.checked_add(1).filter(|next| area.contains(next));
-    // The transaction must not reach into the area of the fast commits.
-    log.features |= log.superblock.incompat() & JournalIncompat::FAST_COMMIT;
-    log.superblock.set_start(None);
-    log.superblock.set_sequence(fast.end);
-    log.superblock.set_head(after.unwrap_or(area.start));
-    LogWriter::new(device, block_size, log)
+    let at = |head| {
+        let mut log = log.clone();
+        // The transaction must not reach into the area of the fast commits.
+        log.features |= log.superblock.incompat() & JournalIncompat::FAST_COMMIT;
+        log.superblock.set_start(None);
+        log.superblock.set_sequence(fast.end);
+        log.superblock.set_head(head);
+        LogWriter::new(device, block_size, log)
+    };
+    let first = at(area.start)?;
+    let size = first.size(fast.images.len(), 0)?;
+    let after = fast.head.saturating_add(1);
+    match area.contains(&after) && size <= area.end - after {
+        true => at(after),
+        false => Ok(first),
+    }
 }
