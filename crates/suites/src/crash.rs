@@ -7,7 +7,10 @@
 
 mod check;
 pub mod checker;
+mod contents;
 pub(crate) mod digest;
+mod history;
+mod mmp;
 pub mod states;
 mod tally;
 mod volume;
@@ -16,7 +19,8 @@ pub mod workload;
 
 pub use check::{Cuts, check, check_on};
 pub use checker::{Checker, Ways};
+pub use history::History;
 pub use tally::{Findings, Tally};
 pub use volume::many;
 pub use words::{words, writer};
-pub use workload::{History, OPTIONS, record};
+pub use workload::{OPTIONS, record};

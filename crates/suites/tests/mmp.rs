@@ -6,10 +6,14 @@ use lanefs_offline::{Draft, Image as Offline};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::mmp::{Mmp, Use};
 use lanefs_ondisk::superblock::Superblock;
-use lanefs_suites::both::run_all;
+use lanefs_suites::both::{self, run_all};
+use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::cuts::seen;
 use lanefs_suites::fill::{Scale, fill};
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
+use lanefs_suites::listing;
+use lanefs_suites::random::seeds;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -83,6 +87,16 @@ fn a_mount_counts_and_leaves_the_block_clean() {
         assert_eq!(read(&*ram).state, Use::Clean);
         ram.to_file(image.path()).expect("the image is written");
         image.assert_clean(options);
+    }
+}
+
+#[test]
+fn a_crash_leaves_the_number_of_the_mount_and_keeps_its_promises() {
+    // The mount does not count up meanwhile, so the same seed gives the same crashes.
+    let set = ("-b 1024 -J size=1 -N 600 -O mmp -E mmp_update_interval=300", "14M");
+    for seed in seeds(1) {
+        let found = crash::check_on(set, seed, 60, Cuts::About(12));
+        println!("seed {seed}: {}", found.unwrap_or_else(|why| panic!("{why}")));
     }
 }
 
@@ -199,6 +213,65 @@ fn a_file_system_of_a_dead_mount_is_taken_after_the_waits() {
     open(&ram).expect("it mounts").close().expect("it unmounts");
     assert!(begun.elapsed() >= Duration::from_secs(22), "{:?}", begun.elapsed());
     assert_eq!(read(&*ram).state, Use::Clean);
+}
+
+#[test]
+#[ignore = "long: the waits of the protocol"]
+fn a_crashed_file_system_is_recovered_after_the_waits() {
+    let Some(image) = Image::make(OPTIONS, "32M") else { return };
+    let ram = Arc::new(RamDevice::from_file(image.path()).expect("the image is read"));
+    let mount = open(&ram).expect("it mounts");
+    let ops = fill(Scale { files: 20, ..Scale::of_image(32, 1024) });
+    run_all(&mut Library::new(mount.fs()), "Lanefs", &ops);
+    mount.fs().sync().expect("a commit");
+    let crashed = || {
+        let copy = Image::empty();
+        ram.to_file(copy.path()).expect("a copy");
+        copy
+    };
+    let live = listing::of_library(mount.fs()).expect("the tree").content();
+    let after = |image: &Image, least: u64, what: &str, recover: &dyn Fn(&Image)| {
+        let begun = std::time::Instant::now();
+        recover(image);
+        let waited = begun.elapsed();
+        println!("{what}: {waited:?}");
+        assert!(waited >= Duration::from_secs(least), "{what}: {waited:?}");
+        assert_eq!(read(&*image.device()).state, Use::Clean, "{what}");
+        image.assert_clean(what);
+        live.assert_same(&seen(image.device()).content(), what);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mount = |image: &Image| both::open(image).close().expect("it unmounts");
+            after(&crashed(), 22, "a mount", &mount);
+        });
+        scope.spawn(|| {
+            let recover = |image: &Image| {
+                lanefs_offline::recover(&image.device()).expect("a recovery");
+            };
+            after(&crashed(), 22, "a recovery", &recover);
+        });
+        scope.spawn(|| {
+            let repair = |image: &Image| assert!(image.repair().only_replayed());
+            after(&crashed(), 11, "e2fsck", &repair);
+        });
+        scope.spawn(|| {
+            let image = crashed();
+            let mount = |image: &Image| {
+                if let Some(kernel) = image.kernel_mount("") {
+                    kernel.unmount();
+                }
+            };
+            after(&image, 11, "the kernel", &mount);
+        });
+        // A check only reads, and waits for no other computer.
+        let begun = std::time::Instant::now();
+        let options = lanefs_check::Options::default();
+        let report = lanefs_check::check(crashed().device(), &options, &|_| {});
+        let report = report.expect("a file system");
+        assert_eq!(report.verdict(), lanefs_check::Verdict::Clean, "{:?}", report.findings);
+        assert!(begun.elapsed() < Duration::from_secs(11), "a check waited");
+    });
 }
 
 /// An image file without locks, as a disk that two computers share.

@@ -1,9 +1,11 @@
 //! The checks of a crash state.
 
+use super::contents::Contents;
 use super::digest::Digests;
+use super::history::History;
+use super::mmp::{self, MmpBlock};
 use super::tally::{AGAIN, Tally, kind};
-use super::workload::{Change, History, Zeros};
-use super::writer;
+use super::words::described;
 use crate::home;
 use crate::image::{Image, Scratch};
 use crate::listing::{self, Listing};
@@ -49,8 +51,8 @@ pub struct Checker<'h> {
     scratch: Scratch,
     /// The digests of checked states, each with the number of promises at that time.
     checked: HashSet<(u64, usize)>,
-    /// Whether there is a second group, which holds a copy of the superblock.
-    has_backup: bool,
+    /// The superblock before the workload.
+    superblock: Superblock,
 }
 
 impl<'h> Checker<'h> {
@@ -70,8 +72,7 @@ impl<'h> Checker<'h> {
         let mut superblock = [0; 1024];
         base.read_at(1024, &mut superblock).map_err(|e| e.to_string())?;
         let superblock = Superblock::decode(&superblock).map_err(|e| e.to_string())?;
-        let has_backup = superblock.geometry().group_count() > 1;
-        Ok(Checker { history, tally, digests, scratch, checked: HashSet::new(), has_backup })
+        Ok(Checker { history, tally, digests, scratch, checked: HashSet::new(), superblock })
     }
 
     /// Returns the number of events in the recording: cuts are from 0 to this.
@@ -99,6 +100,14 @@ impl<'h> Checker<'h> {
             let Ways { kept, again } = ways(cut);
             for (n, kept) in kept.into_iter().enumerate() {
                 let state = replay.state(cut, kept);
+                let whole = mmp::check(&state, &self.superblock)
+                    .and_then(|()| mmp::release(&state, &self.superblock));
+                if whole.map_err(|why| self.context(cut, kept, why))? == MmpBlock::Torn {
+                    if mount(Arc::new(state)).is_ok() {
+                        return Err(self.context(cut, kept, "a torn block of mmp".into()));
+                    }
+                    continue;
+                }
                 let first = (n == 0 && again > 0).then(|| state.fork());
                 let checked = self.state(Moment::of(cut, kept), kind(kept), state);
                 checked.map_err(|why| self.context(cut, kept, why))?;
@@ -154,8 +163,9 @@ impl<'h> Checker<'h> {
             self.tally.count(|findings| findings.refused += u64::from(is_new));
             return Ok(());
         }
-        // e2fsck does not replay a log if the superblock is torn; Lanefs does.
-        if checks && !torn {
+        // e2fsck does not replay a log if the superblock is torn; Lanefs does. With mmp e2fsck waits
+        // for 11 seconds and more before each repair.
+        if checks && !torn && self.superblock.mmp_block().is_none() {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
             if !verdict.only_replayed() {
@@ -182,7 +192,8 @@ impl<'h> Checker<'h> {
     /// Without a backup, a superblock that was torn while the log was empty has no copy. The mount
     /// is refused, as docs/crash-consistency.md says.
     fn may_be_refused(&self, state: &OverlayDevice) -> bool {
-        !self.has_backup && mount(Arc::new(state.fork())).is_err()
+        let has_backup = self.superblock.geometry().group_count() > 1;
+        !has_backup && mount(Arc::new(state.fork())).is_err()
     }
 
     /// Mounts, checks every promise, unmounts.
@@ -215,6 +226,9 @@ impl<'h> Checker<'h> {
         cuts.sort_unstable();
         for second in cuts {
             let state = replay.state(second, Kept::Torn { seed: rng.u64(..) });
+            if mmp::release(&state, &self.superblock)? == MmpBlock::Torn {
+                continue;
+            }
             self.state(at, AGAIN, state).map_err(|why| format!("at {second}: {why}"))?;
         }
         Ok(())
@@ -263,8 +277,13 @@ impl<'h> Checker<'h> {
             return Ok(found);
         }
         // A write or fallocate may be done in parts, and the size shows how far it came.
-        let partial =
-            |op: &usize| op + 1 < shapes.len() && is_between(&shapes[*op], &shapes[op + 1], seen);
+        let changes = || self.history.changes.values().flatten();
+        let is_whole = |op: usize| changes().any(|change| change.op == op && change.moves());
+        let partial = |op: &usize| {
+            op + 1 < shapes.len()
+                && !is_whole(op + 1)
+                && is_between(&shapes[*op], &shapes[op + 1], seen)
+        };
         let found: Vec<usize> = (lo..=hi).filter(partial).collect();
         if !found.is_empty() {
             return Ok(found);
@@ -292,45 +311,24 @@ impl<'h> Checker<'h> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let about = kept.filter(|promise| promise.data.0.is_none_or(|file| file == id));
         let sure = about.map(|promise| promise.data.1).max().unwrap_or(0).max(op);
-        let none = Vec::new();
-        let changes = self.history.changes.get(&id).unwrap_or(&none);
-
+        let changes = self.history.changes.get(&id).map_or(&[][..], Vec::as_slice);
+        let contents = Contents::of(id, changes, sure, hi);
         let bytes = read(fs, path)?;
-        let mut owners = vec![0usize; bytes.len().div_ceil(8)];
-        for change in changes.iter().filter(|change| change.op <= sure) {
-            owners[places(change, bytes.len())].fill(value(change));
-        }
-        let maybe: Vec<&Change> = changes.iter().filter(|c| c.op > sure && c.op <= hi).collect();
-        for (n, word) in bytes.chunks_exact(8).enumerate() {
+        for (word, offset) in bytes.chunks_exact(8).zip((0..).step_by(8)) {
             let word = u64::from_le_bytes(word.try_into().map_err(|_| "a short word")?);
-            let offset = n as u64 * 8;
-            let found = writer(word, id, offset);
-            let allowed = found == Some(owners[n])
-                || maybe
-                    .iter()
-                    .any(|c| c.start <= offset && offset < c.end && found == Some(value(c)));
-            if !allowed {
-                let whose = (word >> 48, (word >> 32) & 0xffff, (word & 0xffff_ffff) * 8);
+            if !contents.may_have(offset, word) {
                 return Err(format!(
-                    "{} (file {id}, {} bytes): at {offset} stands {word:#x} (file, operation, place {whose:?}), should be of operation {} (sure up to {sure})",
+                    "{} (file {id}, {} bytes): at {offset} stands {}, should be {} (sure up to \
+                     operation {sure})",
                     show(path),
                     bytes.len(),
-                    owners[n]
+                    described(word),
+                    described(contents.sure(offset)),
                 ));
             }
         }
         Ok(())
     }
-}
-
-fn value(change: &Change) -> usize {
-    if change.zeros == Zeros::Yes { 0 } else { change.op }
-}
-
-/// Returns the words of a file of `len` bytes that a change covers.
-fn places(change: &Change, len: usize) -> std::ops::Range<usize> {
-    let word = |at: u64| (at.min(len as u64) as usize).div_ceil(8);
-    word(change.start)..word(change.end)
 }
 
 fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {

@@ -1,10 +1,21 @@
 //! The contents of files: words that name the write that they belong to.
 
+/// Returns the word that operation `op` writes to file `id` at `offset`, a multiple of 8.
+pub fn word(id: u64, op: usize, offset: u64) -> u64 {
+    (id << 48) | ((op as u64) << 32) | (offset / 8)
+}
+
 /// Returns bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
 /// operation that wrote them and the position in the file.
 pub fn words(id: u64, op: usize, offset: u64, len: usize) -> Vec<u8> {
-    let word = |n: usize| (id << 48) | ((op as u64) << 32) | (offset / 8 + n as u64);
-    (0..len / 8).flat_map(|n| word(n).to_le_bytes()).collect()
+    let places = (0..len / 8).map(|n| offset + n as u64 * 8);
+    places.flat_map(|place| word(id, op, place).to_le_bytes()).collect()
+}
+
+/// Describes a word for messages.
+pub(super) fn described(word: u64) -> String {
+    let (id, op, place) = (word >> 48, (word >> 32) & 0xffff, (word & 0xffff_ffff) * 8);
+    format!("{word:#x} (file {id}, operation {op}, place {place})")
 }
 
 /// Returns the operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if

@@ -1,16 +1,17 @@
 //! The workload before the crash, with a record of each operation.
 
+use super::contents::{Change, What};
+use super::history::{History, Promise};
 use super::words;
 use crate::conditions::{self, Handles, Paced};
 use crate::image::Mappings;
 use crate::library::Library;
-use crate::listing::Listing;
-use crate::model::Model;
+use crate::model::{LARGEST_INSIDE, Model};
 use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
-use lanefs_device::{Device, OverlayDevice, Recording, RecordingDevice};
+use lanefs_device::{Device, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,61 +31,6 @@ pub fn options_of(seed: u64) -> (&'static str, &'static str) {
     OPTIONS[(seed % OPTIONS.len() as u64) as usize]
 }
 
-/// A change of a file's data: `op` wrote the bytes `start..end`, or made them zeros.
-#[derive(Debug, Clone, Copy)]
-pub struct Change {
-    /// The operation, counted from 1.
-    pub op: usize,
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
-    /// Whether the bytes became zeros.
-    pub zeros: Zeros,
-}
-
-/// Whether bytes were written or made zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Zeros {
-    Yes,
-    No,
-}
-
-/// A promise: a crash at event `mark` of the recording or later keeps the tree and the data named
-/// below.
-#[derive(Debug, Clone, Copy)]
-pub struct Promise {
-    /// The event.
-    pub mark: usize,
-    /// The tree is at least as new as after this operation.
-    pub tree: usize,
-    /// The data of this file (of all files if `None`) is at least as new as after this operation.
-    pub data: (Option<u64>, usize),
-}
-
-/// The record of a workload.
-pub struct History {
-    /// The name of the image at the start.
-    pub image: String,
-    /// Whether there was little memory and flushes were slow.
-    pub forgetful: bool,
-    /// The device events.
-    pub recording: Recording,
-    /// The operations in words; number 0 is the start.
-    pub ops: Vec<String>,
-    /// The number of events before each operation.
-    pub begun: Vec<usize>,
-    /// The tree after each operation.
-    pub shapes: Vec<Listing>,
-    /// The files' numbers after each operation.
-    pub ids: Vec<BTreeMap<Path, u64>>,
-    /// The changes of each file's data.
-    pub changes: BTreeMap<u64, Vec<Change>>,
-    /// The promises.
-    pub promises: Vec<Promise>,
-}
-
 struct Workload<'a> {
     rng: Rng,
     mappings: Mappings,
@@ -98,6 +44,8 @@ struct Workload<'a> {
     /// Regular files, oldest first.
     files: Vec<Path>,
     dirs: Vec<Path>,
+    /// Files that may have an attribute with an inode of its own.
+    valued: BTreeSet<u64>,
     names: u32,
     paced: &'a Paced,
     handles: Handles,
@@ -150,6 +98,7 @@ pub fn record(
         touched: BTreeMap::new(),
         files: Vec::new(),
         dirs: vec![Path::new()],
+        valued: BTreeSet::new(),
         names: 0,
         paced: &paced,
         handles: conditions.handles,
@@ -189,7 +138,7 @@ impl Workload<'_> {
         let size = self.model.size_of(&file);
         if self.rng.bool() {
             let size = self.aligned(size);
-            self.zeros(&path, Op::Truncate { file: file.clone(), size })?;
+            self.reshape(&path, Op::Truncate { file: file.clone(), size })?;
         } else {
             let permissions = self.rng.u16(..0o10000);
             self.op(Op::Chmod { path: path.clone(), permissions })?;
@@ -262,9 +211,9 @@ impl Workload<'_> {
         self.history.ids.push(self.model.ids());
     }
 
-    fn changed(&mut self, id: u64, start: u64, end: u64, zeros: Zeros) {
+    fn changed(&mut self, id: u64, start: u64, end: u64, what: What) {
         let op = self.number() - 1;
-        let change = Change { op, start, end, zeros };
+        let change = Change { op, start, end, what };
         self.history.changes.entry(id).or_default().push(change);
     }
 
@@ -285,7 +234,7 @@ impl Workload<'_> {
         }
         let op = Op::Write { file, offset, len, seed: 1 };
         self.model.apply(&op).map_err(|e| format!("model: {e}"))?;
-        self.changed(id, offset, offset + len as u64, Zeros::No);
+        self.changed(id, offset, offset + len as u64, What::Written);
         if offset + len as u64 > size {
             self.touched.insert(id, number);
         }
@@ -293,8 +242,8 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Truncates a file or punches a hole.
-    fn zeros(&mut self, path: &Path, op: Op) -> Result<(), String> {
+    /// Truncates a file, or runs a mode of fallocate(2).
+    fn reshape(&mut self, path: &Path, op: Op) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         let old = self.model.size_of(&File::At(path.clone()));
         self.op(op.clone())?;
@@ -304,11 +253,17 @@ impl Workload<'_> {
                 if size != old {
                     self.touched.insert(id, number);
                 }
-                self.changed(id, size.min(old), u64::MAX, Zeros::Yes);
+                self.changed(id, size.min(old), u64::MAX, What::Zeros);
             }
             Op::Fallocate { how, offset, len, .. } => {
-                if matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange) {
-                    self.changed(id, offset, offset + len, Zeros::Yes);
+                let what = match how {
+                    Fallocate::Allocate | Fallocate::AllocateKeepSize => None,
+                    Fallocate::CollapseRange => Some(What::Collapsed),
+                    Fallocate::InsertRange => Some(What::Inserted),
+                    _ => Some(What::Zeros),
+                };
+                if let Some(what) = what {
+                    self.changed(id, offset, offset + len, what);
                 }
                 if self.model.size_of(&File::At(path.clone())) != old {
                     self.touched.insert(id, number);
@@ -404,19 +359,9 @@ impl Workload<'_> {
             66..72 => {
                 let path = self.some_file()?;
                 let size = self.aligned(20_000);
-                self.zeros(&path, Op::Truncate { file: File::At(path.clone()), size })
+                self.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
             }
-            72..78 => {
-                let path = self.some_file()?;
-                let modes = [Fallocate::Allocate, Fallocate::PunchHole, Fallocate::ZeroRange];
-                let how = match modes[self.rng.usize(..modes.len())] {
-                    how if self.mappings.support(how) => how,
-                    _ => Fallocate::PunchHole,
-                };
-                let (offset, len) = (self.aligned(30_000), self.aligned(30_000) + ALIGN);
-                let file = File::At(path.clone());
-                self.zeros(&path, Op::Fallocate { file, how, offset, len })
-            }
+            72..78 => self.fallocate(),
             78..84 => self.directory(),
             84..90 => {
                 let path = self.some_file()?;
@@ -424,6 +369,7 @@ impl Workload<'_> {
                 let large = self.has_value_inodes() && self.rng.u32(..3) == 0;
                 let len = self.rng.usize(..if large { 5000 } else { 150 });
                 let value = vec![self.rng.u8(..); len];
+                self.valued.extend(self.id(&path).filter(|_| len > LARGEST_INSIDE));
                 self.op(Op::SetXattr { path, name, value, how: SetXattr::Any })
             }
             90..93 => {
@@ -449,6 +395,41 @@ impl Workload<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Allocates, punches or zeroes a range, or moves the bytes behind it.
+    fn fallocate(&mut self) -> Result<(), String> {
+        let path = self.some_file()?;
+        let file = File::At(path.clone());
+        let modes = [
+            Fallocate::Allocate,
+            Fallocate::AllocateKeepSize,
+            Fallocate::PunchHole,
+            Fallocate::ZeroRange,
+            Fallocate::ZeroRangeKeepSize,
+            Fallocate::CollapseRange,
+            Fallocate::InsertRange,
+        ];
+        let (size, unit) = (self.model.size_of(&file), self.model.cluster_size());
+        let how = match modes[self.rng.usize(..modes.len())] {
+            Fallocate::InsertRange if size == 0 => Fallocate::Allocate,
+            Fallocate::CollapseRange if size <= unit => Fallocate::Allocate,
+            how => how,
+        };
+        let how = if self.mappings.support(how) { how } else { Fallocate::PunchHole };
+        let (offset, len) = match how {
+            Fallocate::InsertRange => {
+                (self.rng.u64(..size.div_ceil(unit)) * unit, self.rng.u64(1..6) * unit)
+            }
+            Fallocate::CollapseRange => {
+                // Something is left behind the range.
+                let end = self.rng.u64(1..size.div_ceil(unit));
+                let start = self.rng.u64(..end).max(end.saturating_sub(10));
+                (start * unit, (end - start) * unit)
+            }
+            _ => (self.aligned(30_000), self.aligned(30_000) + ALIGN),
+        };
+        self.reshape(&path, Op::Fallocate { file, how, offset, len })
     }
 
     /// Renames a new file to the name of an old one.
@@ -503,6 +484,11 @@ impl Workload<'_> {
             return self.op(Op::Close { slot });
         }
         let path = self.some_file()?;
+        // e2fsck (1.47.0) deletes an orphan without the inodes of its attributes, and finds them
+        // unattached afterwards.
+        if self.id(&path).is_some_and(|id| self.valued.contains(&id)) {
+            return Ok(());
+        }
         self.op(Op::Open { path: path.clone(), slot })?;
         self.files.retain(|file| *file != path);
         self.op(Op::Unlink { path })
@@ -521,7 +507,7 @@ impl Workload<'_> {
             self.fsync(&path)?;
         }
         let size = self.aligned(pieces * 2048);
-        self.zeros(&path, Op::Truncate { file: File::At(path.clone()), size })
+        self.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
     }
 
     /// Creates and removes many names at once, so that directories gain and lose blocks and

@@ -1,0 +1,41 @@
+//! The record of a workload: what it did and was promised.
+
+use super::contents::Change;
+use crate::listing::Listing;
+use crate::op::Path;
+use lanefs_device::Recording;
+use std::collections::BTreeMap;
+
+/// A promise: a crash at event `mark` of the recording or later keeps the tree and the data named
+/// below.
+#[derive(Debug, Clone, Copy)]
+pub struct Promise {
+    /// The event.
+    pub mark: usize,
+    /// The tree is at least as new as after this operation.
+    pub tree: usize,
+    /// The data of this file (of all files if `None`) is at least as new as after this operation.
+    pub data: (Option<u64>, usize),
+}
+
+/// The record of a workload.
+pub struct History {
+    /// The name of the image at the start.
+    pub image: String,
+    /// Whether there was little memory and flushes were slow.
+    pub forgetful: bool,
+    /// The device events.
+    pub recording: Recording,
+    /// The operations in words; number 0 is the start.
+    pub ops: Vec<String>,
+    /// The number of events before each operation.
+    pub begun: Vec<usize>,
+    /// The tree after each operation.
+    pub shapes: Vec<Listing>,
+    /// The files' numbers after each operation.
+    pub ids: Vec<BTreeMap<Path, u64>>,
+    /// The changes of each file's data.
+    pub changes: BTreeMap<u64, Vec<Change>>,
+    /// The promises.
+    pub promises: Vec<Promise>,
+}

@@ -1,0 +1,59 @@
+//! The block of `mmp` in crash states.
+
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::Exclusive;
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::mmp::{Mmp, Use};
+use lanefs_ondisk::superblock::Superblock;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The shortest time that a mount waits if the last one crashed.
+const SHORTEST_WAIT: Duration = Duration::from_secs(22);
+
+/// A block of `mmp`, if there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MmpBlock {
+    Whole,
+    /// The next mount is refused, as by the kernel, until e2fsck has repaired the block.
+    Torn,
+}
+
+/// Checks that the next mount waits if the log must be replayed: another computer may be using the
+/// file system. `base` is the superblock before the workload.
+pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
+    let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
+    let mut bytes = [0; 1024];
+    state.read_at(1024, &mut bytes).map_err(|e| e.to_string())?;
+    let Ok(superblock) = Superblock::decode(&bytes) else { return Ok(()) };
+    let wait = Exclusive::expected_wait(&(Arc::new(state.fork()) as Arc<dyn Device>));
+    let waits = wait.is_some_and(|(time, _)| time >= SHORTEST_WAIT);
+    let must_wait = superblock.features().incompat.contains(Incompat::RECOVER);
+    match waits == (mmp.state != Use::Clean) && waits >= must_wait {
+        true => Ok(()),
+        false => Err(format!("a mount would wait: {waits}, with {mmp:?}")),
+    }
+}
+
+/// Marks the file system as unused, as `tune2fs -f -E clear_mmp` does, so that programs do not wait
+/// for the mount that crashed.
+pub(super) fn release(state: &OverlayDevice, base: &Superblock) -> Result<MmpBlock, String> {
+    let Some((offset, mut bytes, mmp)) = read(state, base)? else { return Ok(MmpBlock::Whole) };
+    let Ok(mmp) = mmp else { return Ok(MmpBlock::Torn) };
+    let unused = Mmp { state: Use::Clean, ..mmp };
+    unused.encode_into(&mut bytes, base.checksums()).map_err(|e| e.to_string())?;
+    state.write_at(offset, &bytes).map_err(|e| e.to_string())?;
+    Ok(MmpBlock::Whole)
+}
+
+/// The offset of the block, its bytes, and what they say.
+type Found = (u64, Vec<u8>, Result<Mmp, lanefs_ondisk::mmp::Cause>);
+
+fn read(state: &OverlayDevice, base: &Superblock) -> Result<Option<Found>, String> {
+    let Some(block) = base.mmp_block() else { return Ok(None) };
+    let size = base.geometry().block_size().bytes();
+    let (offset, mut bytes) = (block.0 * size as u64, vec![0; size]);
+    state.read_at(offset, &mut bytes).map_err(|e| e.to_string())?;
+    let mmp = Mmp::decode(&bytes, base.checksums());
+    Ok(Some((offset, bytes, mmp)))
+}

@@ -1,0 +1,38 @@
+//! Counts of a workload and of its checked states.
+
+use std::fmt;
+
+/// What the checked states were.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Fast commits of the workload.
+    pub fast_commits: u64,
+    /// Commits of the workload.
+    pub commits: u64,
+    /// The fsyncs that committed, by reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// The states that Lanefs recovered.
+    pub states: u64,
+    /// Those with fast commits to replay.
+    pub with_fast_commits: u64,
+    /// Those that e2fsck replayed.
+    pub by_e2fsck: u64,
+    /// Those that the kernel replayed.
+    pub by_kernel: u64,
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} fast commits, {} commits; {} states, {} of them with fast commits; {} by e2fsck, \
+             {} by the kernel",
+            self.fast_commits,
+            self.commits,
+            self.states,
+            self.with_fast_commits,
+            self.by_e2fsck,
+            self.by_kernel
+        )
+    }
+}
