@@ -49,6 +49,7 @@ impl fmt::Display for Field {
 #[allow(missing_docs)] // the names of mke2fs
 pub enum Feature {
     HasJournal,
+    LargeFile,
     OrphanFile,
     ResizeInode,
     UninitBg,
@@ -58,6 +59,7 @@ impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Feature::HasJournal => "has_journal",
+            Feature::LargeFile => "large_file",
             Feature::OrphanFile => "orphan_file",
             Feature::ResizeInode => "resize_inode",
             Feature::UninitBg => "uninit_bg",

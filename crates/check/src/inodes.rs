@@ -11,6 +11,7 @@ use crate::place::Place;
 use crate::quota;
 use crate::record::Record;
 use crate::run::Run;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{self, Cause, InodeFlags};
 use lanefs_ondisk::{FileType, Ino};
@@ -19,8 +20,8 @@ use lanefs_ondisk::{FileType, Ino};
 pub const BAD_BLOCKS: Ino = Ino(1);
 /// The inode of a boot loader: any file but a directory.
 const BOOT_LOADER: Ino = Ino(5);
-/// `EXT2_COMPRBLK_FL`.
-const COMPRESSED_BLOCKS: u32 = 0x200;
+/// The least size in bytes of a file that needs the feature `large_file`.
+const LARGE_FILE: u64 = 1 << 31;
 const GOOD_OLD_SIZE: usize = 128;
 /// The smallest extra size that is not 0: the field itself and half of the checksum.
 const LEAST_EXTRA: u16 = 4;
@@ -185,10 +186,6 @@ fn check_flags(run: &Run<'_>, ino: Ino, record: &Record) {
     without(InodeFlags::EXTENTS, volume.incompat(Incompat::EXTENTS));
     without(InodeFlags::INLINE_DATA, volume.incompat(Incompat::INLINE_DATA));
     without(InodeFlags::IMAGIC, volume.compat(Compat::IMAGIC_INODES));
-    without(
-        InodeFlags::from_bits_retain(COMPRESSED_BLOCKS),
-        volume.incompat(Incompat::COMPRESSION),
-    );
     let indexed = volume.compat(Compat::DIR_INDEX) && record.is_directory();
     without(InodeFlags::INDEX, indexed);
     let folds = volume.incompat(Incompat::CASEFOLD) && record.is_directory();
@@ -249,6 +246,9 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
 
 /// Checks attributes, blocks and the counts that follow from them.
 fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    if record.file_type() == Some(FileType::Regular) && record.size() >= LARGE_FILE {
+        run.has_large_file.store(true, Ordering::Relaxed);
+    }
     let attributes = attributes::check(run, ino, record, bytes);
     let claimed = match record.maps_blocks() {
         true => blocks::claim(run, ino, record),

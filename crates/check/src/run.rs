@@ -7,7 +7,7 @@ use crate::place::Place;
 use crate::report::Collector;
 use crate::states::States;
 use crate::volume::Volume;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
@@ -52,6 +52,8 @@ pub struct Run<'a> {
     /// The number of directory blocks that were read. A hostile image could have one block in many
     /// directories.
     pub directory_blocks: AtomicU64,
+    /// Whether a file was found that needs the feature `large_file`.
+    pub has_large_file: AtomicBool,
     /// Whether this is the first pass over the inodes: later passes only claim blocks.
     pub first: bool,
 }
@@ -78,6 +80,7 @@ impl<'a> Run<'a> {
             directories: Mutex::new(Rank::LaneList, Vec::new()),
             entries: AtomicU64::new(0),
             directory_blocks: AtomicU64::new(0),
+            has_large_file: AtomicBool::new(false),
             first,
         }
     }

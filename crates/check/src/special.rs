@@ -1,12 +1,13 @@
-//! The inode that reserves blocks for descriptors, and the block of mmp.
+//! The inode that reserves blocks for descriptors, the block of mmp, and the feature of large files.
 
 use crate::bytes::le32;
 use crate::fault::Fault;
-use crate::field::Field;
+use crate::field::{Feature, Field};
 use crate::place::Place;
 use crate::record::Record;
 use crate::run::Run;
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Group, Ino};
 
@@ -17,7 +18,7 @@ const MMP_MAGIC: u32 = 0x004d_4d50;
 /// Bytes of the mmp block before its checksum.
 const MMP_COVERED: usize = 1020;
 
-/// Checks the inode of reserved descriptors and the block of mmp.
+/// Checks the inode of reserved descriptors, the block of mmp, and the feature of large files.
 pub fn check(run: &Run<'_>) {
     if let Err(what) = check_resize(run) {
         run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });
@@ -25,6 +26,10 @@ pub fn check(run: &Run<'_>) {
     if run.volume.incompat(Incompat::MMP) && !has_mmp(run) {
         let found = run.volume.raw().s_mmp_block.get();
         run.add(Place::Superblock, Fault::Field { field: Field::Mmp, found });
+    }
+    let has_large = run.has_large_file.load(Ordering::Relaxed);
+    if has_large && !run.volume.ro_compat(RoCompat::LARGE_FILE) {
+        run.add(Place::Superblock, Fault::Feature { feature: Feature::LargeFile });
     }
 }
 

@@ -56,6 +56,9 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
     }
 }
 
+/// Makes the file `a` as long as no file is without the feature `large_file`.
+const LARGE: &str = "sif a size 0x80000000";
+
 /// The offset of the generation in an inode.
 const GENERATION: u64 = 0x64;
 
@@ -68,6 +71,7 @@ fn faults_outside_of_the_tree_are_found() {
         (inode_fields, vec!["sif <1> uid 1"], "bad block inode looks invalid"),
         (inode_fields, vec!["sif <1> mode 0100600"], "bad block inode looks invalid"),
         ("-t ext3", vec!["ssv desc_size 65535"], "desc_size = 65535"),
+        ("-t ext4", vec!["write /etc/passwd a", LARGE, "feature -large_file"], "lacks LARGE_FILE"),
     ] {
         let Some(image) = Image::make(options, "16M") else { return };
         commands.iter().for_each(|command| drop(image.debugfs(command)));

@@ -77,6 +77,10 @@ impl Mender<'_> {
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
+            Fault::Feature { feature: Feature::LargeFile } => {
+                let large = RoCompat::LARGE_FILE.bits();
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | large);
+            }
             Fault::Feature { feature: Feature::OrphanFile } => {
                 let present = RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
