@@ -33,7 +33,8 @@ impl Fs {
     }
 
     /// Returns a reference to inode `ino`, read from disk if necessary. [`Error::Stale`] if the
-    /// inode is free, or if `generation` is given and differs.
+    /// inode is free or has the value of an attribute, or if `generation` is given and differs.
+    /// [`Fs::find`] looks for a name: a number that was read from a name may be reused by now.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         self.objects.get(ino, generation)
     }

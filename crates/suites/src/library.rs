@@ -31,12 +31,7 @@ impl Library {
             if inode.file_type() != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
-            let named = self.fs.lookup(&inode, &spelled(&inode, name))?.ok_or(Error::NotFound)?;
-            inode = match self.fs.get(named.ino, None) {
-                // The inode was unlinked after the look-up.
-                Err(Error::Stale) => return Err(Error::NotFound),
-                other => other?,
-            };
+            inode = self.fs.find(&inode, &spelled(&inode, name))?.ok_or(Error::NotFound)?;
         }
         Ok(inode)
     }

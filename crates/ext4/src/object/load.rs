@@ -31,7 +31,8 @@ impl MetaSource for Objects {
 
 impl Objects {
     /// Returns a hold on inode `ino`, and reads the inode if it is not in memory. [`Error::Stale`]
-    /// if the inode is free, or if `generation` is given and differs.
+    /// if the inode is free or has the value of an attribute, or if `generation` is given and
+    /// differs.
     pub(crate) fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         if !self.volume.is_for_names(ino) {
             let cause = disk::Cause::NoSuchInode;
@@ -40,9 +41,9 @@ impl Objects {
         let held = self.get_any(ino, generation)?;
         let flags = InodeFlags::from_bits_retain(held.rights().flags);
         if flags.contains(InodeFlags::EA_INODE) && self.volume.value_seed.is_some() {
-            // The value of an attribute has no name.
-            let cause = disk::Cause::NoSuchInode;
-            return Err(Corruption::Inode { ino, cause }.into());
+            // The value of an attribute has no name: the caller's name was removed, and the number
+            // reused.
+            return Err(Error::Stale);
         }
         Ok(held)
     }

@@ -32,6 +32,7 @@ impl Server {
             return Ok(());
         }
         self.check(&request.header, &dir, Want::EXECUTE)?;
+        // The kernel locks the directory against changes meanwhile, so the inode keeps its number.
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
             // The kernel may also cache that the name does not exist.
