@@ -86,14 +86,19 @@ impl Library {
         Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
 
-    /// Opens the image, or the array `md:MEMBER,...`, that `path` names.
+    /// Opens the image, or the array `md:MEMBER,...`, that `path` names. Data of a block device goes
+    /// past the host's page cache, as on a mount.
     ///
     /// # Errors
     /// The image cannot be opened or mounted.
     pub fn open(path: &Path, how: Mounting) -> Result<Library> {
         let name = path.display().to_string();
         let Some(array) = Source::parse(path.as_os_str()) else {
-            let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
+            let mut device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
+            if device.is_block_device() {
+                let direct = device.with_direct_io(path);
+                direct.map_err(|source| Error::Host { path: name.clone(), source })?;
+            }
             return Library::on(&name, Arc::new(device), how);
         };
         let mut options = ArrayOptions::new(Access::ReadWrite);
