@@ -92,7 +92,7 @@ impl<'f> EntrySlot<'f> {
             view.drop_index()?;
         }
         let dots = matches!(name.bytes(), b"." | b"..");
-        let stored = view.stored(name)?.ok_or(Error::NotFound)?;
+        let stored = view.stored(name)?.ok_or_else(|| Error::NotFound)?;
         let name = stored.name();
         let n = match (view.leaf_of(name)?, locking) {
             (Some(n), _) => n,

@@ -92,7 +92,7 @@ impl Fs {
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
-        let name = checked_entry(name, Error::Exists)?;
+        let name = checked_entry(name, || Error::Exists)?;
         let inode = match self.create_locked(dir, name, new, DirLocking::Shared)? {
             Some(inode) => inode,
             None => {
@@ -311,7 +311,8 @@ impl Fs {
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
         let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
         let ino = claim.ino();
-        let place = self.objects.volume.geometry().inode_place(ino).ok_or(Error::NoSpace)?;
+        let place =
+            self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
             // One pin serves both look-ups.
             let _pin = lanefs_lanes::pin();
@@ -481,7 +482,7 @@ impl Fs {
     /// Reads the previous inode with the same number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = self.objects.tables.base(table, &self.objects)?;
-        let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;
+        let record = self.objects.volume.record_in(&base, offset).ok_or_else(|| Error::NoSpace)?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
         // documentation, "Index Nodes"). A record with links is in use, as e2fsck assumes too.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);
