@@ -28,6 +28,7 @@ pub struct SeqCell<T: Words> {
 
 impl<T: Words> SeqCell<T> {
     /// Creates a cell with `value`.
+    #[inline]
     pub fn new(value: T) -> SeqCell<T> {
         SeqCell { sequence: AtomicU64::new(0), words: value.to_words().into_atomics() }
     }

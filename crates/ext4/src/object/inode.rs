@@ -128,7 +128,6 @@ impl Inode {
     pub(crate) fn new(parts: Parts) -> Inode {
         let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
         let attr = attr_of(ino, file_type, &disk);
-        let state = InodeState::new(disk, raw);
         Inode {
             ino,
             generation: attr.generation,
@@ -152,7 +151,7 @@ impl Inode {
             attr: SeqCell::new(attr),
             map: MapSlot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
-            state: Mutex::new(Rank::Guard, state),
+            state: Mutex::new(Rank::Guard, InodeState::new(disk, raw)),
             window: WindowSlot::new(),
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),

@@ -51,6 +51,8 @@ pub(super) struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
+    /// The part of a fast commit that expresses the birth.
+    part: FastPart,
     /// The reservation for the inode in the owners' limits.
     held: Vec<Held>,
 }
@@ -204,8 +206,9 @@ impl Fs {
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
         let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
-        let inode =
-            self.give_birth(Born { claim, inode, block: None, xattrs: None, held: Vec::new() })?;
+        let part = FastPart::Birth;
+        let born = Born { claim, inode, block: None, xattrs: None, part, held: Vec::new() };
+        let inode = self.give_birth(born)?;
         let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
         let inode = &new.inode;
         let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
@@ -273,11 +276,16 @@ impl Fs {
             disk.sectors += self.objects.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
+        let has_xattrs = xattrs.is_some() || raw.has_bytes();
+        let part = match kind == FileType::Regular && !has_xattrs {
+            true => FastPart::Birth,
+            false => FastPart::None,
+        };
         let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
         if let Some(crypt) = crypt {
             inode.crypt.get_or_init(|| Box::new(crypt));
         }
-        Ok(Born { claim, inode, block, xattrs, held })
+        Ok(Born { claim, inode, block, xattrs, part, held })
     }
 
     /// Makes sure that the owners of a new inode are counted, and that their limits permit the
@@ -440,7 +448,7 @@ impl Fs {
 
     /// Apply: allocates the claimed parts and inserts the inode into the map, with one hold.
     pub(super) fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
-        let Born { claim, inode, block, xattrs, held: _held } = born;
+        let Born { claim, inode, block, xattrs, part, held: _held } = born;
         let (ino, generation) = (inode.ino, inode.generation);
         self.objects.groups.allocate_inode(handle, claim, inode.file_type);
         if let Some((claim, data)) = block {
@@ -451,7 +459,6 @@ impl Fs {
                 self.objects.meta.create(handle, block, kind, data);
             }
         }
-        let has_xattr_block = xattrs.is_some();
         if let Some((claim, data)) = xattrs {
             let block = claim.start();
             self.objects.groups.allocate(handle, claim);
@@ -459,11 +466,6 @@ impl Fs {
         }
         // An inode created without a name may get its first one later. The attributes were
         // published by the inode's creation.
-        let has_xattrs = has_xattr_block || inode.state.lock().raw.has_bytes();
-        let part = match inode.file_type == FileType::Regular && !has_xattrs {
-            true => FastPart::Birth,
-            false => FastPart::None,
-        };
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
