@@ -139,6 +139,8 @@ impl Attr {
     /// Indexes of the words, of [`lanefs_lanes::Words`], that are also read separately.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
+    /// Indexes of the words with the link count, `mtime` and `ctime`.
+    pub(crate) const NAMES_CHANGED: [usize; 5] = [Attr::LINKS, 8, 9, 12, 13];
 
     /// Returns type and permissions in one word, as in stat(2).
     pub fn mode(&self) -> u16 {
@@ -447,5 +449,11 @@ mod tests {
         assert_eq!(attr.to_words()[Attr::SIZE], u64::MAX);
         let with = Attr { crtime: Some(time(5)), ..attr };
         assert_eq!(Attr::from_words(with.to_words()), with);
+        let later = |time: Time| Time { secs: time.secs + 1, nanos: time.nanos - 1 };
+        let (mtime, ctime) = (later(attr.mtime), later(attr.ctime));
+        let changed = Attr { links: 3, mtime, ctime, ..attr };
+        let words = attr.to_words().into_iter().zip(changed.to_words()).enumerate();
+        let differ: Vec<_> = words.filter(|(_, (a, b))| a != b).map(|(at, _)| at).collect();
+        assert_eq!(differ, Attr::NAMES_CHANGED);
     }
 }

@@ -376,8 +376,8 @@ impl FileSystem {
         let root = self.vfs().root();
         let source = self.vfs().parent(self.credentials(), root, bytes(from)).at(from)?;
         let target = self.vfs().parent(self.credentials(), root, bytes(to)).at(to)?;
-        let (name, slash) = source.name(Ext4Error::Busy).at(from)?;
-        let (new_name, new_slash) = target.name(Ext4Error::Busy).at(to)?;
+        let (name, slash) = source.name(|| Ext4Error::Busy).at(from)?;
+        let (new_name, new_slash) = target.name(|| Ext4Error::Busy).at(to)?;
         if slash.follows() || new_slash.follows() {
             let moved = self.vfs().lookup(self.credentials(), &source.dir, name).at(from)?;
             match self.vfs().lookup(self.credentials(), &target.dir, new_name) {

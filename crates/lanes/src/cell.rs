@@ -28,6 +28,7 @@ pub struct SeqCell<T: Words> {
 
 impl<T: Words> SeqCell<T> {
     /// Creates a cell with `value`.
+    #[inline]
     pub fn new(value: T) -> SeqCell<T> {
         SeqCell { sequence: AtomicU64::new(0), words: value.to_words().into_atomics() }
     }
@@ -80,23 +81,44 @@ impl<T: Words> SeqCell<T> {
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();
-        self.finish(odd, words);
+        self.finish(odd, |atomics| words.store(atomics));
     }
 
     /// Works like [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
     /// instruction. With unordered writers, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
+        self.change_in_order(|atomics| words.store(atomics));
+    }
+
+    /// Works like [`SeqCell::store_in_order`], for a value that differs from the last one in these
+    /// words only, given with their indexes.
+    ///
+    /// # Panics
+    /// If the value has no such word.
+    #[inline]
+    pub fn store_words_in_order<const N: usize>(&self, words: [(usize, u64); N]) {
+        self.change_in_order(|atomics| {
+            for (at, word) in words {
+                <T::Array as WordArray>::word(atomics, at).store(word, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Makes the sequence odd, for writers that the caller's lock orders, and completes the store.
+    #[inline]
+    fn change_in_order(&self, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(odd & 1 == 1, "two writers at once");
         self.sequence.store(odd, Ordering::Relaxed);
-        self.finish(odd, words);
+        self.finish(odd, store);
     }
 
     /// Completes a store that made the sequence `odd`.
-    fn finish(&self, odd: u64, words: T::Array) {
+    #[inline]
+    fn finish(&self, odd: u64, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         fence(Ordering::Release);
-        words.store(&self.words);
+        store(&self.words);
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
@@ -128,7 +150,10 @@ mod tests {
         let cell = SeqCell::new(3_u32);
         cell.store(4);
         assert_eq!(cell.load(), 4);
-        assert_eq!(SeqCell::new([5_u64, 6]).word(1), 6);
+        let cell = SeqCell::new([5_u64, 6, 7]);
+        assert_eq!(cell.word(1), 6);
+        cell.store_words_in_order([(2, 8), (0, 4)]);
+        assert_eq!(cell.load(), [4, 6, 8]);
     }
 
     #[test]

@@ -124,6 +124,7 @@ impl Holds {
 
     /// Adds `n` holds that are counted in the word, even if the value is spread; returns `false` if
     /// the value is dead.
+    #[inline]
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -133,6 +134,7 @@ impl Holds {
 
     /// Removes `n` holds that are counted in the word; returns `true` if these were the last holds
     /// of a nameless value, which the caller then has to delete.
+    #[inline]
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;

@@ -52,6 +52,7 @@ mod sealed {
 impl<const N: usize> WordArray for [u64; N] {
     const LEN: usize = N;
     type Atomics = [AtomicU64; N];
+    #[inline]
     fn into_atomics(self) -> Self::Atomics {
         self.map(AtomicU64::new)
     }

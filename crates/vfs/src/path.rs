@@ -120,7 +120,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
         b"." | b".." => return Err(Error::InvalidArgument { what: "the name is . or .." }),
         _ => {}
     }
-    if name.contains(&b'/') || name.contains(&0) {
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(Error::InvalidArgument { what: "a name with a slash or a NUL byte" });
     }
     if name.len() > MAX_NAME {

@@ -33,10 +33,10 @@ pub struct Parent<'a> {
 impl Parent<'_> {
     /// Returns the last component, and whether a slash follows, if the component is a name; else
     /// fails with `otherwise`, the operation's error for ".", ".." and the root.
-    pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
+    pub fn name(&self, otherwise: impl FnOnce() -> Error) -> Result<(&[u8], Slash), Error> {
         match &self.last {
             Last::Name(name, slash) => Ok((name, *slash)),
-            _ => Err(otherwise),
+            _ => Err(otherwise()),
         }
     }
 }
@@ -87,11 +87,13 @@ impl<'a> Walk<'a> {
         start: &'a InodeRef,
         path: &'a [u8],
     ) -> Result<Walk<'a>, Error> {
-        check_path(path)?;
         let begin = vfs.start_of(start, path);
         let (at, pos, known) = match vfs.parent_cached(who, begin, path) {
             Some(CachedParent { dir, before, last }) => (At::Held(dir), before, last),
-            None => (At::Start(begin), 0, None),
+            None => {
+                check_path(path)?;
+                (At::Start(begin), 0, None)
+            }
         };
         Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, known, links: 0 })
     }
@@ -290,7 +292,7 @@ impl Vfs {
         match name {
             b"." => self.fs().get(dir.ino(), Some(dir.generation())),
             b".." => self.parent_of(dir),
-            name => self.child(dir, name)?.ok_or(Error::NotFound),
+            name => self.child(dir, name)?.ok_or_else(|| Error::NotFound),
         }
     }
 

@@ -109,7 +109,7 @@ impl Mender<'_> {
             entries.find(found).map(|entry| entry.offset)
         });
         let Some(offset) = found else { return false };
-        if dirent::remove(&format, &mut bytes, offset).is_err() {
+        if dirent::remove(&format, &mut bytes, 0, offset).is_err() {
             return false;
         }
         self.write_leaf(directory, record, block, bytes);

@@ -60,11 +60,12 @@ impl Groups {
         if let Some(group) = by.and_then(|by| self.escape(&by)) {
             parent.place.move_to(group);
         }
-        let (group, index) = found.ok_or(Error::NoSpace)?;
+        let (group, index) = found.ok_or_else(|| Error::NoSpace)?;
         if kind == FileType::Directory {
             self.shared.summaries.set_directory(group.0);
         }
-        let ino = self.shared.format.geometry().ino_at(group, index).ok_or(Error::NoSpace)?;
+        let ino =
+            self.shared.format.geometry().ino_at(group, index).ok_or_else(|| Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
 

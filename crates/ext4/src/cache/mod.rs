@@ -118,15 +118,27 @@ impl<T: Cached> Cache<T> {
 
     /// Returns a hold found by `look`. If the object is missing, one thread runs `load`, which
     /// loads and inserts it. May sleep.
+    #[inline]
     pub(crate) fn hold_or_load<H>(
         &self,
         number: u64,
         look: impl Fn() -> Result<Option<H>, Error>,
         load: impl FnOnce() -> Result<H, Error>,
     ) -> Result<H, Error> {
-        if let Some(held) = look()? {
-            return Ok(held);
+        match look()? {
+            Some(held) => Ok(held),
+            None => self.load_alone(number, look, load),
         }
+    }
+
+    /// Looks again, and loads the object if it is still missing, in one thread at a time.
+    #[cold]
+    fn load_alone<H>(
+        &self,
+        number: u64,
+        look: impl Fn() -> Result<Option<H>, Error>,
+        load: impl FnOnce() -> Result<H, Error>,
+    ) -> Result<H, Error> {
         let _loader = self.loader(number).lock();
         match look()? {
             Some(held) => Ok(held),

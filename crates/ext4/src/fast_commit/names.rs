@@ -149,7 +149,7 @@ impl<'a> Inodes<'a> {
         let found = dir::find(&context, &blocks, name)?.filter(|found| found.ino == old.ino);
         let Some(found) = found else { return Ok(None) };
         let mut bytes = blocks.block(found.block)?.to_vec();
-        dirent::remove(&context.format, &mut bytes, found.offset).map_err(|cause| {
+        dirent::remove(&context.format, &mut bytes, 0, found.offset).map_err(|cause| {
             Corruption::Directory { ino: old.parent, block: found.block, cause }
         })?;
         let update = (found.block, bytes.into());

@@ -387,9 +387,9 @@ pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
 }
 
 /// Checks that `name` can be created or removed; fails with `dots` for "." and "..".
-pub(crate) fn checked_entry(name: &[u8], dots: Error) -> Result<Name<'_>, Error> {
+pub(crate) fn checked_entry(name: &[u8], dots: impl FnOnce() -> Error) -> Result<Name<'_>, Error> {
     match name {
-        b"." | b".." => Err(dots),
+        b"." | b".." => Err(dots()),
         _ => checked(name),
     }
 }

@@ -92,7 +92,7 @@ impl<'f> EntrySlot<'f> {
             view.drop_index()?;
         }
         let dots = matches!(name.bytes(), b"." | b"..");
-        let stored = view.stored(name)?.ok_or(Error::NotFound)?;
+        let stored = view.stored(name)?.ok_or_else(|| Error::NotFound)?;
         let name = stored.name();
         let n = match (view.leaf_of(name)?, locking) {
             (Some(n), _) => n,
@@ -259,7 +259,7 @@ impl EntrySlot<'_> {
         Named { ino, file_type }: Named,
     ) -> Result<(), dirent::Cause> {
         let format = &self.context.format;
-        dirent::remove(format, bytes, at.offset)?;
+        dirent::remove(format, bytes, at.before as usize, at.offset)?;
         let new = Packed { ino, file_type: Some(file_type), name: self.name.name() };
         let room = dirent::find_room(format, bytes, &new)?;
         let room = room.ok_or(dirent::Cause::Length { expected: new.space(), found: 0 })?;
@@ -278,7 +278,7 @@ impl EntrySlot<'_> {
             Edit::Replace(at, Named { ino, file_type }) => {
                 dirent::replace(format, bytes, at.offset, ino, file_type)
             }
-            Edit::Remove(at) => dirent::remove(format, bytes, at.offset),
+            Edit::Remove(at) => dirent::remove(format, bytes, at.before as usize, at.offset),
             Edit::Rename(at, named) => self.rename(bytes, at, named),
         };
         debug_assert_eq!(edited, Ok(()), "what was found can be edited");

@@ -95,9 +95,10 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
         return;
     }
     // A change that fast commits cannot express is noted when the entry changes, not here.
-    dir.change_part(handle, Concerns::Data, FastPart::Record, |state| {
+    dir.change_state(handle, Concerns::Data, FastPart::Record, |state| {
         state.names_changed(1, now);
         state.count_subdirectories(change.links());
+        dir.publish_names_changed(&state.disk);
     });
     dir.deltas.listed(tid);
     dir.deltas.meet(&dir.mount.totals, dir.links().saturating_sub(2));
@@ -140,7 +141,7 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
         state.disk.ctime = now;
         // The inode becomes dead only after its link count is visibly zero: a thread that finds the
         // inode dead must know that it is deleted, and must not load it again.
-        victim.publish(&state.disk);
+        victim.publish_names_changed(&state.disk);
         let may_end = left == 0 && state.owns_nothing(objects.volume.geometry());
         let ended = may_end && end_as_only_holder(victim);
         if ended {

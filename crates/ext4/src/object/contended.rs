@@ -164,10 +164,16 @@ impl LaneDeltas {
 
     /// Takes all deltas and returns their sum, or `None` if there are none. The caller holds the
     /// inode's guard and folds the sum into the inode.
+    #[inline]
     pub(crate) fn take(&self) -> Option<Delta> {
-        let deltas = self.deltas.get()?;
+        self.deltas.get()?.take()
+    }
+}
+
+impl Deltas {
+    fn take(&self) -> Option<Delta> {
         let mut all: Option<Delta> = None;
-        for slot in deltas.lanes.iter().filter(|slot| slot.any.load(Ordering::Relaxed)) {
+        for slot in self.lanes.iter().filter(|slot| slot.any.load(Ordering::Relaxed)) {
             let mut delta = slot.delta.lock();
             slot.any.store(false, Ordering::Relaxed);
             let taken = std::mem::take(&mut *delta);
@@ -175,9 +181,7 @@ impl LaneDeltas {
         }
         all
     }
-}
 
-impl Deltas {
     fn new(permit: Permit, subdirectories: u32) -> Deltas {
         let slot = |_| Slot {
             any: AtomicBool::new(false),

@@ -21,7 +21,7 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
+    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Words,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{FileType, Ino, Time};
@@ -128,7 +128,6 @@ impl Inode {
     pub(crate) fn new(parts: Parts) -> Inode {
         let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
         let attr = attr_of(ino, file_type, &disk);
-        let state = InodeState::new(disk, raw);
         Inode {
             ino,
             generation: attr.generation,
@@ -152,7 +151,7 @@ impl Inode {
             attr: SeqCell::new(attr),
             map: MapSlot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
-            state: Mutex::new(Rank::Guard, state),
+            state: Mutex::new(Rank::Guard, InodeState::new(disk, raw)),
             window: WindowSlot::new(),
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),
@@ -196,7 +195,7 @@ impl Inode {
     fn fold_and_publish(&self) {
         let mut state = self.state.lock();
         if self.fold(&mut state) {
-            self.publish(&state.disk);
+            self.publish_names_changed(&state.disk);
         }
     }
 
@@ -261,6 +260,15 @@ impl Inode {
         if attr.rights() != self.rights.load() {
             self.rights.store_in_order(attr.rights());
         }
+    }
+
+    /// Does the same as [`Inode::publish`] after changes of the link count and of the times `mtime`
+    /// and `ctime` only, as a directory has with each change of a name.
+    #[inline]
+    pub(crate) fn publish_names_changed(&self, disk: &disk::Inode) {
+        let words = self.attr_of(disk).to_words();
+        self.attr.store_words_in_order(Attr::NAMES_CHANGED.map(|at| (at, words[at])));
+        debug_assert_eq!(self.attr.load(), self.attr_of(disk), "another attribute changed");
     }
 
     /// Apply: changes the inode under its guard and publishes the new attributes.
@@ -386,7 +394,7 @@ impl Inode {
     fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
         if self.fold(&mut state) {
-            self.publish(&state.disk);
+            self.publish_names_changed(&state.disk);
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         tracked.take(tid, || Record::of(disk, raw, *freed))

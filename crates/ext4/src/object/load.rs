@@ -96,7 +96,7 @@ impl Objects {
         decoded: disk::Inode,
         raw: RawRecord,
     ) -> Result<Arc<Inode>, Error> {
-        let file_type = decoded.file_type().ok_or(Error::Stale)?;
+        let file_type = decoded.file_type().ok_or_else(|| Error::Stale)?;
         let mount = self.mount.clone();
         let parts = Parts { ino, file_type, mount, table, offset, disk: decoded, raw };
         Ok(Arc::new(Inode::new(parts)))

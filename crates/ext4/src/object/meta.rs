@@ -389,6 +389,7 @@ impl MetaCache {
 
     /// Returns a hold on the block; `None` if the block is not in memory, or is dead: evicted and
     /// to be loaded again.
+    #[inline]
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
         let hold = |found: &Arc<MetaBlock>| found.holds.add(1).then(|| MetaRef(found.clone()));
         match self.blocks.hold(block.0, hold) {

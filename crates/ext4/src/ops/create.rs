@@ -51,6 +51,8 @@ pub(super) struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
+    /// The part of a fast commit that expresses the birth.
+    part: FastPart,
     /// The reservation for the inode in the owners' limits.
     held: Vec<Held>,
 }
@@ -92,7 +94,7 @@ impl Fs {
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
-        let name = checked_entry(name, Error::Exists)?;
+        let name = checked_entry(name, || Error::Exists)?;
         let inode = match self.create_locked(dir, name, new, DirLocking::Shared)? {
             Some(inode) => inode,
             None => {
@@ -204,8 +206,9 @@ impl Fs {
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
         let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
-        let inode =
-            self.give_birth(Born { claim, inode, block: None, xattrs: None, held: Vec::new() })?;
+        let part = FastPart::Birth;
+        let born = Born { claim, inode, block: None, xattrs: None, part, held: Vec::new() };
+        let inode = self.give_birth(born)?;
         let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
         let inode = &new.inode;
         let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
@@ -273,11 +276,16 @@ impl Fs {
             disk.sectors += self.objects.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
+        let has_xattrs = xattrs.is_some() || raw.has_bytes();
+        let part = match kind == FileType::Regular && !has_xattrs {
+            true => FastPart::Birth,
+            false => FastPart::None,
+        };
         let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
         if let Some(crypt) = crypt {
             inode.crypt.get_or_init(|| Box::new(crypt));
         }
-        Ok(Born { claim, inode, block, xattrs, held })
+        Ok(Born { claim, inode, block, xattrs, part, held })
     }
 
     /// Makes sure that the owners of a new inode are counted, and that their limits permit the
@@ -311,7 +319,8 @@ impl Fs {
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
         let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
         let ino = claim.ino();
-        let place = self.objects.volume.geometry().inode_place(ino).ok_or(Error::NoSpace)?;
+        let place =
+            self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
             // One pin serves both look-ups.
             let _pin = lanefs_lanes::pin();
@@ -439,7 +448,7 @@ impl Fs {
 
     /// Apply: allocates the claimed parts and inserts the inode into the map, with one hold.
     pub(super) fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
-        let Born { claim, inode, block, xattrs, held: _held } = born;
+        let Born { claim, inode, block, xattrs, part, held: _held } = born;
         let (ino, generation) = (inode.ino, inode.generation);
         self.objects.groups.allocate_inode(handle, claim, inode.file_type);
         if let Some((claim, data)) = block {
@@ -450,7 +459,6 @@ impl Fs {
                 self.objects.meta.create(handle, block, kind, data);
             }
         }
-        let has_xattr_block = xattrs.is_some();
         if let Some((claim, data)) = xattrs {
             let block = claim.start();
             self.objects.groups.allocate(handle, claim);
@@ -458,11 +466,6 @@ impl Fs {
         }
         // An inode created without a name may get its first one later. The attributes were
         // published by the inode's creation.
-        let has_xattrs = has_xattr_block || inode.state.lock().raw.has_bytes();
-        let part = match inode.file_type == FileType::Regular && !has_xattrs {
-            true => FastPart::Birth,
-            false => FastPart::None,
-        };
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
@@ -481,7 +484,7 @@ impl Fs {
     /// Reads the previous inode with the same number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = self.objects.tables.base(table, &self.objects)?;
-        let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;
+        let record = self.objects.volume.record_in(&base, offset).ok_or_else(|| Error::NoSpace)?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
         // documentation, "Index Nodes"). A record with links is in use, as e2fsck assumes too.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);

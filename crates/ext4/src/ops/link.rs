@@ -44,7 +44,7 @@ impl Fs {
     /// Adds another name of `inode`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         self.objects.check_writable()?;
-        let name = checked_entry(name, Error::Exists)?;
+        let name = checked_entry(name, || Error::Exists)?;
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
@@ -233,7 +233,7 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
 
 /// Checks that `name` can be removed as a name of this kind.
 fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
-    let dots = match (what, name) {
+    let dots = || match (what, name) {
         (Removal::File, _) => Error::IsDirectory,
         (Removal::Directory, b".") => Error::InvalidArgument { what: "the name \".\"" },
         (Removal::Directory, _) => Error::NotEmpty,

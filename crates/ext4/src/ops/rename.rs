@@ -48,7 +48,7 @@ impl<'r> Ends<'r> {
         target: Option<InodeRef>,
     ) -> Result<Ends<'r>, Error> {
         let (name, new_name) =
-            (checked_entry(name, Error::Busy)?, checked_entry(new_name, Error::Busy)?);
+            (checked_entry(name, || Error::Busy)?, checked_entry(new_name, || Error::Busy)?);
         Ok(Ends { from, name, to, new_name, source, target })
     }
 
@@ -81,7 +81,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let (name, new_name) =
-            (checked_entry(name, Error::Busy)?, checked_entry(new_name, Error::Busy)?);
+            (checked_entry(name, || Error::Busy)?, checked_entry(new_name, || Error::Busy)?);
         loop {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;

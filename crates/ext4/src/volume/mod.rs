@@ -162,13 +162,13 @@ impl Volume {
 
     /// Returns block `index` of a group's inode table.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<Block, Error> {
-        let start = self.inode_tables.get(group.0 as usize).ok_or(Error::Stale)?;
+        let start = self.inode_tables.get(group.0 as usize).ok_or_else(|| Error::Stale)?;
         Ok(Block(start.0 + u64::from(index)))
     }
 
     /// Returns the place of an inode's record.
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<InodePlace, Error> {
-        self.geometry().inode_place(ino).ok_or(Error::Stale)
+        self.geometry().inode_place(ino).ok_or_else(|| Error::Stale)
     }
 
     /// Returns the bytes of the record at `offset` in a table block.

@@ -2,7 +2,7 @@
 
 use super::format::{DirFormat, HEADER, MIN_RECORD, NameForm, RawDirEntry, encode_rec_len, space};
 use super::name::Name;
-use super::record::{Entry, Record, entry_at, records};
+use super::record::{Entry, Record, entry_at, records, records_from};
 use super::tail;
 use crate::cause::dirent::Cause;
 use crate::types::{FileType, Ino};
@@ -98,8 +98,13 @@ pub fn find_room(
 /// The result of [`find_or_room`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sought<'a> {
-    /// The entry with the name.
-    Entry(Entry<'a>),
+    /// The entry with the name, and where the record before it starts; 0 for the first record.
+    Entry {
+        /// The entry.
+        entry: Entry<'a>,
+        /// The offset from which [`remove`] can search.
+        before: usize,
+    },
     /// The name does not exist; room for it, if there is any.
     Room(Option<Room>),
 }
@@ -112,15 +117,16 @@ pub fn find_or_room<'a>(
     name: Name<'_>,
 ) -> Result<Sought<'a>, Cause> {
     let needed = space(name.bytes().len());
-    let mut room = None;
+    let (mut room, mut before) = (None, 0);
     for record in records(format, block)? {
         let record = record?;
         if record.ino != 0 && record.name == name.bytes() {
-            return record.check(format).map(Sought::Entry);
+            return record.check(format).map(|entry| Sought::Entry { entry, before });
         }
         if room.is_none() {
             room = room_in(&record, needed)?;
         }
+        before = record.offset;
     }
     Ok(Sought::Room(room))
 }
@@ -159,11 +165,17 @@ pub fn insert(
 
 /// Removes the entry at `offset`: its record becomes slack of the previous record, or stays as an
 /// unused record if it is the first. The name is overwritten with zeros, so that it does not stay
-/// on disk.
-pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(), Cause> {
+/// on disk. The previous record is searched from the one at `from`, which is before the entry; 0
+/// always is.
+pub fn remove(
+    format: &DirFormat,
+    block: &mut [u8],
+    from: usize,
+    offset: usize,
+) -> Result<(), Cause> {
     let mut before = None;
     let mut found = None;
-    for record in records(format, block)? {
+    for record in records_from(format, block, from)? {
         let record = record?;
         if record.offset >= offset {
             let used = space(record.name.len());

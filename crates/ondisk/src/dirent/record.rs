@@ -175,11 +175,20 @@ impl<'a> Record<'a> {
 
 /// Iterates over the records of a linear block or leaf, checking their bounds.
 pub(super) fn records<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Records<'a>, Cause> {
+    records_from(format, block, 0)
+}
+
+/// Iterates like [`records`] from the record at offset `at`.
+pub(super) fn records_from<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    at: usize,
+) -> Result<Records<'a>, Cause> {
     check_length(format, block)?;
     if format.has_checksums && tail::stored(block).is_none() {
         return Err(Cause::NoTail);
     }
-    Ok(Records { format: *format, block, at: 0, end: format.record_bytes() })
+    Ok(Records { format: *format, block, at, end: format.record_bytes() })
 }
 
 #[derive(Debug, Clone)]

@@ -68,6 +68,28 @@ fn entries_go_into_slack_until_there_is_none() {
     }
 }
 
+/// Returns the block without the entry at `offset`; the previous record is searched from `from`.
+fn removed(block: &[u8], from: usize, offset: usize) -> Vec<u8> {
+    let mut block = block.to_vec();
+    remove(&format(1024), &mut block, from, offset).expect("there");
+    block
+}
+
+#[test]
+fn an_entry_is_removed_although_another_was_added_just_before_it() {
+    let format = format(1024);
+    let mut block =
+        pack(&format, &[b"one", b"two", b"six", b"ten"].map(|name| packed(name))).expect("it fits");
+    remove(&format, &mut block, 12, 24).expect("there");
+    let sought = find_or_room(&format, &block, packed(b"ten").name);
+    let Ok(Sought::Entry { before, .. }) = sought else { panic!("{sought:?}") };
+    assert_eq!(before, 12);
+    assert_eq!(insert(&format, &mut block, &packed(b"new")), Ok(Some(24)));
+    let removed = removed(&block, before, 36);
+    assert_eq!(removed, self::removed(&block, 0, 36));
+    assert_eq!(names(&format, &removed), [b"one", b"two", b"new"]);
+}
+
 #[test]
 fn one_pass_finds_an_entry_or_the_first_room() {
     let format = format(1024);
@@ -82,7 +104,10 @@ fn one_pass_finds_an_entry_or_the_first_room() {
         for name in [&b"one"[..], b"three", name.as_bytes()] {
             let name = packed(name).name;
             let found = find(&format, &block, name).expect("sound").expect("it is there");
-            assert_eq!(find_or_room(&format, &block, name), Ok(Sought::Entry(found)));
+            let sought = find_or_room(&format, &block, name);
+            let Ok(Sought::Entry { entry, before }) = sought else { panic!("{sought:?}") };
+            assert_eq!(entry, found);
+            assert_eq!(removed(&block, before, found.offset), removed(&block, 0, found.offset));
         }
     }
     panic!("a block of 1 KiB has no room for 100 names");
@@ -92,12 +117,12 @@ fn one_pass_finds_an_entry_or_the_first_room() {
 fn a_removed_entry_leaves_slack_and_no_trace() {
     let format = format(1024);
     let mut block = sample();
-    remove(&format, &mut block, 12).expect("there");
+    remove(&format, &mut block, 0, 12).expect("there");
     assert_eq!(names(&format, &block), [b"one"]);
     assert!(!block.windows(5).any(|bytes| bytes == b"three"));
-    remove(&format, &mut block, 0).expect("there");
+    remove(&format, &mut block, 0, 0).expect("there");
     assert_eq!(names(&format, &block), [b""; 0]);
-    assert_eq!(remove(&format, &mut block, 0), Err(Cause::NoRecord { offset: 0 }));
+    assert_eq!(remove(&format, &mut block, 0, 0), Err(Cause::NoRecord { offset: 0 }));
     assert!(insert(&format, &mut block, &packed(b"again")).expect("sound").is_some());
     assert_eq!(names(&format, &block), [b"again"]);
 }
@@ -184,7 +209,7 @@ fn arbitrary_bytes_end_every_walk() {
         let _ = dots(&format, &block);
         let offset = (state >> 20) as usize % 1100;
         let _ = insert(&format, &mut block.clone(), &packed(b"new"));
-        let _ = remove(&format, &mut block.clone(), offset);
+        let _ = remove(&format, &mut block.clone(), 0, offset);
         let _ = replace(&format, &mut block, offset, Ino(3), FileType::Regular);
     }
 }

@@ -35,7 +35,10 @@ pub fn look_for(
     }
     // The room that is needed depends only on the name's length.
     match dirent::find_or_room(&cx.format, block, name).map_err(damaged)? {
-        Sought::Entry(entry) => Ok(Found::new(n, &entry).map_or(Look::Full, Look::There)),
+        Sought::Entry { entry, before } => {
+            let found = Found::new(n, &entry).map(|found| Found { before: before as u32, ..found });
+            Ok(found.map_or(Look::Full, Look::There))
+        }
         Sought::Room(room) => Ok(room.map_or(Look::Full, Look::Room)),
     }
 }

@@ -17,11 +17,14 @@ pub struct Found {
     pub block: FileBlock,
     /// Where its record starts, in bytes from the start of the block.
     pub offset: usize,
+    /// Where a record before it starts, from which its removal searches; 0 if none is known.
+    pub before: u32,
 }
 
 impl Found {
     pub(super) fn new(block: FileBlock, entry: &Entry<'_>) -> Option<Found> {
-        Some(Found { ino: entry.ino?, file_type: entry.file_type, block, offset: entry.offset })
+        let &Entry { ino, file_type, offset, .. } = entry;
+        Some(Found { ino: ino?, file_type, block, offset, before: 0 })
     }
 }
 

@@ -90,7 +90,7 @@ pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Res
         let damaged = |cause| cx.damaged(n, cause);
         let entry = dirent::find(&cx.format, block, name).map_err(damaged)?;
         if let Some(offset) = entry.map(|entry| entry.offset) {
-            dirent::remove(&cx.format, Arc::make_mut(block), offset).map_err(damaged)?;
+            dirent::remove(&cx.format, Arc::make_mut(block), 0, offset).map_err(damaged)?;
         }
     }
     Ok(plan)

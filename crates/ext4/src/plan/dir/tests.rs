@@ -85,7 +85,7 @@ impl Directory {
         let found = find(&self.cx, &self.blocks, name(bytes)).expect("sound").expect("there");
         assert_eq!(Some(&found.ino), self.model.get(bytes));
         let block = Arc::make_mut(&mut self.blocks[found.block.0 as usize]);
-        dirent::remove(&self.cx.format, block, found.offset).expect("sound");
+        dirent::remove(&self.cx.format, block, found.before as usize, found.offset).expect("sound");
         self.model.remove(bytes);
     }
 

@@ -6,7 +6,7 @@ use super::*;
 fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
     let mut block = blocks[found.block.0 as usize].to_vec();
     let _ = dirent::replace(&cx.format, &mut block, found.offset, Ino(5), FileType::Regular);
-    let _ = dirent::remove(&cx.format, &mut block, found.offset);
+    let _ = dirent::remove(&cx.format, &mut block, found.before as usize, found.offset);
 }
 
 /// Runs all functions on the blocks. The harness itself panics on block numbers that do not exist.
@@ -41,6 +41,7 @@ fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
         file_type: None,
         block: FileBlock(rng.u32(..blocks.len() as u32)),
         offset: rng.usize(..70_000),
+        before: rng.u32(..70_000),
     };
     edit(cx, blocks, &wild);
     let mut block = blocks[0].to_vec();
