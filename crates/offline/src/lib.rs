@@ -34,6 +34,7 @@ pub use clone::{Copied, copy_device, copy_file};
 pub use draft::{Draft, Published};
 pub use error::Error;
 pub use image::Image;
+pub use journal::JournalSize;
 pub use mend::Repair;
 pub use recover::{
     Condition, Recovered, look, look_with, recover, recover_with, replay_elsewhere,
