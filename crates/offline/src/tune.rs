@@ -101,7 +101,10 @@ const SETTABLE: Features = Features {
         .union(Compat::EXT_ATTR)
         .union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP).union(Incompat::ENCRYPT),
-    ro_compat: RoCompat::LARGE_FILE.union(RoCompat::HUGE_FILE).union(RoCompat::DIR_NLINK),
+    ro_compat: RoCompat::LARGE_FILE
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::VERITY),
 };
 const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::FAST_COMMIT).union(Compat::STABLE_INODES),

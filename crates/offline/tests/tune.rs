@@ -1,6 +1,7 @@
 //! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
 
 use lanefs_device::Device;
+use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, NewVerity, Privilege};
 use lanefs_offline::{
     Error, FeatureChange, Image, JournalChange, JournalSize, OptionChange, Reserved, Settings,
 };
@@ -141,7 +142,7 @@ fn what_needs_a_rewrite_is_refused_by_name() {
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be cleared")), "{refused}");
     }
-    for name in ["quota", "casefold", "bigalloc", "inline_data", "verity"] {
+    for name in ["quota", "casefold", "bigalloc", "inline_data"] {
         let settings = Settings { features: setting(name), ..Settings::default() };
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be set")), "{refused}");
@@ -184,6 +185,31 @@ fn encrypt_is_set_as_tune2fs_sets_it() {
     };
     assert_eq!(algorithms(&ours), algorithms(&theirs));
     ours.assert_clean("tuned");
+}
+
+#[test]
+fn verity_is_set_as_tune2fs_sets_it() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let theirs = filled(OPTIONS, SIZE, 1).expect("mke2fs");
+    let verity = Settings { features: setting("verity"), ..Settings::default() };
+    tune(image.device(), &verity).expect("the feature");
+    image.assert_clean("tuned");
+    let mut command = Command::new("tune2fs");
+    let done = command.args(["-O", "verity"]).arg(theirs.path()).output().expect("tune2fs runs");
+    assert!(done.status.success(), "{done:?}");
+    let features = |image| dumpe2fs(image)["Filesystem features"].clone();
+    assert_eq!(features(&image), features(&theirs));
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("mounted");
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let file = fs.create(&root, b"verity", &new).expect("a file");
+    fs.enable_verity(&file, &NewVerity::default(), Privilege::Root).expect("a verity file");
+    drop((root, file));
+    mount.close().expect("closed");
+    image.assert_clean("with a verity file");
+    let clear = Settings { features: clearing("verity"), ..Settings::default() };
+    assert!(tune(image.device(), &clear).is_err(), "as in tune2fs");
 }
 
 #[test]

@@ -21,8 +21,8 @@ again.
 
 Features that can be set and cleared: fast_commit, has_journal, metadata_csum_seed, mmp,
 stable_inodes.
-Features that can only be set: dir_index, dir_nlink, encrypt, ext_attr, huge_file, large_file.
-Others are refused by name.
+Features that can only be set: dir_index, dir_nlink, encrypt, ext_attr, huge_file, large_file,
+verity. Others are refused by name.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 
