@@ -51,8 +51,8 @@ pub fn journal_blocks(blocks: u64) -> u32 {
     journal::default_blocks(blocks)
 }
 
-/// Returns the number of blocks for fast commits that the journal of a file system of `blocks` blocks
-/// has by default, beside those of [`journal_blocks`].
+/// Returns the number of blocks for fast commits that the journal of a file system of `blocks`
+/// blocks has by default, beside those of [`journal_blocks`].
 pub fn fast_commit_blocks(blocks: u64) -> u32 {
     journal::fast_commit_blocks(blocks)
 }

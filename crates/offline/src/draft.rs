@@ -46,8 +46,8 @@ impl Draft {
     /// [`Error::Journal`] without a journal in the image; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         if has_journal_elsewhere(&*device) {
-            let what = "changes that count together need a journal in the image, and this journal is \
-                        on another device";
+            let what = "changes that count together need a journal in the image, and this \
+                        journal is on another device";
             return Err(Error::Journal { what: what.into() });
         }
         let image = Image::open(device)?;

@@ -46,8 +46,8 @@ pub struct FeatureChange {
 /// The change of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalChange {
-    /// The journal is added, or replaced by one of another length. [`JournalSize::default`] leaves a
-    /// journal as it is.
+    /// The journal is added, or replaced by one of another length. [`JournalSize::default`] leaves
+    /// a journal as it is.
     Add(JournalSize),
     /// The journal is removed.
     Remove,

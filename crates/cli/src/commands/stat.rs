@@ -191,8 +191,8 @@ impl Described<'_> {
         text
     }
 
-    /// The target of a link, the names of attributes, the encryption policy and the digest of a verity
-    /// file have the texts of the full output.
+    /// The target of a link, the names of attributes, the encryption policy and the digest of a
+    /// verity file have the texts of the full output.
     fn as_json(&self) -> String {
         let mut facts = file_facts(&self.place.image, &self.place.path, &self.attr);
         facts["target"] = json!(self.leads_to);
