@@ -209,6 +209,54 @@ fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
 }
 
 #[test]
+fn stat_ls_and_df_print_json_lines() {
+    let image = Image::with("16M", &["-O", "encrypt,verity"]);
+    let path = image.path.to_str().unwrap();
+    let key = image.dir.path().join("key");
+    std::fs::write(&key, [7; 64]).unwrap();
+    lanefs(&[
+        "edit",
+        "--key",
+        key.to_str().unwrap(),
+        path,
+        "-c",
+        "mkdir -p /d/hidden",
+        "-c",
+        "encrypt /d/hidden",
+        "-c",
+        "write /d/f text",
+        "-c",
+        "verity /d/f",
+        "-c",
+        "ln -s f /d/l",
+    ]);
+    let json = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        lanefs(arguments).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let place = |name: &str| at(&image.path, name);
+    let (hidden, file, link) = (place("/d/hidden"), place("/d/f"), place("/d/l"));
+    let facts = json(&["stat", "--json", &hidden, &file, &link]);
+    assert_eq!(facts.len(), 3);
+    assert!(facts[0]["policy"].as_str().unwrap().contains("AES-256-XTS"), "{}", facts[0]);
+    let said = lanefs(&["stat", &file]);
+    assert!(said.contains(&format!("Verity: {}", facts[1]["verity"].as_str().unwrap())), "{said}");
+    assert_eq!((&facts[1]["size"], &facts[1]["policy"]), (&4.into(), &serde_json::Value::Null));
+    assert_eq!((&facts[2]["target"], &facts[2]["type"]), (&"f".into(), &"l".into()));
+    let listed = json(&["ls", "--json", "-R", &place("/d")]);
+    let paths: Vec<_> = listed.iter().map(|facts| facts["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/d/f", "/d/hidden", "/d/l"]);
+    let same = |name: &str| listed[0][name] == facts[1][name];
+    assert!(["inode", "mtime", "flags", "crtime", "image"].into_iter().all(same), "{}", listed[0]);
+    let found = json(&["find", "--json", &file]);
+    assert!(found[0].as_object().unwrap().iter().all(|(name, fact)| facts[1][name] == *fact));
+    let spaces = json(&["df", "--json", path, path]);
+    let said = lanefs(&["df", path]);
+    let blocks = said.lines().last().and_then(|line| line.split_whitespace().nth(1)).unwrap();
+    let bytes = blocks.parse::<u64>().unwrap() * 1024;
+    assert_eq!((spaces.len(), &spaces[0]["bytes"]), (2, &bytes.into()));
+}
+
+#[test]
 fn df_counts_as_the_kernel_does() {
     if !can_mount() {
         return;

@@ -14,7 +14,7 @@ const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
 /// The size of the file, and the arguments. They end with a size if the file system is smaller.
-const CASES: [(&str, &str); 57] = [
+const CASES: [(&str, &str); 65] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),
     ("64M", "-t ext2 -j"),
@@ -72,6 +72,14 @@ const CASES: [(&str, &str); 57] = [
     ("64M", "-t ext4 -b 4096 -O bigalloc,^metadata_csum,uninit_bg,^64bit -C 65536"),
     ("64M", "-t ext4 -b 1024 -O bigalloc,meta_bg,^resize_inode,^has_journal -C 16384"),
     ("20G", "-t ext4 -O bigalloc -C 1048576"),
+    ("2M", "-t ext4 -O fast_commit"),
+    ("8M", "-t ext4 -O fast_commit"),
+    ("64M", "-t ext4 -O fast_commit -J size=8,fast_commit_size=1024"),
+    ("64M", "-t ext4 -b 4096 -O fast_commit -J fast_commit_size=5"),
+    ("64M", "-t ext4 -O fast_commit -J size=5,fast_commit_size=0"),
+    ("64M", "-t ext3 -O fast_commit"),
+    ("64M", "-t ext4 -O fast_commit,^has_journal"),
+    ("64M", "-t ext4 -b 4096 -O fast_commit,bigalloc"),
 ];
 
 /// Runs a program on a new sparse file, checks the image, and returns what dumpe2fs shows of it.
@@ -169,6 +177,8 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         ("-E packed_meta_blocks -O ^flex_bg", "packed metadata (without flex_bg) out of range"),
         ("-E resize=50", "growing to 50 blocks cannot be prepared"),
         ("-C 65536", "a cluster size needs bigalloc"),
+        ("-J fast_commit_size=64", "fast_commit_size needs fast_commit"),
+        ("-O fast_commit -J size=32", "a journal of 32832 blocks is too short, or too large"),
         ("-g 100", "blocks per group out of range"),
         ("-G 3", "groups per flexible group out of range"),
         ("-b 131072", "block size out of range"),
@@ -191,7 +201,9 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         }
     }
     std::fs::remove_file(&image).unwrap();
-    for arguments in ["-t ext5", "-T nonsense", "-J location=7", "-J device=", "-r 0"] {
+    for arguments in
+        ["-t ext5", "-T nonsense", "-J location=7", "-J device=", "-J device=j,size=4", "-r 0"]
+    {
         let arguments = arguments.split_whitespace();
         let mut command = Command::new(LANEFS);
         let (status, said) = try_run(command.arg("mkfs").args(arguments).arg(&image).arg("64M"));

@@ -109,7 +109,7 @@ fn tune_understands_the_words_of_tune2fs_and_shows_the_settings() {
     for (words, status, what) in [
         (["-O", "^metadata_csum"], 1, "metadata_csum cannot be cleared"),
         (["-O", "nonsense"], 2, "unknown feature 'nonsense'"),
-        (["-J", "device=/dev/sdb"], 2, "only size=SIZE"),
+        (["-J", "device=/dev/sdb"], 2, "does not make such journals"),
         (["-m", "60"], 1, "at most half"),
         (["-L", "a label that is too long"], 1, "16 fit"),
     ] {

@@ -166,6 +166,7 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
         let (status, said) = code(refused);
         assert!(status != Some(0) && said.contains("UUID"), "{refused:?}: {said}");
     }
+    assert_eq!(lanefs(&["cat", "--journal", log, &format!("{image}:/d/f")]), "text\n");
     let (status, said) = code(&["recover", "-n", "--journal", log, image]);
     assert_eq!(status, Some(4), "{said}");
     pair.recover();
@@ -175,8 +176,24 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
         let (status, said) = code(refused);
         assert!(status != Some(0) && said.contains("journal"), "{refused:?}: {said}");
     }
+    // Of two images, one has its journal inside.
+    let inside = pair.dir.path().join("inside.img");
+    lanefs(&["mkfs", "-q", "--size", "16M", word(&inside)]);
+    let [from, to] = [&inside, &pair.image].map(|image| format!("{}:/", word(image)));
+    lanefs(&["cp", "--journal", log, &format!("{to}d/f"), &from]);
+    lanefs(&["mv", "--journal", log, &format!("{to}d/f"), &format!("{to}d/e")]);
+    lanefs(&["cp", "--journal", log, &format!("{from}f"), &format!("{to}d/")]);
+    pair.assert_clean();
+    let copy = pair.dir.path().join("copy.img");
+    for refused in [&["edit", image, "-c", "rm /d/f"][..], &["clone", image, word(&copy)]] {
+        let (status, said) = code(refused);
+        assert!(status == Some(1) && said.contains("is on another device"), "{refused:?}: {said}");
+    }
+    assert!(!copy.exists());
+    let (status, said) = code(&["touch", "--journal", log, &format!("{from}new")]);
+    assert!(status == Some(1) && said.contains("journal is inside or absent"), "{said}");
     let mounted = Mounted::at(&pair.image, &point, &[&pair.option()]);
-    assert_eq!(shell(&point, "cat d/f; rm -r d; echo more >g"), "text\n");
+    assert_eq!(shell(&point, "cat d/f d/e; rm -r d; echo more >g"), "text\ntext\n");
     mounted.umount();
     pair.assert_clean();
 }
@@ -239,8 +256,9 @@ fn offline_commands_replay_a_journal_on_another_device() {
     mounted.kill();
 
     let other = Pair::ours();
-    let commands: [(&[&str], &[&str]); 4] = [
+    let commands: [(&[&str], &[&str]); 5] = [
         (&["check"], &[]),
+        (&["trim"], &[]),
         (&["repair", "--undo", "undo"], &[]),
         (&["resize"], &["64M"]),
         (&["tune", "-L", "name", "-O", "mmp"], &[]),

@@ -143,6 +143,54 @@ fn files_encrypted_by_the_kernel_are_the_same_on_a_mount() {
     }
 }
 
+/// Changes the padding of names in the encryption context of a file in the encrypted directory `d`:
+/// that is another policy with the same key. The image has no checksums.
+fn give_another_policy(image: &Image, key: &Path, name: &str) {
+    let place = format!("{}:/d/{name}", image.path.display());
+    let ino = run(Command::new(LANEFS).args(["stat", "-c", "%i", "--key"]).arg(key).arg(place));
+    let request = format!("imap <{}>", ino.trim());
+    let said = run(Command::new("debugfs").args(["-R", &request]).arg(&image.path));
+    // "located at block 39, offset 0x0c00"
+    let (_, place) = said.split_once("located at block ").unwrap();
+    let (block, rest) = place.split_once(", offset 0x").unwrap();
+    let offset = rest.split_whitespace().next().unwrap();
+    let at = block.parse::<usize>().unwrap() * 4096 + usize::from_str_radix(offset, 16).unwrap();
+    let mut bytes = fs::read(&image.path).unwrap();
+    let inode = &mut bytes[at..at + 256];
+    let context = inode.windows(8).position(|bytes| bytes == [2, 1, 4, 3, 0, 0, 0, 0]).unwrap();
+    inode[context + 3] = 2;
+    fs::write(&image.path, bytes).unwrap();
+}
+
+#[test]
+#[ignore = "long: real mounts"]
+fn what_has_another_policy_than_its_directory_is_not_permitted() {
+    const TRY: &str = r#"
+        try() { if error=$("$@" 2>&1); then echo done; else echo "${error##*: }"; fi; }
+        cd d; try stat dir; try ls dir; try stat link; try cat file
+        try truncate -s 1 file; try stat file; try cat kept; ls | tr '\n' ' '"#;
+    if !may_judge() {
+        return;
+    }
+    let image = encrypted_image(&["-b", "4096", "-O", "^metadata_csum"]);
+    let key = key_file(&image);
+    let mut edit = Command::new(LANEFS);
+    edit.args(["edit", "--key"]).arg(&key).arg(&image.path).args(["-c", "mkdir /d"]);
+    for line in ["encrypt /d", "mkdir /d/dir", "ln -s file /d/link", "write /d/file text"] {
+        edit.args(["-c", line]);
+    }
+    run(edit.args(["-c", "write /d/kept text"]));
+    ["dir", "link", "file"].iter().for_each(|name| give_another_policy(&image, &key, name));
+    let mounted = Mounted::new(&image, &[&format!("key={}", key.display())]);
+    let ours = shell(&mounted.path, TRY);
+    mounted.umount();
+    assert!(ours.starts_with(&"Operation not permitted\n".repeat(5)), "{ours}");
+    assert!(ours.ends_with("done\ndone\ndir file kept link "), "{ours}");
+    let Some(mounted) = KernelMounted::new(&image.path, "kernel", "") else { return };
+    add_key(&mounted, &key);
+    assert_same(&ours, &shell(&mounted.path, TRY));
+}
+
 #[test]
 #[ignore = "long: real mounts"]
 fn files_encrypted_on_a_mount_are_the_same_by_the_kernel() {

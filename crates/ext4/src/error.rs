@@ -230,7 +230,7 @@ impl std::fmt::Display for Hex<'_> {
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
 pub enum UnfitJournal {
-    #[error("give its path (lanefs recover --journal PATH, mount -o journal_path=PATH)")]
+    #[error("give its path (--journal PATH, mount -o journal_path=PATH)")]
     Missing,
     #[error("the given device is no journal: {damage}")]
     NotAJournal { damage: Corruption },

@@ -61,6 +61,11 @@ impl Fs {
         self.objects.volume.folding.is_some()
     }
 
+    /// Returns whether there can be verity files (feature `verity`).
+    pub fn has_verity(&self) -> bool {
+        self.objects.volume.has_verity
+    }
+
     /// Returns whether the name cache has no names of `dir`: it ignores case, or is encrypted.
     #[inline]
     pub fn is_uncached(&self, dir: &Inode) -> bool {

@@ -51,6 +51,12 @@ pub fn journal_blocks(blocks: u64) -> u32 {
     journal::default_blocks(blocks)
 }
 
+/// Returns the number of blocks for fast commits that the journal of a file system of `blocks`
+/// blocks has by default, beside those of [`journal_blocks`].
+pub fn fast_commit_blocks(blocks: u64) -> u32 {
+    journal::fast_commit_blocks(blocks)
+}
+
 /// Creates an ext4 file system on `device`. The old contents are lost; see [`existing_signature`].
 ///
 /// The superblock is written last, after a flush: if a crash happens before that write, the device

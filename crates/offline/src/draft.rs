@@ -7,6 +7,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use crate::open::has_journal_elsewhere;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::log;
 use lanefs_journal::LogMap;
@@ -42,8 +43,13 @@ impl Draft {
     /// Starts a set of changes of the file system on `device`, which is recovered first.
     ///
     /// # Errors
-    /// [`Error::Journal`] without a journal; the errors of [`Image::open`].
+    /// [`Error::Journal`] without a journal in the image; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
+        if has_journal_elsewhere(&*device) {
+            let what = "changes that count together need a journal in the image, and this \
+                        journal is on another device";
+            return Err(Error::Journal { what: what.into() });
+        }
         let image = Image::open(device)?;
         if image.superblock().journal().is_none() {
             let what = "changes that count together need a journal: add one first (lanefs tune -j)";

@@ -72,14 +72,34 @@ impl Image {
     }
 }
 
+/// The wanted length of a journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalSize {
+    /// Blocks of the log; `None`: those of the present journal, or the number that mke2fs chooses.
+    pub blocks: Option<u32>,
+    /// With the feature `fast_commit`: further blocks for fast commits; `None`: the number that
+    /// mke2fs chooses.
+    pub fast_commit_blocks: Option<u32>,
+}
+
+/// The length of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Length {
+    /// All blocks.
+    blocks: u32,
+    /// The blocks at the end for fast commits, as recorded in the journal's superblock.
+    fast_commit_blocks: u32,
+}
+
 /// Adds a journal.
 impl Image {
-    /// Adds a journal of this many blocks, or of the size that mke2fs chooses. A journal of another
-    /// length is removed before.
-    pub(crate) fn replace_journal(&mut self, blocks: Option<u32>) -> Result<(), Error> {
+    /// Adds a journal. A journal of another length is removed before.
+    pub(crate) fn replace_journal(&mut self, size: JournalSize) -> Result<(), Error> {
         let all = self.geometry().block_count();
-        let blocks = blocks.unwrap_or_else(|| mkfs::journal_blocks(all).max(MIN_BLOCKS));
-        if blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
+        let present = self.journal_length()?;
+        let wanted = self.wanted_length(size, present);
+        let Length { blocks, fast_commit_blocks } = wanted;
+        if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
             let what = format!(
                 "a journal of {blocks} blocks is impossible: it has {MIN_BLOCKS} blocks or more, and at \
                  most half of the file system"
@@ -87,11 +107,11 @@ impl Image {
             return Err(Error::refused(what));
         }
         let mut orphan_file = None;
-        if let Some(now) = self.journal_len()? {
-            if now == blocks {
+        if let Some(now) = present {
+            if now == wanted {
                 return Ok(());
             }
-            let free = self.superblock.free_blocks() + u64::from(now);
+            let free = self.superblock.free_blocks() + u64::from(now.blocks);
             if free < u64::from(blocks) + 2 {
                 return Err(Error::refused(format!("there is no room for {blocks} blocks")));
             }
@@ -100,16 +120,31 @@ impl Image {
         } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
             return Err(Error::refused(format!("there is no room for {blocks} blocks")));
         }
-        self.add_journal(blocks)?;
+        self.add_journal(wanted)?;
         self.add_orphan_file(orphan_file)
+    }
+
+    /// Returns the length of a new journal. As in tune2fs, its blocks for fast commits come in
+    /// addition.
+    fn wanted_length(&self, size: JournalSize, present: Option<Length>) -> Length {
+        let all = self.geometry().block_count();
+        let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
+        let log = size.blocks.or(log).unwrap_or(mkfs::journal_blocks(all).max(MIN_BLOCKS));
+        let takes_fast_commits = self.superblock.features().compat.contains(Compat::FAST_COMMIT);
+        let fast_commit_blocks = match size.fast_commit_blocks {
+            Some(blocks) => blocks,
+            None if takes_fast_commits => mkfs::fast_commit_blocks(all),
+            None => 0,
+        };
+        Length { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
     }
 
     /// Replaces the journal by one of the same length that lies before the limit of claims.
     pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
-        let Some(blocks) = self.journal_len()? else { return Ok(()) };
+        let Some(length) = self.journal_length()? else { return Ok(()) };
         let orphan_file = self.remove_orphan_file()?;
         self.remove_journal_alone()?;
-        self.add_journal(blocks)?;
+        self.add_journal(length)?;
         self.add_orphan_file(orphan_file)
     }
 
@@ -120,17 +155,24 @@ impl Image {
 
     /// Returns the journal's length in blocks, if there is a journal in the image.
     pub(crate) fn journal_len(&self) -> Result<Option<u32>, Error> {
+        Ok(self.journal_length()?.map(|length| length.blocks))
+    }
+
+    fn journal_length(&self) -> Result<Option<Length>, Error> {
         let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
             return Ok(None);
         };
-        Ok(Some(log::find(&*self.device, &self.superblock, ino)?.superblock.blocks()))
+        let found = log::find(&*self.device, &self.superblock, ino)?.superblock;
+        let fast_commit_blocks = found.recorded_fast_commit_blocks();
+        Ok(Some(Length { blocks: found.blocks(), fast_commit_blocks }))
     }
 
-    fn add_journal(&mut self, blocks: u32) -> Result<(), Error> {
+    fn add_journal(&mut self, length: Length) -> Result<(), Error> {
+        let blocks = length.blocks;
         let geometry = self.geometry();
         let middle = Block(geometry.block_count() / 2);
         let runs = self.claim(middle, blocks)?;
-        self.write_empty_log(&runs, blocks)?;
+        self.write_empty_log(&runs, length)?;
         let inode = self.file_inode(Ino::JOURNAL, &runs, blocks)?;
         let size = inode.size;
         let root = inode.block;
@@ -161,15 +203,16 @@ impl Image {
     }
 
     /// Zeroes the blocks, which are free, and writes a journal superblock into the first one.
-    fn write_empty_log(&self, runs: &[(Block, u32)], blocks: u32) -> Result<(), Error> {
+    fn write_empty_log(&self, runs: &[(Block, u32)], length: Length) -> Result<(), Error> {
         let block_size = self.geometry().block_size();
         for (start, len) in runs {
             let bits = block_size.bits();
             self.device.write_zeros(start.0 << bits, u64::from(*len) << bits)?;
         }
-        let head = JournalSuperblock::new(block_size, blocks, self.superblock.uuid()).encode();
+        let head = JournalSuperblock::new(block_size, length.blocks, self.superblock.uuid())
+            .with_fast_commit_blocks(length.fast_commit_blocks);
         if let Some((first, _)) = runs.first() {
-            self.device.write_at(first.0 << block_size.bits(), &head)?;
+            self.device.write_at(first.0 << block_size.bits(), &head.encode())?;
         }
         Ok(self.device.flush()?)
     }
@@ -183,7 +226,7 @@ impl Image {
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.replace_journal(None)?;
+        self.replace_journal(JournalSize { blocks: None, fast_commit_blocks: Some(0) })?;
         let changed = change(self);
         self.remove_journal_alone()?;
         changed
@@ -207,8 +250,8 @@ impl Image {
         self.write_blocks_in_place()?;
         let overhead = self.superblock.raw().s_overhead_clusters.get();
         self.edit(|raw| {
-            let gone = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
-            raw.s_feature_compat.set(raw.s_feature_compat.get() & !gone.bits());
+            let kept = !Compat::HAS_JOURNAL;
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & kept.bits());
             raw.s_journal_inum.set(0);
             raw.s_jnl_backup_type = 0;
             raw.s_jnl_blocks.iter_mut().for_each(|word| word.set(0));

@@ -34,7 +34,9 @@ pub use clone::{Copied, copy_device, copy_file};
 pub use draft::{Draft, Published};
 pub use error::Error;
 pub use image::Image;
+pub use journal::JournalSize;
 pub use mend::Repair;
+pub use open::has_journal_elsewhere;
 pub use recover::{
     Condition, Recovered, look, look_with, recover, recover_with, replay_elsewhere,
     view_without_fast_commits, view_without_log_elsewhere,

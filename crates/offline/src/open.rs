@@ -4,7 +4,15 @@ use crate::error::Error;
 use crate::image::Image;
 use crate::recover::{make_usable, of_superblock};
 use lanefs_device::Device;
+use lanefs_ext4::Primary;
+use lanefs_ondisk::superblock::JournalPlace;
 use std::sync::Arc;
+
+/// Returns whether the file system on `device` has its journal on another device.
+pub fn has_journal_elsewhere(device: &dyn Device) -> bool {
+    let found = Primary::read(device).map(|primary| primary.superblock.journal());
+    matches!(found, Ok(Some(JournalPlace::Device(_))))
+}
 
 impl Image {
     /// Opens the file system on `device` for changes. Recovers it first, if a crash made that

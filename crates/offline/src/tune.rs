@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use crate::journal::JournalSize;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::encryption;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -45,9 +46,9 @@ pub struct FeatureChange {
 /// The change of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalChange {
-    /// The journal is added, or replaced by one of another length, in blocks; `None`: the length
-    /// that mke2fs chooses.
-    Add(Option<u32>),
+    /// The journal is added, or replaced by one of another length. [`JournalSize::default`] leaves
+    /// a journal as it is.
+    Add(JournalSize),
     /// The journal is removed.
     Remove,
 }
@@ -95,14 +96,18 @@ pub struct Settings {
 /// superblock, the journal, the orphan file and the block of `mmp`.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
+        .union(Compat::FAST_COMMIT)
         .union(Compat::DIR_INDEX)
         .union(Compat::EXT_ATTR)
         .union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP).union(Incompat::ENCRYPT),
-    ro_compat: RoCompat::LARGE_FILE.union(RoCompat::HUGE_FILE).union(RoCompat::DIR_NLINK),
+    ro_compat: RoCompat::LARGE_FILE
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::VERITY),
 };
 const CLEARABLE: Features = Features {
-    compat: Compat::HAS_JOURNAL.union(Compat::STABLE_INODES),
+    compat: Compat::HAS_JOURNAL.union(Compat::FAST_COMMIT).union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
     ro_compat: RoCompat::empty(),
 };
@@ -136,7 +141,7 @@ impl Image {
             self.commit()?;
         }
         match journal {
-            Some(JournalChange::Add(blocks)) => self.replace_journal(blocks),
+            Some(JournalChange::Add(size)) => self.replace_journal(size),
             Some(JournalChange::Remove) => self.remove_journal(),
             None => Ok(()),
         }
@@ -177,12 +182,18 @@ impl Image {
             None if clear.compat.contains(Compat::HAS_JOURNAL) => Some(JournalChange::Remove),
             None if set.compat.contains(Compat::HAS_JOURNAL) => match has {
                 true => None,
-                false => Some(JournalChange::Add(None)),
+                false => Some(JournalChange::Add(JournalSize::default())),
             },
             None => None,
         };
+        let compat = (self.superblock.features().compat | set.compat) - clear.compat;
         match change {
-            Some(JournalChange::Add(None)) if has => Ok(None),
+            Some(JournalChange::Add(JournalSize { fast_commit_blocks: Some(_), .. }))
+                if !compat.contains(Compat::FAST_COMMIT) =>
+            {
+                Err(Error::refused("fast_commit_size needs the feature fast_commit"))
+            }
+            Some(JournalChange::Add(size)) if has && size == JournalSize::default() => Ok(None),
             Some(JournalChange::Remove) if !has => Ok(None),
             change => Ok(change),
         }
@@ -253,7 +264,8 @@ impl Image {
         if change.clear.incompat.contains(Incompat::MMP) {
             self.remove_mmp()?;
         }
-        let compat = Compat::STABLE_INODES | Compat::EXT_ATTR | Compat::DIR_INDEX;
+        // The feature of a journal changes with the journal.
+        let compat = !Compat::HAS_JOURNAL;
         self.edit(|raw| {
             if sets {
                 raw.s_checksum_seed.set(seed);

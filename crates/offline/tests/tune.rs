@@ -1,12 +1,14 @@
 //! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
 
 use lanefs_device::Device;
+use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, NewVerity, Privilege};
 use lanefs_offline::{
-    Error, FeatureChange, Image, JournalChange, OptionChange, Reserved, Settings,
+    Error, FeatureChange, Image, JournalChange, JournalSize, OptionChange, Reserved, Settings,
 };
 use lanefs_ondisk::features::Features;
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError};
 use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory};
+use std::process::Command;
 use std::sync::Arc;
 
 const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";
@@ -140,7 +142,7 @@ fn what_needs_a_rewrite_is_refused_by_name() {
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be cleared")), "{refused}");
     }
-    for name in ["quota", "casefold", "bigalloc", "inline_data", "verity"] {
+    for name in ["quota", "casefold", "bigalloc", "inline_data"] {
         let settings = Settings { features: setting(name), ..Settings::default() };
         let refused = tune(image.device(), &settings).expect_err("a refusal").to_string();
         assert!(refused.starts_with(&format!("{name} cannot be set")), "{refused}");
@@ -173,7 +175,7 @@ fn encrypt_is_set_as_tune2fs_sets_it() {
     });
     println!("{checked:?}");
     tune(ours.device(), &encrypt).expect("the feature");
-    let mut command = std::process::Command::new("tune2fs");
+    let mut command = Command::new("tune2fs");
     let done = command.args(["-O", "encrypt"]).arg(theirs.path()).output().expect("tune2fs runs");
     assert!(done.status.success(), "{done:?}");
     let algorithms = |image: &lanefs_suites::image::Image| {
@@ -183,6 +185,31 @@ fn encrypt_is_set_as_tune2fs_sets_it() {
     };
     assert_eq!(algorithms(&ours), algorithms(&theirs));
     ours.assert_clean("tuned");
+}
+
+#[test]
+fn verity_is_set_as_tune2fs_sets_it() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let theirs = filled(OPTIONS, SIZE, 1).expect("mke2fs");
+    let verity = Settings { features: setting("verity"), ..Settings::default() };
+    tune(image.device(), &verity).expect("the feature");
+    image.assert_clean("tuned");
+    let mut command = Command::new("tune2fs");
+    let done = command.args(["-O", "verity"]).arg(theirs.path()).output().expect("tune2fs runs");
+    assert!(done.status.success(), "{done:?}");
+    let features = |image| dumpe2fs(image)["Filesystem features"].clone();
+    assert_eq!(features(&image), features(&theirs));
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("mounted");
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let file = fs.create(&root, b"verity", &new).expect("a file");
+    fs.enable_verity(&file, &NewVerity::default(), Privilege::Root).expect("a verity file");
+    drop((root, file));
+    mount.close().expect("closed");
+    image.assert_clean("with a verity file");
+    let clear = Settings { features: clearing("verity"), ..Settings::default() };
+    assert!(tune(image.device(), &clear).is_err(), "as in tune2fs");
 }
 
 #[test]
@@ -215,6 +242,10 @@ fn journal(change: JournalChange) -> Settings {
     Settings { journal: Some(change), ..Settings::default() }
 }
 
+fn resized(blocks: u32) -> JournalChange {
+    JournalChange::Add(JournalSize { blocks: Some(blocks), ..JournalSize::default() })
+}
+
 #[test]
 fn a_journal_is_removed_and_added_and_resized() {
     let Some(image) = filled(OPTIONS, SIZE, 2) else { return };
@@ -226,7 +257,7 @@ fn a_journal_is_removed_and_added_and_resized() {
     if let Some(mount) = image.kernel_mount("") {
         mount.unmount();
     }
-    tune(image.device(), &journal(JournalChange::Add(Some(1500)))).expect("the journal");
+    tune(image.device(), &journal(resized(1500))).expect("the journal");
     image.assert_clean("a journal");
     assert_eq!(dumpe2fs(&image)["Total journal blocks"], "1500");
     if let Some(mount) = image.kernel_mount("") {
@@ -234,11 +265,58 @@ fn a_journal_is_removed_and_added_and_resized() {
         mount.unmount();
     }
     image.assert_clean("used by the kernel");
-    tune(image.device(), &journal(JournalChange::Add(Some(1100)))).expect("a smaller journal");
+    tune(image.device(), &journal(resized(1100))).expect("a smaller journal");
     image.assert_clean("a smaller journal");
     assert_eq!(dumpe2fs(&image)["Total journal blocks"], "1100");
-    let refused = tune(image.device(), &journal(JournalChange::Add(Some(100))));
+    let refused = tune(image.device(), &journal(resized(100)));
     assert!(refused.is_err());
+}
+
+/// The same changes, in the same order, by tune2fs.
+#[test]
+fn fast_commit_is_set_as_tune2fs_sets_it() {
+    let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
+    let theirs = filled(OPTIONS, SIZE, 1).expect("mke2fs");
+    let journal_of = |image: &_| {
+        let fields = dumpe2fs(image);
+        let has_feature = fields["Filesystem features"].contains("fast_commit");
+        let lengths = ["Total journal blocks", "Fast commit length"];
+        (has_feature, lengths.map(|name| fields.get(name).cloned()))
+    };
+    let sized = |blocks, fast_commit_blocks| {
+        JournalChange::Add(JournalSize { blocks: Some(blocks), fast_commit_blocks })
+    };
+    let features = |features| Settings { features, ..Settings::default() };
+    let set = setting("fast_commit");
+    for (settings, arguments) in [
+        (features(set), "-O fast_commit"),
+        (features(clearing("fast_commit")), "-O ^fast_commit"),
+        (features(clearing("has_journal")), "-O ^has_journal"),
+        (Settings { features: set, ..journal(sized(2048, None)) }, "-O fast_commit -J size=2"),
+        (features(clearing("has_journal")), "-O ^has_journal"),
+        (journal(sized(1024, Some(300))), "-J size=1,fast_commit_size=300"),
+    ] {
+        tune(image.device(), &settings).expect("the settings");
+        image.assert_clean(arguments);
+        let tuned = Command::new("tune2fs").args(arguments.split(' ')).arg(theirs.path()).output();
+        assert!(tuned.as_ref().is_ok_and(|tuned| tuned.status.success()), "{tuned:?}");
+        assert_eq!(journal_of(&image), journal_of(&theirs), "{arguments}");
+    }
+    let longer = journal(JournalChange::Add(JournalSize {
+        fast_commit_blocks: Some(500),
+        ..JournalSize::default()
+    }));
+    tune(image.device(), &longer).expect("more blocks for fast commits");
+    image.assert_clean("more blocks for fast commits");
+    let lengths = ["1524", "500"].map(|blocks| Some(blocks.to_owned()));
+    assert_eq!(journal_of(&image), (true, lengths));
+    if let Some(mount) = image.kernel_mount("") {
+        std::fs::write(mount.path().join("by-the-kernel"), b"text").expect("a file");
+        mount.unmount();
+    }
+    image.assert_clean("used by the kernel");
+    let refused = tune(image.device(), &Settings { features: clearing("fast_commit"), ..longer });
+    assert!(refused.expect_err("a refusal").to_string().contains("needs the feature fast_commit"));
 }
 
 #[test]
@@ -255,7 +333,7 @@ fn removing_a_journal_can_be_cut_at_every_write() {
 fn adding_a_journal_can_be_cut_at_every_write() {
     for options in ["-b 1024 -N 2000 -g 2048 -O ^has_journal", "-t ext2 -b 1024 -N 2000 -g 2048"] {
         let Some(image) = filled(options, SIZE, 1) else { return };
-        let add = journal(JournalChange::Add(Some(1200)));
+        let add = journal(resized(1200));
         let checked = at_every_cut(in_memory(&image), &|device| tune(device, &add), &|image| {
             assert_eq!(dumpe2fs(image)["Total journal blocks"], "1200");
         });
@@ -266,7 +344,7 @@ fn adding_a_journal_can_be_cut_at_every_write() {
 #[test]
 fn resizing_a_journal_can_be_cut_at_every_write() {
     let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
-    let resize = journal(JournalChange::Add(Some(1300)));
+    let resize = journal(resized(1300));
     let checked = at_every_cut(in_memory(&image), &|device| tune(device, &resize), &|image| {
         assert_eq!(dumpe2fs(image)["Total journal blocks"], "1300");
     });

@@ -12,6 +12,7 @@ pub mod words;
 use crate::image::Image;
 use exercise::{Outcome, exercise};
 use guard::Guarded;
+use kinds::Kind;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_lanes::sync::unscheduled::mpsc;
 use std::sync::Arc;
@@ -110,6 +111,29 @@ pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed
 
 /// Options for mke2fs for files with block maps, also without checksums.
 pub const BLOCK_MAPS: &str = "-t ext3 -b 1024 -J size=1";
+
+/// Options for mke2fs for an image with a verity file, also without checksums.
+pub const VERITY: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,verity";
+
+/// Checks an image of each kind of damage, and that an error has the words of the kind. Returns the
+/// number of kinds, or what is wrong with each.
+pub fn each_kind(options: &str, left: Left, kinds: &[Kind]) -> Result<usize, String> {
+    let Some(base) = Target::make(options, 16, left) else { return Ok(0) };
+    let mut wrong = Vec::new();
+    for kind in kinds {
+        let target = base.fork();
+        (kind.damage)(&target);
+        match check(&target, kind.name) {
+            Err(why) => wrong.push(format!("{}: {why}", kind.name)),
+            Ok(outcome) if kind.says.is_empty() || outcome.says(kind.says) => {}
+            Ok(outcome) => {
+                let few: Vec<_> = outcome.errors.iter().take(5).collect();
+                wrong.push(format!("{}: nothing says {:?}: {few:?}", kind.name, kind.says));
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(kinds.len()) } else { Err(wrong.join("\n")) }
+}
 
 /// Checks `count` images with a few bytes of metadata changed at random.
 pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {

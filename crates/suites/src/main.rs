@@ -5,8 +5,10 @@ use clap::Parser;
 use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::hostile::target::Left;
+use lanefs_suites::hostile::{self, kinds};
 use lanefs_suites::together::{Bases, Runner, scenario};
-use lanefs_suites::{cuts, fast_commits, faults, fsx, hostile};
+use lanefs_suites::{cuts, fast_commits, faults, fsx};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -106,7 +108,11 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
         Suite::FastCommits => fast_commits::check(seed, 300, 80, &|device| device)?.to_string(),
         Suite::Faults => format!("{} faults", faults::check(seed, 120, u64::MAX)?),
         Suite::Changes => changes::check(&Corpus::make(Extent::Sample), seed, 400)?.to_string(),
-        Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
+        Suite::Hostile => {
+            let verity = hostile::each_kind(hostile::VERITY, Left::Clean, kinds::VERITY)?;
+            let totals = hostile::random_images(seed, 500)?;
+            format!("{verity} kinds of damage to a verity file, {totals:?}")
+        }
     })
 }
 

@@ -4,7 +4,7 @@
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Options, Verdict};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_ext4::{Fs, InodeRef, Mount, NewInode, NewKind, Privilege, Rename, SetAttr};
+use lanefs_ext4::{Error, Fs, InodeRef, Mount, NewInode, NewKind, Privilege, Rename, SetAttr};
 use lanefs_ondisk::encryption::Policy;
 use lanefs_suites::both::{by_library, open};
 use lanefs_suites::changes::{self, Corpus, Extent};
@@ -358,6 +358,7 @@ const ENOKEY: i32 = 126;
 const EUCLEAN: i32 = 117;
 const EPERM: i32 = 1;
 const EXDEV: i32 = 18;
+const EOPNOTSUPP: i32 = 95;
 
 #[test]
 fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
@@ -392,6 +393,43 @@ fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
         assert_eq!(refused.errno(), errno, "{refused}");
         assert!(refused.to_string().contains(words), "{refused}");
     }
+}
+
+#[test]
+fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
+    const BOTH: &str = "-b 1024 -O encrypt,casefold,^metadata_csum,^metadata_csum_seed";
+    let Some(image) = Image::make(BOTH, "16M") else { return };
+    let mounted = open(&image);
+    let fs = mounted.fs();
+    let root = fs.root().expect("the root");
+    let home = home::of_library(fs).expect("a directory");
+    let encrypted = create(fs, &home, "encrypted", NewKind::Directory);
+    let folding = create(fs, &root, "folding", NewKind::Directory);
+    let fold = SetAttr { casefold: Some(true), ..SetAttr::default() };
+    fs.set_attr(&folding, &fold).expect("an empty directory");
+    let policy = fs.encryption_policy(&home).expect("readable").expect("a policy");
+    let refused =
+        [fs.set_attr(&encrypted, &fold).map(drop), fs.set_encryption_policy(&folding, &policy)];
+    assert!(refused.iter().all(|done| matches!(done, Err(Error::NotSupported))), "{refused:?}");
+    let ino = encrypted.ino().0;
+    drop((root, home, encrypted, folding));
+    mounted.close().expect("closed");
+    image.assert_clean("both features");
+    // The kernel makes directories with both flags.
+    let device = RamDevice::from_file(image.path()).expect("the image is read");
+    let flags = image.inode_at(&format!("<{ino}>"), 1024) + 0x20;
+    let mut bytes = [0; 4];
+    device.read_at(flags, &mut bytes).expect("inside");
+    bytes[3] |= 0x40;
+    device.write_at(flags, &bytes).expect("inside");
+    let mounted = mount(Arc::new(device));
+    let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
+    let refused = fs.find(&found(fs, "encrypted"), b"name").err().expect("a refusal");
+    assert_eq!(refused.errno(), EOPNOTSUPP, "{refused}");
+    assert!(refused.to_string().contains("an encrypted directory that ignores case"), "{refused}");
+    create(fs, &home, "other", NewKind::Directory);
+    drop(home);
+    mounted.close().expect("closed");
 }
 
 #[test]

@@ -4,27 +4,15 @@
 use lanefs_suites::hostile::exercise::Outcome;
 use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
 use lanefs_suites::hostile::kernel;
-use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind, MAPS};
+use lanefs_suites::hostile::kinds::{self, CLEAN, CRASHED, Kind, MAPS};
 use lanefs_suites::hostile::target::{Left, Target};
-use lanefs_suites::hostile::{BLOCK_MAPS, PLAIN, check, check_image, random_images};
+use lanefs_suites::hostile::{
+    BLOCK_MAPS, PLAIN, VERITY, check, check_image, each_kind, random_images,
+};
 use lanefs_suites::random::{in_parallel, seeds};
 
 fn each(options: &str, left: Left, kinds: &[Kind]) {
-    let Some(base) = Target::make(options, 16, left) else { return };
-    let mut wrong = Vec::new();
-    for kind in kinds {
-        let target = base.fork();
-        (kind.damage)(&target);
-        match check(&target, kind.name) {
-            Err(why) => wrong.push(format!("{}: {why}", kind.name)),
-            Ok(outcome) if kind.says.is_empty() || outcome.says(kind.says) => {}
-            Ok(outcome) => {
-                let few: Vec<_> = outcome.errors.iter().take(5).collect();
-                wrong.push(format!("{}: nothing says {:?}: {few:?}", kind.name, kind.says));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    each_kind(options, left, kinds).unwrap_or_else(|why| panic!("{why}"));
 }
 
 #[test]
@@ -40,6 +28,11 @@ fn every_kind_of_damage_to_a_log_is_survived() {
 #[test]
 fn every_kind_of_damage_to_a_block_map_is_named() {
     each(BLOCK_MAPS, Left::Clean, MAPS);
+}
+
+#[test]
+fn every_kind_of_damage_to_a_verity_file_is_named() {
+    each(VERITY, Left::Clean, kinds::VERITY);
 }
 
 fn each_extreme(extremes: &[Extreme]) {
@@ -120,7 +113,7 @@ fn bytes_changed_at_random_do_no_harm() {
 #[test]
 fn every_kind_is_a_row_of_the_table() {
     let table = include_str!("../../../docs/results/2026-11-22-hostile.md");
-    let kinds = CLEAN.iter().chain(CRASHED).map(|kind| kind.name);
+    let kinds = CLEAN.iter().chain(CRASHED).chain(kinds::VERITY).map(|kind| kind.name);
     let extremes = LARGEST.iter().chain(CHANGED_BY_LOG).map(|extreme| extreme.name);
     for name in kinds.chain(extremes) {
         assert!(table.contains(&format!("\n| {name} |")), "{name} is not in the table");
@@ -160,8 +153,12 @@ fn the_table_of_kinds_is_printed() {
         let kernel = kernel::says(path).unwrap_or_else(|| "not asked".into());
         println!("| {name} | {ours} | {kernel} |");
     };
-    for (left, kinds) in [(Left::Clean, CLEAN), (Left::Crashed, CRASHED)] {
-        let Some(base) = Target::make(PLAIN, 16, left) else { return };
+    for (options, left, kinds) in [
+        (PLAIN, Left::Clean, CLEAN),
+        (PLAIN, Left::Crashed, CRASHED),
+        (VERITY, Left::Clean, kinds::VERITY),
+    ] {
+        let Some(base) = Target::make(options, 16, left) else { return };
         for kind in kinds {
             let target = base.fork();
             (kind.damage)(&target);

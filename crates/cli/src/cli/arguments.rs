@@ -25,11 +25,13 @@ pub struct FileArguments {
     /// once
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
+    #[command(flatten)]
+    pub journal: JournalArguments,
 }
 
 impl From<ImageArguments> for FileArguments {
     fn from(image: ImageArguments) -> FileArguments {
-        FileArguments { image, keys: Vec::new() }
+        FileArguments { image, keys: Vec::new(), journal: JournalArguments::default() }
     }
 }
 
@@ -42,8 +44,8 @@ pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
     paths.iter().map(read).collect()
 }
 
-/// Option of the commands that change or check an image whose journal is on another device.
-#[derive(Debug, Clone, clap::Args)]
+/// Option of the commands that take an image whose journal is on another device.
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct JournalArguments {
     /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)
     #[arg(long, value_name = "PATH")]
@@ -51,6 +53,11 @@ pub struct JournalArguments {
 }
 
 impl JournalArguments {
+    /// Returns whether the option is given.
+    pub fn is_given(&self) -> bool {
+        self.journal.is_some()
+    }
+
     /// Opens the device of the journal, if it is given.
     pub fn open(&self, access: Access) -> Result<Option<Arc<dyn Device>>, Failure> {
         let open = |path| FileDevice::open(path, access, OpenOptions::default());

@@ -3,6 +3,7 @@
 use super::{Failure, FileArguments, ImagePath, Report, WholeImage, no_file_system, read_keys};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
+use lanefs_offline::has_journal_elsewhere;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +14,15 @@ pub enum Intent {
     Read,
     /// The image is changed.
     Change,
+}
+
+impl Intent {
+    fn access(self) -> Access {
+        match self {
+            Intent::Read => Access::ReadOnly,
+            Intent::Change => Access::ReadWrite,
+        }
+    }
 }
 
 /// Open images, each opened once.
@@ -35,15 +45,25 @@ impl Images {
             }
         }
         let keys = read_keys(&arguments.keys)?;
+        let most = intents.iter().map(|(_, _, intent)| *intent).max();
+        let journal = arguments.journal.open(most.unwrap_or(Intent::Read).access())?;
+        let count = intents.len();
         let mut images = Images { open: Vec::new() };
         for (image, real, intent) in intents {
-            let (options, access) = match intent {
-                Intent::Read => (OpenOptions::new().read_only(), Access::ReadOnly),
-                Intent::Change => (OpenOptions::new(), Access::ReadWrite),
+            let mut options = match intent {
+                Intent::Read => OpenOptions::new().read_only(),
+                Intent::Change => OpenOptions::new(),
             };
-            let options = options.keys(&keys);
-            let source = WholeImage::open(&image, arguments.image, access)?.into_source();
+            options = options.keys(&keys);
+            let source = WholeImage::open(&image, arguments.image, intent.access())?.into_source();
             let device = source.device();
+            // Of several images, only those without a journal inside need the device.
+            match &journal {
+                Some(journal) if count == 1 || has_journal_elsewhere(&*device) => {
+                    options = options.journal_device(journal.clone());
+                }
+                _ => {}
+            }
             let fs = FileSystem::open_source(source, &options).map_err(
                 |error| match no_file_system(&*device) {
                     Some(why) => Failure::new(image.display(), why),

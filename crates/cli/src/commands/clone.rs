@@ -5,7 +5,9 @@ use crate::cli::{
     Failure, ImageArguments, OutputArguments, Report, WholeImage, complain, human, no_file_system,
 };
 use lanefs::device::{Access, FileDevice, OpenOptions};
-use lanefs_offline::{Copied, FeatureChange, Image, Settings, copy_device, copy_file};
+use lanefs_offline::{
+    Copied, FeatureChange, Image, Settings, copy_device, copy_file, has_journal_elsewhere,
+};
 use lanefs_ondisk::features::{Features, RoCompat};
 use serde_json::json;
 use std::fs::File;
@@ -128,6 +130,11 @@ fn copy(arguments: &Arguments, whole: &WholeImage<'_>, to: &File) -> Result<Copi
     let from = arguments.source.as_path();
     let device = whole.device();
     if let Some(why) = no_file_system(&*device) {
+        return Err(Failure::new(from.display(), why));
+    }
+    if has_journal_elsewhere(&*device) {
+        let why =
+            "its journal is on another device, which has one file system: a copy needs its own";
         return Err(Failure::new(from.display(), why));
     }
     if whole.is_whole_file() && !arguments.used {

@@ -2,8 +2,9 @@
 
 use crate::cli::{ImageArguments, Images, Intent, Report, human, long_help};
 use lanefs::StatFs;
+use serde_json::json;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Shows used and free space of images
@@ -24,6 +25,9 @@ pub struct Arguments {
     /// Show inodes instead of bytes
     #[arg(short, long)]
     inodes: bool,
+    /// Print a JSON object for each image, on a line of its own, with bytes and inodes
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
@@ -35,6 +39,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     for image in &arguments.images {
         let opened = Images::open(&arguments.image.into(), [(image.as_path(), Intent::Read)]);
         match opened.and_then(|images| Ok(images.get(image)?.space())) {
+            Ok(space) if arguments.json => report.printed(print_json(image, &space)),
             Ok(space) => {
                 let shown = image.display().to_string();
                 lines.push(columns(arguments, &space, crate::cli::printable(&shown)));
@@ -73,6 +78,20 @@ fn columns(arguments: &Arguments, space: &StatFs, image: String) -> [String; 5] 
     };
     let share = percent(used, used.saturating_add(space.blocks_available));
     [image, show(space.blocks), show(used), show(space.blocks_available), share]
+}
+
+fn print_json(image: &Path, space: &StatFs) -> io::Result<()> {
+    let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+    let facts = json!({
+        "image": image.to_string_lossy(),
+        "block_size": space.block_size,
+        "bytes": bytes(space.blocks),
+        "free_bytes": bytes(space.blocks_free),
+        "available_bytes": bytes(space.blocks_available),
+        "inodes": space.inodes,
+        "free_inodes": space.inodes_free,
+    });
+    writeln!(io::stdout().lock(), "{facts}")
 }
 
 /// Formats a percentage, rounded up as in df(1): 100 % only if nothing is free.

@@ -107,6 +107,9 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
 fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     // The script is read before the image is locked, since the script may come from a slow pipe.
     let lines = read_script(arguments)?;
+    if arguments.options.journal.is_given() {
+        return Err(Failure::new("--journal", "lanefs edit needs a journal in the image"));
+    }
     let keys = read_keys(&arguments.options.keys)?;
     let whole = WholeImage::open(&arguments.image, arguments.options.image, Access::ReadWrite)?;
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;

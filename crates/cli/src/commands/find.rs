@@ -5,12 +5,13 @@ mod expression;
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, long_help,
+    time_facts, type_letter,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
-use criterion::{Candidate, letter};
+use criterion::Candidate;
 use expression::{Expression, Output, Parsed};
-use lanefs::{FileType, Follow, Time};
+use lanefs::{FileType, Follow};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -183,19 +184,18 @@ impl<'a> Search<'a> {
             return out.write_all(if output == Output::Nul { b"\0" } else { b"\n" });
         }
         let meta = &found.entry.meta;
-        let time = |time: Time| json!({ "secs": time.secs, "nanos": time.nanos });
         let line = json!({
             "image": found.place.image.to_string_lossy(),
             "path": found.place.path.to_string_lossy(),
             "inode": meta.identity.inode,
-            "type": letter(meta.file_type).to_string(),
+            "type": type_letter(meta.file_type).to_string(),
             "permissions": format!("{:04o}", meta.permissions),
             "links": meta.links,
             "uid": meta.uid,
             "gid": meta.gid,
             "size": meta.size,
             "sectors": meta.sectors,
-            "mtime": time(meta.mtime),
+            "mtime": time_facts(meta.mtime),
         });
         writeln!(out, "{line}")
     }

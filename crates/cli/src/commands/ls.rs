@@ -1,8 +1,8 @@
 //! `lanefs ls`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human, long_help,
-    mode_string, printable, show_time,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts, human,
+    long_help, mode_string, printable, show_time,
 };
 use lanefs::{FileSystem, FileType, Metadata};
 use std::cmp::Ordering;
@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
+    /// Print a JSON object for each name, on a line of its own
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     image: FileArguments,
 }
@@ -152,7 +155,7 @@ impl<W: Write> Listing<'_, W> {
             name.push(":");
             name.push(&place.path);
             let entry = Entry { name, path: place.path.clone(), metadata };
-            return Ok(self.print(fs, &users, &[entry])?);
+            return Ok(self.print(fs, &users, place, &[entry])?);
         }
         let mut dirs = vec![place.path.clone()];
         while let Some(dir) = dirs.pop() {
@@ -164,7 +167,7 @@ impl<W: Write> Listing<'_, W> {
                     continue;
                 }
             };
-            self.print(fs, &users, &entries)?;
+            self.print(fs, &users, place, &entries)?;
             if self.arguments.recursive {
                 let below = entries.iter().rev().filter(|entry| {
                     entry.metadata.is_dir() && entry.name != "." && entry.name != ".."
@@ -177,7 +180,8 @@ impl<W: Write> Listing<'_, W> {
 
     /// Prints the heading of a directory, if there is more than one.
     fn section(&mut self, place: &ImagePath, dir: &Path) -> io::Result<()> {
-        if self.arguments.places.len() > 1 || self.arguments.recursive {
+        let has_several = self.arguments.places.len() > 1 || self.arguments.recursive;
+        if has_several && !self.arguments.json {
             if self.sections > 0 {
                 writeln!(self.out)?;
             }
@@ -227,7 +231,18 @@ impl<W: Write> Listing<'_, W> {
         first.then_with(|| a.name.cmp(&b.name))
     }
 
-    fn print(&mut self, fs: &FileSystem, users: &UserNames, entries: &[Entry]) -> io::Result<()> {
+    fn print(
+        &mut self,
+        fs: &FileSystem,
+        users: &UserNames,
+        place: &ImagePath,
+        entries: &[Entry],
+    ) -> io::Result<()> {
+        if self.arguments.json {
+            return entries.iter().try_for_each(|Entry { path, metadata, .. }| {
+                writeln!(self.out, "{}", file_facts(&place.image, path, metadata.attr()))
+            });
+        }
         let rows: Vec<Row> = entries.iter().map(|entry| self.row(fs, users, entry)).collect();
         let width = |column: fn(&Row) -> &str| {
             rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)

@@ -14,7 +14,7 @@ use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{
-    Busy, Carried, DirectIo, Ending, Ids, MountEntry, MountPoint, Options, Server, Session,
+    Busy, Carried, DirectIo, Ending, Ids, MountEntry, MountPoint, Opens, Options, Server, Session,
     Transport,
 };
 use messages::{failed, message, warn};
@@ -59,7 +59,8 @@ Options for speed, with their cost (docs/mount.md):
                     (no_direct: through it). Cost: every read that misses the mount's own cache is a
                     read of the device
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
-                    fail late, at write(2), fsync(2) or close(2)
+                    fail late, at write(2), fsync(2) or close(2). Without effect with the feature
+                    verity
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
                     parallel. Cost: each write(2) is a request
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in
@@ -217,6 +218,9 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
+    if options.wishes.opens == Opens::NotAsked && mount.fs().has_verity() {
+        options.kept_safer.push("no_open: writers of verity files are refused at open(2)");
+    }
     options.kept_safer.iter().for_each(|why| warn(&source, &format!("without effect: {why}")));
     let ids_in_words = ids.to_string();
     let mut server = Server::new(mount, options.wishes, ids)?.with(ending.control()?);

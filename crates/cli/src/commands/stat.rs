@@ -1,10 +1,11 @@
 //! `lanefs stat`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, mode_string,
-    printable, show_time,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts,
+    mode_string, printable, show_time,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
+use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,7 +23,8 @@ image cannot be opened, none is.
 
 Examples:
   lanefs stat disk.img:/etc/passwd
-  lanefs stat -c '%a %u:%g %n' disk.img:/bin/su")]
+  lanefs stat -c '%a %u:%g %n' disk.img:/bin/su
+  lanefs stat --json disk.img:/app | jq -r .verity")]
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
@@ -33,6 +35,9 @@ pub struct Arguments {
     /// Print this for each file instead of the full output
     #[arg(short = 'c', long)]
     format: Option<String>,
+    /// Print a JSON object for each file, on a line of its own
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     #[command(flatten)]
     image: FileArguments,
 }
@@ -97,6 +102,7 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     let users = UserNames::of(fs);
     let described = Described { place, attr, users, leads_to, attributes, policy, digest };
     Ok(match &arguments.format {
+        _ if arguments.json => described.as_json(),
         Some(format) => described.formatted(format),
         None => described.everything(),
     })
@@ -183,6 +189,17 @@ impl Described<'_> {
             let _ = write!(text, "\nVerity: {digest}");
         }
         text
+    }
+
+    /// The target of a link, the names of attributes, the encryption policy and the digest of a
+    /// verity file have the texts of the full output.
+    fn as_json(&self) -> String {
+        let mut facts = file_facts(&self.place.image, &self.place.path, &self.attr);
+        facts["target"] = json!(self.leads_to);
+        facts["xattrs"] = json!(self.attributes);
+        facts["policy"] = json!(self.policy);
+        facts["verity"] = json!(self.digest);
+        facts.to_string()
     }
 
     fn formatted(&self, format: &str) -> String {

@@ -1,7 +1,8 @@
 //! `lanefs trim`
 
 use crate::cli::{
-    Failure, ImageArguments, MountedImage, OutputArguments, Report, Size, WholeImage, human,
+    Failure, ImageArguments, JournalArguments, MountedImage, OutputArguments, Report, Size,
+    WholeImage, human,
 };
 use lanefs::device::Access;
 use lanefs_offline::Image;
@@ -30,6 +31,8 @@ pub struct Arguments {
     /// Ignore runs of free blocks that are shorter than this, in bytes
     #[arg(long, value_name = "BYTES", default_value = "0")]
     minimum: Size,
+    #[command(flatten)]
+    journal: JournalArguments,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
@@ -74,8 +77,9 @@ fn trim_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Trimmed
 
 fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    let trimmed =
-        Image::open(whole.device()).and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
+    let journal = arguments.journal.open(Access::ReadWrite)?;
+    let trimmed = Image::open_with(whole.device(), journal.as_ref())
+        .and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
     let trimmed = trimmed.map_err(|error| whole.failure(error))?;
     whole.close()?;
     Ok(Trimmed { bytes: trimmed.bytes, runs: Some(trimmed.runs) })

@@ -3,15 +3,13 @@
 mod words;
 
 use super::info;
-use crate::cli::{
-    Failure, ImageArguments, JournalArguments, Report, WholeImage, complain, parse_size,
-};
+use crate::cli::{Failure, ImageArguments, JournalArguments, Report, WholeImage, complain};
 use lanefs::device::Access;
-use lanefs_offline::{Image, JournalChange, Settings};
+use lanefs_offline::{Image, JournalChange, JournalSize, Settings};
 use std::path::PathBuf;
 use std::process::ExitCode;
+pub use words::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use words::{default_option, extend, features, parse_checked, parse_interval};
-pub use words::{parse_on_error, parse_uuid};
 
 /// Shows or changes the settings of an image: label, UUID, reserved blocks, features, journal
 #[derive(Debug, clap::Args)]
@@ -21,9 +19,10 @@ use; after a crash it is recovered first. All settings of one call are changed, 
 change of the journal is a separate step, after the others. If the command is interrupted, run it
 again.
 
-Features that can be set and cleared: has_journal, metadata_csum_seed, mmp, stable_inodes.
-Features that can only be set: dir_index, dir_nlink, encrypt, ext_attr, huge_file, large_file.
-Others are refused by name.
+Features that can be set and cleared: fast_commit, has_journal, metadata_csum_seed, mmp,
+stable_inodes.
+Features that can only be set: dir_index, dir_nlink, encrypt, ext_attr, huge_file, large_file,
+verity. Others are refused by name.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 
@@ -76,9 +75,10 @@ pub struct Arguments {
     /// mmp_update_interval=SECONDS, test_fs, ^test_fs, force_fsck
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
-    /// Journal: size=MIB adds one, or changes its size; a suffix other than M may be given
-    #[arg(short = 'J', long, value_name = "size=SIZE")]
-    journal_size: Option<String>,
+    /// Journal: size=MIB adds one, or changes its size. With the feature fast_commit also
+    /// fast_commit_size=KIB, its blocks for fast commits. Suffixes such as G may be given
+    #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = parse_journal)]
+    journal_size: Option<JournalWords>,
     /// Add a journal of the default size
     #[arg(short = 'j', long)]
     add_journal: bool,
@@ -123,11 +123,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// The settings, and the length of the journal in bytes.
+/// The settings, and the size of the journal.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
     settings: Settings,
-    journal_bytes: Option<u64>,
+    journal: JournalWords,
 }
 
 impl Arguments {
@@ -164,33 +164,30 @@ impl Arguments {
             extend(&mut settings, word)?;
         }
         if self.add_journal {
-            settings.journal = Some(JournalChange::Add(None));
+            settings.journal = Some(JournalChange::Add(JournalSize::default()));
         }
-        let journal_bytes = match &self.journal_size {
-            None => None,
-            Some(words) => {
-                let size = words.strip_prefix("size=").ok_or_else(|| {
-                    format!("-J {words}: only size=SIZE is understood (other journals are refused)")
-                })?;
-                // As in mke2fs: a number without a suffix counts MiB.
-                let plain = size.bytes().all(|byte| byte.is_ascii_digit());
-                Some(parse_size(&if plain { format!("{size}M") } else { size.to_owned() })?)
-            }
-        };
-        Ok(Wanted { settings, journal_bytes })
+        let journal = self.journal_size.clone().unwrap_or_default();
+        if journal.device.is_some() {
+            return Err("-J device=: lanefs tune does not make such journals".into());
+        }
+        Ok(Wanted { settings, journal })
     }
 }
 
 fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    let Wanted { mut settings, journal_bytes } = wanted;
+    let Wanted { mut settings, journal: size } = wanted;
     let journal = arguments.journal.open(Access::ReadWrite)?;
     let opened = Image::open_with(whole.device(), journal.as_ref());
     let mut opened = opened.map_err(|error| whole.failure(error))?;
-    if let Some(bytes) = journal_bytes {
-        let blocks = bytes >> opened.geometry().block_size().bits();
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        settings.journal = Some(JournalChange::Add(Some(blocks)));
+    if size != JournalWords::default() {
+        let bits = opened.geometry().block_size().bits();
+        let blocks = |bytes: u64| u32::try_from(bytes >> bits).unwrap_or(u32::MAX);
+        settings.journal = Some(JournalChange::Add(JournalSize {
+            blocks: size.size.map(blocks),
+            // As in tune2fs, 0 chooses the default.
+            fast_commit_blocks: size.fast_commit_size.filter(|bytes| *bytes > 0).map(blocks),
+        }));
     }
     opened.tune(&settings).map_err(|error| whole.failure(error))?;
     drop(opened);

@@ -16,6 +16,7 @@ const MAKEABLE: Features = Features {
     compat: BASE
         .compat
         .union(Compat::HAS_JOURNAL)
+        .union(Compat::FAST_COMMIT)
         .union(Compat::ORPHAN_FILE)
         .union(Compat::SPARSE_SUPER2)
         .union(Compat::STABLE_INODES),

@@ -222,7 +222,7 @@ pub(super) fn report(numbers: &Numbers, superblock: &Superblock) -> Report {
         blocks: numbers.blocks,
         groups: superblock.geometry().group_count(),
         inodes: superblock.geometry().inode_count(),
-        journal_blocks: numbers.journal_blocks,
+        journal_blocks: numbers.journal.blocks,
         reserved_blocks: numbers.reserved,
         free_blocks: superblock.free_blocks(),
         uuid: superblock.uuid(),

@@ -29,9 +29,6 @@ fn least_group(block_size: BlockSize) -> u64 {
     1 + u64::from(reserve(block_size)) + MIN_LAST_GROUP
 }
 
-/// Blocks of the smallest journal.
-const LEAST_JOURNAL: u32 = 1024;
-
 /// The blocks that are taken before the size of the file system is known.
 pub(super) struct Fitting {
     pub(super) used: Runs,
@@ -95,7 +92,7 @@ impl Fitting {
     ) -> Result<(), MkfsError> {
         let end = data_end + spare.blocks(data_end, self.block_size());
         match options.journal {
-            JournalSize::Blocks(blocks) if blocks < LEAST_JOURNAL => {
+            JournalSize::Blocks(blocks) if blocks < journal::LEAST_BLOCKS => {
                 return Err(MkfsError::JournalSize { blocks });
             }
             JournalSize::BySize if journal::default_blocks(end) == 0 => {
@@ -175,17 +172,8 @@ impl Fitting {
         let blocks = self.round_up(blocks.max((groups - 1) * per_group + 2));
         let reserve = reserve(self.block_size());
         let mut numbers = Numbers::fitted(options, self.block_size(), blocks, inodes, reserve)?;
-        numbers.journal_blocks = match options.journal {
-            JournalSize::None | JournalSize::Bytes(_) => 0,
-            JournalSize::BySize => journal::default_blocks(blocks).max(LEAST_JOURNAL),
-            JournalSize::Blocks(blocks) => blocks,
-        };
-        if !numbers.features.compat.contains(Compat::HAS_JOURNAL) {
-            numbers.journal_blocks = 0;
-        }
-        if numbers.journal_blocks == 0 {
-            numbers.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
-        }
+        let by_size = journal::default_blocks(blocks).max(journal::LEAST_BLOCKS);
+        numbers.set_journal(options, by_size);
         let superblock = Superblock::from_raw(numbers.raw_superblock(options))?;
         let layout = Layout::unplaced(superblock.geometry(), self.used.clone());
         Ok((numbers, layout))
@@ -229,8 +217,9 @@ impl Layout {
             last = file.end();
             Some(file)
         };
-        if numbers.journal_blocks > 0 {
-            self.journal = Some(file(self, numbers.journal_blocks)?);
+        if numbers.journal.blocks > 0 {
+            self.journal = Some(file(self, numbers.journal.blocks)?);
+            self.fast_commit_blocks = numbers.journal.fast_commit_blocks;
         }
         if compat.contains(Compat::ORPHAN_FILE) {
             self.orphans = Some(file(self, orphan_file_blocks(numbers.blocks))?);

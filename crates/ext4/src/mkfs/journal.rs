@@ -1,8 +1,50 @@
 //! Chooses the size and the place of the journal.
 
 use super::runs::Runs;
-use lanefs_ondisk::Group;
+use super::{JournalSize, MkfsOptions};
+use lanefs_ondisk::features::{Compat, Features};
 use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{BlockSize, Group};
+
+/// `JBD2_MIN_JOURNAL_BLOCKS`.
+pub(super) const LEAST_BLOCKS: u32 = 1024;
+
+/// The length of the journal; zeros if there is none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Length {
+    /// All blocks.
+    pub(super) blocks: u32,
+    /// The blocks at the end for fast commits, as recorded in the journal's superblock.
+    pub(super) fast_commit_blocks: u32,
+}
+
+impl Length {
+    /// Returns the length in a file system of `blocks` blocks with these features. `by_size` is the
+    /// log's length if the options give none.
+    pub(super) fn choose(
+        options: &MkfsOptions,
+        features: Features,
+        block_size: BlockSize,
+        blocks: u64,
+        by_size: u32,
+    ) -> Length {
+        let log = match options.journal.in_blocks(block_size) {
+            _ if !features.compat.contains(Compat::HAS_JOURNAL) => 0,
+            JournalSize::None | JournalSize::Bytes(_) => 0,
+            JournalSize::BySize => by_size,
+            JournalSize::Blocks(blocks) => blocks,
+        };
+        if log == 0 {
+            return Length::default();
+        }
+        let fast = match options.fast_commit_bytes {
+            _ if !features.compat.contains(Compat::FAST_COMMIT) => 0,
+            None | Some(0) => fast_commit_blocks(blocks),
+            Some(bytes) => u32::try_from(bytes >> block_size.bits()).unwrap_or(u32::MAX),
+        };
+        Length { blocks: log.saturating_add(fast), fast_commit_blocks: fast }
+    }
+}
 
 /// Returns the journal's size in blocks for a file system of `blocks` blocks; 0 if the file system
 /// is too small for a journal.
@@ -18,6 +60,13 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
         (32 << 20, 128 << 10),
     ];
     SIZES.iter().find(|(below, _)| blocks < *below).map_or(256 << 10, |&(_, size)| size)
+}
+
+/// Returns the number of blocks for fast commits that a journal gets in addition by default, in a
+/// file system of `blocks` blocks: a 64th of the default length, whatever length the journal has
+/// (observed from mke2fs).
+pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
+    default_blocks(blocks).max(LEAST_BLOCKS) / 64
 }
 
 /// Returns the block at which the search for free blocks starts: the first block of a group near

@@ -48,6 +48,8 @@ pub(super) struct Layout {
     /// The block of pointers to the reserved descriptor blocks.
     pub(super) resize: Option<u64>,
     pub(super) journal: Option<File>,
+    /// The last blocks of the journal, for fast commits.
+    pub(super) fast_commit_blocks: u32,
     /// The block of multiple mount protection.
     pub(super) mmp: Option<u64>,
     pub(super) orphans: Option<File>,
@@ -96,6 +98,7 @@ impl Layout {
             lost_and_found: File::default(),
             resize: None,
             journal: None,
+            fast_commit_blocks: 0,
             mmp: None,
             orphans: None,
             geometry,
@@ -143,13 +146,14 @@ impl Layout {
                 + u64::from(geometry.itable_blocks());
             self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
         }
-        if numbers.journal_blocks > 0 {
+        if numbers.journal.blocks > 0 {
             // mke2fs gives a goal only to journals with extents.
             let goal = match numbers.tables {
                 TablePlaces::ByGroup if self.has_extents() => journal::goal(&geometry, &self.used),
                 _ => 0,
             };
-            self.journal = Some(self.place_file(goal, numbers.journal_blocks)?);
+            self.journal = Some(self.place_file(goal, numbers.journal.blocks)?);
+            self.fast_commit_blocks = numbers.journal.fast_commit_blocks;
         }
         if geometry.features().incompat.contains(Incompat::MMP) {
             let free = self.used.next_free(0)?;

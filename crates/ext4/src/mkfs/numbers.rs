@@ -25,7 +25,7 @@ pub(super) struct Numbers {
     pub(super) groups: u32,
     pub(super) reserved_gdt: u16,
     pub(super) inode_size: u16,
-    pub(super) journal_blocks: u32,
+    pub(super) journal: journal::Length,
     pub(super) features: Features,
     pub(super) tables: TablePlaces,
     /// Number of blocks to which the file system can grow; `None` chooses 1,024 times the size.
@@ -51,7 +51,7 @@ impl Numbers {
         let inodes = count_inodes(options, ratio, blocks, block_size)?;
         let mut numbers = Numbers::undivided(options, block_size, blocks)?;
         numbers.divide(blocks, inodes)?;
-        numbers.choose_journal(options.journal.in_blocks(block_size))?;
+        numbers.choose_journal(options)?;
         Ok(numbers)
     }
 
@@ -88,7 +88,7 @@ impl Numbers {
             groups: 0,
             reserved_gdt: 0,
             inode_size: options.inode_size,
-            journal_blocks: 0,
+            journal: journal::Length::default(),
             features,
             tables: options.tables,
             most_blocks: options.most_blocks,
@@ -249,23 +249,28 @@ impl Numbers {
         u64::from(2 + table + head)
     }
 
-    fn choose_journal(&mut self, size: JournalSize) -> Result<(), MkfsError> {
-        self.journal_blocks = match size {
-            _ if !self.features.compat.contains(Compat::HAS_JOURNAL) => 0,
-            JournalSize::None | JournalSize::Bytes(_) => 0,
-            JournalSize::BySize => journal::default_blocks(self.blocks),
-            JournalSize::Blocks(blocks) => {
-                let most = (self.blocks / 2).min(10_240_000);
-                if !(1024..=most).contains(&blocks.into()) {
-                    return Err(MkfsError::JournalSize { blocks });
-                }
-                blocks
-            }
-        };
-        if self.journal_blocks == 0 {
+    fn choose_journal(&mut self, options: &MkfsOptions) -> Result<(), MkfsError> {
+        self.set_journal(options, journal::default_blocks(self.blocks));
+        let journal::Length { blocks, fast_commit_blocks } = self.journal;
+        let most = (self.blocks / 2).min(10_240_000);
+        let is_short = blocks - fast_commit_blocks < journal::LEAST_BLOCKS;
+        // As in mke2fs, a size that was not given may be more than half.
+        let is_given = options.journal != JournalSize::BySize
+            || options.fast_commit_bytes.is_some_and(|bytes| bytes > 0);
+        match blocks > 0 && is_given && (is_short || u64::from(blocks) > most) {
+            true => Err(MkfsError::JournalSize { blocks }),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets the journal's length; `by_size` blocks if the options give none. Without a journal the
+    /// features that need one are dropped.
+    pub(super) fn set_journal(&mut self, options: &MkfsOptions, by_size: u32) {
+        self.journal =
+            journal::Length::choose(options, self.features, self.block_size, self.blocks, by_size);
+        if self.journal.blocks == 0 {
             self.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
         }
-        Ok(())
     }
 
     pub(super) fn first_data_block(&self) -> u64 {

@@ -186,6 +186,9 @@ pub struct MkfsOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// Size of the journal.
     pub journal: JournalSize,
+    /// With the feature `fast_commit`: bytes of the journal for fast commits, beside its size;
+    /// `None` and 0 choose a 64th of the size that a journal has by default.
+    pub fast_commit_bytes: Option<u64>,
     /// Percentage of the blocks that only root may take, from 0 to 50.
     pub reserved_percent: f64,
     /// Seconds since 1970 for all times; now if `None`.
@@ -241,6 +244,7 @@ impl Default for MkfsOptions {
             uuid: None,
             hash_seed: None,
             journal: JournalSize::BySize,
+            fast_commit_bytes: None,
             reserved_percent: 5.0,
             time: None,
             features: Kind::Ext4.features(),
@@ -357,6 +361,10 @@ impl MkfsOptions {
         }
         if self.cluster_size.is_some() && !self.features.ro_compat.contains(RoCompat::BIGALLOC) {
             return Err(MkfsError::FeatureRule { rule: "a cluster size needs bigalloc" });
+        }
+        let has_fast_commits = self.features.compat.contains(Compat::FAST_COMMIT);
+        if self.fast_commit_bytes.is_some() && !has_fast_commits {
+            return Err(MkfsError::FeatureRule { rule: "fast_commit_size needs fast_commit" });
         }
         let folds = self.features.incompat.contains(Incompat::CASEFOLD);
         if self.folding == Folding::Strict && !folds {

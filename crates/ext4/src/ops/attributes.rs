@@ -118,7 +118,8 @@ impl Fs {
         if is_immutable(&inode.rights()) && stays_immutable {
             return Err(Error::NotPermitted);
         }
-        if self.objects.volume.folding.is_none() {
+        // The hashes of an encrypted directory that ignores case have a key.
+        if self.objects.volume.folding.is_none() || self.data(inode).crypt()?.is_some() {
             return Err(Error::NotSupported);
         }
         // The names in the directory have other hashes afterwards.

@@ -70,12 +70,15 @@ impl Fs {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        if !self.objects.volume.encrypts || flags::folds_names(&dir.rights()) {
+        if !self.objects.volume.encrypts {
             return Err(Error::NotSupported);
         }
         let context = Context { policy: *policy, nonce: random_nonce()? };
         let crypt = InodeCrypt::new(context, FileType::Directory, &self.objects.volume.keys);
         let exclusive = dir.op.exclusive();
+        if flags::folds_names(&dir.rights()) {
+            return Err(Error::NotSupported);
+        }
         if let Some(present) = self.data(dir).crypt()? {
             return if present.context.policy == *policy { Ok(()) } else { Err(Error::Exists) };
         }

@@ -35,7 +35,7 @@ mod xattrs;
 
 use crate::ids::Ids;
 use crate::protocol::abi::{self, InHeader, opcode};
-use crate::protocol::{Caching, Checks, Errno, Outbox, Request, Wishes};
+use crate::protocol::{Caching, Checks, Errno, Opens, Outbox, Request, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
@@ -136,17 +136,20 @@ impl Service for Server {
 }
 
 impl Server {
-    /// Creates the server of `mount`, whose ids are mapped by `ids`.
+    /// Creates the server of `mount`, whose ids are mapped by `ids`. If there can be verity files,
+    /// the kernel is asked to send OPEN: otherwise it would write to its cached pages of such a
+    /// file, and show them to readers, before the server can refuse the write.
     ///
     /// # Errors
     /// If the root directory cannot be read.
     pub fn new(mount: Mount, wishes: Wishes, ids: Ids) -> Result<Server, lanefs_ext4::Error> {
         let block_size = mount.fs().stat_fs().block_size;
+        let opens = if mount.fs().has_verity() { Opens::Asked } else { wishes.opens };
         Ok(Server {
             vfs: Vfs::without_names(mount)?,
             ids,
             block_size,
-            wishes,
+            wishes: Wishes { opens, ..wishes },
             is_in_first_namespace: host::is_in_first_namespace(),
             parallel_direct: false,
             writers: Writers::new(),

@@ -130,6 +130,19 @@ impl JournalSuperblock {
         superblock
     }
 
+    /// Returns the superblock of a journal whose last `blocks` blocks are for fast commits
+    /// (`s_num_fc_blks`); 0 is `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. Without the feature `fast_commit`
+    /// in use, the log has these blocks too.
+    pub fn with_fast_commit_blocks(mut self, blocks: u32) -> JournalSuperblock {
+        self.raw.s_num_fc_blks.set(blocks);
+        self
+    }
+
+    /// Returns the recorded number of blocks for fast commits; 0 if none was chosen.
+    pub fn recorded_fast_commit_blocks(&self) -> u32 {
+        self.raw.s_num_fc_blks.get()
+    }
+
     /// Decodes a superblock with all checks. `bytes` are the first block of the journal file,
     /// `block_size` is the block size of the file system, and `file_blocks` is the length of the
     /// file.
@@ -311,7 +324,7 @@ impl JournalSuperblock {
     }
 
     fn wanted_fast_commit_blocks(&self) -> u32 {
-        match self.raw.s_num_fc_blks.get() {
+        match self.recorded_fast_commit_blocks() {
             0 => DEFAULT_FAST_COMMIT_BLOCKS,
             blocks => blocks,
         }

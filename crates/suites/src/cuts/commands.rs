@@ -10,7 +10,8 @@ use crate::op::Tree;
 use lanefs_device::{Device, DeviceError, forward};
 use lanefs_ext4::{Atime, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_offline::{
-    Draft, Error, FeatureChange, Image as Opened, JournalChange, Reserved, Settings, recover,
+    Draft, Error, FeatureChange, Image as Opened, JournalChange, JournalSize, Reserved, Settings,
+    recover,
 };
 use lanefs_ondisk::features::Features;
 use std::sync::Arc;
@@ -135,7 +136,7 @@ pub(super) const COMMANDS: &[Command] = &[
         megabytes: [14, 14],
         found: Clean,
         by_e2fsck: No,
-        run: |device| tune(device, &journal(JournalChange::Add(Some(1200)))),
+        run: |device| tune(device, &journal(resized(1200))),
         field: ("Total journal blocks", |blocks| blocks == "1200"),
     },
     Command {
@@ -144,7 +145,7 @@ pub(super) const COMMANDS: &[Command] = &[
         megabytes: [14, 14],
         found: Clean,
         by_e2fsck: No,
-        run: |device| tune(device, &journal(JournalChange::Add(Some(2048)))),
+        run: |device| tune(device, &journal(resized(2048))),
         field: ("Total journal blocks", |blocks| blocks == "2048"),
     },
     Command {
@@ -299,6 +300,10 @@ fn settings() -> Settings {
         mount_options: Some(b"noatime".to_vec()),
         ..Settings::default()
     }
+}
+
+fn resized(blocks: u32) -> JournalChange {
+    JournalChange::Add(JournalSize { blocks: Some(blocks), ..JournalSize::default() })
 }
 
 fn journal(change: JournalChange) -> Settings {

@@ -247,6 +247,74 @@ pub const MAPS: &[Kind] = &[
     }),
 ];
 
+/// Damage to `data/large`, which is a verity file: its blocks after the end are 6 of the hash tree,
+/// and the descriptor.
+pub const VERITY: &[Kind] = &[
+    kind("a verity descriptor of no bytes", "a descriptor of 0 bytes", |v| {
+        v.put32(descriptor(v) + v.block_size() - 4, 0);
+    }),
+    kind("a verity descriptor of 4 GiB", "a descriptor of 4294967295 bytes", |v| {
+        v.put32(descriptor(v) + v.block_size() - 4, u32::MAX);
+    }),
+    kind("a verity descriptor over the data", "and the hash tree begins at byte 196608", |v| {
+        v.put32(descriptor(v) + v.block_size() - 4, 16_384);
+    }),
+    kind("a verity descriptor of version 2", "descriptor of version 2", |v| {
+        v.put(descriptor(v), &[2]);
+    }),
+    kind("an unknown algorithm of a hash tree", "unknown hash algorithm 9", |v| {
+        v.put(descriptor(v) + 1, &[9]);
+    }),
+    kind("a hash tree of huge blocks", "blocks of 2^60 bytes in the hash tree", |v| {
+        v.put(descriptor(v) + 2, &[60]);
+    }),
+    kind("a salt longer than its field", "a salt of 200 bytes", |v| {
+        v.put(descriptor(v) + 3, &[200]);
+    }),
+    kind("a signature longer than its descriptor", "a signature of 4294967295 bytes", |v| {
+        v.put32(descriptor(v) + 4, u32::MAX);
+    }),
+    kind("a hash tree for another size", "the hash tree is for 7 bytes", |v| {
+        v.put32(descriptor(v) + 8, 7);
+    }),
+    kind("a reserved byte of a verity descriptor", "reserved bytes of the descriptor", |v| {
+        v.put(descriptor(v) + 255, &[1]);
+    }),
+    kind("a verity file whose tree is inside it", "it has no block after its data", |v| {
+        v.put32(v.inode_of("data/large") + 4, 300_000);
+    }),
+    kind("a verity file of a TiB", "it has no block after its data", |v| {
+        let (inode, descriptor) = (v.inode_of("data/large"), descriptor(v));
+        [inode + 0x6c, descriptor + 12].into_iter().for_each(|high| v.put32(high, 1 << 8));
+    }),
+    kind("a verity file without a tree", "it has no block after its data", |v| {
+        let flags = v.inode_of("data/punched") + 0x20;
+        v.put32(flags, v.get32(flags) | 0x10_0000);
+    }),
+    kind("a verity file without extents", "its blocks are not mapped by extents", |v| {
+        let flags = v.inode_of("data/large") + 0x20;
+        v.put32(flags, v.get32(flags) & !0x8_0000);
+    }),
+    kind("another root hash", "block 0 of level 2 of its hash tree was changed", |v| {
+        v.put(descriptor(v) + 16, &[0; 32]);
+    }),
+    kind(
+        "a changed block of a hash tree",
+        "block 4 of level 1 of its hash tree was changed",
+        |v| {
+            v.put(descriptor(v) - v.block_size(), &[0; 32]);
+        },
+    ),
+    kind("a changed block of a verity file", "block 77 of its data was changed", |v| {
+        v.put(v.blocks(v.inode_of("data/large"))[77], b"other data");
+    }),
+];
+
+/// Returns the descriptor of the verity file.
+fn descriptor(v: &Target) -> u64 {
+    v.blocks(v.inode_of("data/large")).pop().expect("a block")
+}
+
 /// Returns an indirect block of the file with many holes.
 fn map_node(v: &Target, n: usize) -> u64 {
     v.block_map(v.inode_of("data/sparse")).0[n]

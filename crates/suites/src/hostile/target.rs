@@ -9,7 +9,7 @@ use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::op::{Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Fs, Mount, MountOptions};
+use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Group, Ino};
 use std::collections::BTreeMap;
@@ -63,6 +63,11 @@ impl Target {
             done.unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
         }
         let inos = inos(mount.fs());
+        if mount.fs().has_verity() {
+            let file = mount.fs().get(inos[&b"data/large"[..]], None).expect("the file");
+            let new = NewVerity { block_bytes: Some(1024), ..NewVerity::default() };
+            mount.fs().enable_verity(&file, &new, Privilege::Root).expect("a verity file");
+        }
         mount.close().expect("it unmounts");
         let device = match left {
             Left::Clean => shared.fork(),

@@ -2,6 +2,7 @@
 
 use crate::cli::{
     Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,
+    type_letter,
 };
 use crate::copy::{ImageNode, ImageTree, Listing, Meta, Source};
 use crate::walk::Entry;
@@ -108,19 +109,6 @@ impl Which {
     }
 }
 
-/// Returns the letter of a type, as in `-type`.
-pub fn letter(file_type: FileType) -> char {
-    match file_type {
-        FileType::Regular => 'f',
-        FileType::Directory => 'd',
-        FileType::Symlink => 'l',
-        FileType::BlockDevice => 'b',
-        FileType::CharDevice => 'c',
-        FileType::Fifo => 'p',
-        FileType::Socket => 's',
-    }
-}
-
 fn types(text: &str) -> Option<Vec<FileType>> {
     const ALL: [FileType; 7] = [
         FileType::Regular,
@@ -131,7 +119,7 @@ fn types(text: &str) -> Option<Vec<FileType>> {
         FileType::Fifo,
         FileType::Socket,
     ];
-    let one = |part: &str| ALL.into_iter().find(|kind| part == letter(*kind).to_string());
+    let one = |part: &str| ALL.into_iter().find(|kind| part == type_letter(*kind).to_string());
     text.split(',').map(one).collect()
 }
 

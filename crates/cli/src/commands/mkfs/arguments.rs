@@ -1,9 +1,9 @@
 //! The arguments of `lanefs mkfs`.
 
 use super::fill::From;
-use super::words::{self, JournalWord, Operand, Wanted, parse_journal, parse_kind, parse_usage};
+use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
 use crate::cli::{Size, parse_ids};
-use crate::commands::tune::{parse_on_error, parse_uuid};
+use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use lanefs::build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
@@ -71,9 +71,10 @@ pub struct Arguments {
     #[arg(long, value_parser = parse_uuid)]
     hash_seed: Option<[u8; 16]>,
     /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: by the size of the file
-    /// system]. Or device=PATH: the journal is there (made by -O journal_dev)
+    /// system]. With -O fast_commit also fast_commit_size=KIB, its blocks for fast commits. Or
+    /// device=PATH: the journal is there (made by -O journal_dev)
     #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_journal)]
-    journal_size: Option<JournalWord>,
+    journal_size: Option<JournalWords>,
     /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     pub(super) no_journal: bool,
@@ -195,10 +196,11 @@ impl Arguments {
 
     /// Returns the device of the journal, if the journal is not inside.
     pub(super) fn journal_device(&self) -> Option<&Path> {
-        match &self.journal_size {
-            Some(JournalWord::Device(path)) => Some(path),
-            _ => None,
-        }
+        self.journal_words().and_then(|words| words.device.as_deref())
+    }
+
+    fn journal_words(&self) -> Option<&JournalWords> {
+        self.journal_size.as_ref()
     }
 
     /// Returns whether all blocks are to be discarded first.
@@ -233,7 +235,7 @@ impl Arguments {
         if self.no_orphan_file {
             features.compat -= Compat::ORPHAN_FILE;
         }
-        if words.journal || matches!(self.journal_size, Some(JournalWord::Size(_))) {
+        if words.journal || self.journal_words().is_some_and(|words| words.size.is_some()) {
             features.compat |= Compat::HAS_JOURNAL;
         }
         Ok(features)
@@ -243,6 +245,7 @@ impl Arguments {
 pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     let words = &arguments.words;
     let cluster_size = words.cluster_size.map(|size| u32::try_from(size.bytes()));
+    let journal = arguments.journal_size.clone().unwrap_or_default();
     let is_fitted = arguments.spare().is_some();
     let default_reserve = if is_fitted { 0.0 } else { 5.0 };
     let mut options = MkfsOptions {
@@ -254,12 +257,12 @@ pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         label: arguments.label.clone().into_bytes(),
         uuid: arguments.uuid,
         hash_seed: arguments.hash_seed,
-        journal: match arguments.journal_size {
-            _ if arguments.no_journal => JournalSize::None,
-            Some(JournalWord::Size(size)) => size,
-            Some(JournalWord::Device(_)) => JournalSize::None,
+        journal: match journal.size {
+            _ if arguments.no_journal || journal.device.is_some() => JournalSize::None,
+            Some(size) => JournalSize::Bytes(size),
             None => JournalSize::default(),
         },
+        fast_commit_bytes: journal.fast_commit_size,
         reserved_percent: arguments.reserved.unwrap_or(default_reserve),
         time: source_date_epoch()?,
         features: arguments.features()?,

@@ -1,12 +1,11 @@
-//! The option words of mke2fs: `-E`, `-O`, `-T`, `-J`, and sizes in its units.
+//! The option words of mke2fs: `-E`, `-O`, `-T`, and sizes in its units.
 
 use crate::cli::{Size, parse_ids, parse_size};
 use crate::commands::tune::parse_uuid;
 use lanefs::build::Spare;
-use lanefs_ext4::mkfs::{InodeTables, JournalSize, Kind, MkfsOptions, TablePlaces, Usage};
+use lanefs_ext4::mkfs::{InodeTables, Kind, MkfsOptions, TablePlaces, Usage};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Features, Incompat};
-use std::path::PathBuf;
 
 /// The size of a file system.
 #[derive(Debug, Clone, Copy)]
@@ -67,31 +66,6 @@ pub(super) fn parse_usage(text: &str) -> Result<Usage, String> {
             );
         }
     })
-}
-
-/// The argument of `-J`.
-#[derive(Debug, Clone)]
-pub(super) enum JournalWord {
-    Size(JournalSize),
-    /// The journal is on this device.
-    Device(PathBuf),
-}
-
-/// Parses `-J`: `SIZE`, or `size=MIB`; in mke2fs a number without a suffix counts MiB. Or
-/// `device=PATH`.
-pub(super) fn parse_journal(text: &str) -> Result<JournalWord, String> {
-    let bytes: Result<Size, String> = match text.split_once('=') {
-        None => text.parse(),
-        Some(("size", number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("{number}M").parse()
-        }
-        Some(("size", size)) => size.parse(),
-        Some(("device", path)) if !path.is_empty() => {
-            return Ok(JournalWord::Device(path.into()));
-        }
-        Some((word, _)) => Err(format!("'{word}': not size= or device=")),
-    };
-    bytes.map(|size| JournalWord::Size(JournalSize::Bytes(size.bytes())))
 }
 
 /// The size operand of mke2fs.

@@ -1,8 +1,10 @@
-//! The words of tune2fs: options, features, times.
+//! The words of tune2fs: options, features, journals, times.
 
+use crate::cli::parse_size;
 use lanefs_offline::{FeatureChange, OptionChange, Settings};
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions as Options, OnError, SuperFlags};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
@@ -22,6 +24,42 @@ pub fn parse_on_error(text: &str) -> Result<OnError, String> {
         "remount-ro" => Ok(OnError::ReadOnly),
         "panic" => Ok(OnError::Panic),
         text => Err(format!("'{text}' is not continue, remount-ro or panic")),
+    }
+}
+
+/// The words of `-J`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JournalWords {
+    /// In bytes.
+    pub size: Option<u64>,
+    /// In bytes.
+    pub fast_commit_size: Option<u64>,
+    /// The journal is on this device.
+    pub device: Option<PathBuf>,
+}
+
+/// Parses `-J`: `SIZE`; or `size=MIB`, `fast_commit_size=KIB` and `device=PATH`, separated by
+/// commas. As in mke2fs a number without a suffix counts MiB or KiB.
+pub fn parse_journal(text: &str) -> Result<JournalWords, String> {
+    let mut words = JournalWords::default();
+    let in_units = |number: &str, unit: &str| {
+        let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+        parse_size(&if is_plain { format!("{number}{unit}") } else { number.to_owned() })
+    };
+    for word in text.split(',') {
+        match word.split_once('=') {
+            None => words.size = Some(parse_size(word)?),
+            Some(("size", size)) => words.size = Some(in_units(size, "M")?),
+            Some(("fast_commit_size", size)) => words.fast_commit_size = Some(in_units(size, "K")?),
+            Some(("device", path)) if !path.is_empty() => words.device = Some(path.into()),
+            Some((word, _)) => {
+                return Err(format!("'{word}': not size=, fast_commit_size= or device="));
+            }
+        }
+    }
+    match words.device.is_some() && (words.size.is_some() || words.fast_commit_size.is_some()) {
+        true => Err("device= excludes a size: the journal is there already".into()),
+        false => Ok(words),
     }
 }
 

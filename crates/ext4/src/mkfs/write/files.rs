@@ -28,7 +28,7 @@ pub(super) fn write(
     }
     if let Some(journal) = &layout.journal {
         write_nodes(out, superblock, layout, Ino::JOURNAL, journal)?;
-        write_journal(out, superblock, journal)?;
+        write_journal(out, superblock, journal, layout.fast_commit_blocks)?;
     }
     if let Some(block) = superblock.mmp_block() {
         write_mmp(out, superblock, block)?;
@@ -62,12 +62,14 @@ fn write_journal(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,
     journal: &File,
+    fast_commit_blocks: u32,
 ) -> Result<(), MkfsError> {
     let block_size = superblock.geometry().block_size();
     for extent in &journal.extents {
         out.zero(extent.block.0, extent.len.into())?;
     }
-    let log = JournalSuperblock::new(block_size, journal.blocks(), superblock.uuid());
+    let log = JournalSuperblock::new(block_size, journal.blocks(), superblock.uuid())
+        .with_fast_commit_blocks(fast_commit_blocks);
     let mut bytes = vec![0; block_size.bytes()];
     bytes[..1024].copy_from_slice(&log.encode());
     journal.places().take(1).try_for_each(|place| out.write(place, &bytes))
