@@ -59,7 +59,7 @@ pub struct Readers {
 #[derive(Debug, Default)]
 struct Post {
     /// A number that grows with each request; it is odd while the thread serves a request that is
-    /// expected to be quick. The watch makes the thread leave by changing an odd number.
+    /// expected to be quick. If the watch changes an odd number, the thread leaves.
     serving: AtomicU64,
     /// The condition on which the thread parks.
     parked: Condvar,
