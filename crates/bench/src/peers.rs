@@ -79,7 +79,7 @@ impl Peers {
         Ok((targets, missing))
     }
 
-    /// Sets up the kernel's ext4 only.
+    /// Sets up only the kernel's ext4.
     ///
     /// # Errors
     /// If the kernel's ext4 cannot be mounted.

@@ -249,7 +249,7 @@ fn line(figures: &Figures, threads: u32, alone: Option<f64>, ratio: Option<Summa
     )
 }
 
-/// Returns the text below all seeds.
+/// Returns the text that explains the tables of all seeds; it is printed below them.
 pub fn seed_foot(plan: &SeedPlan) -> String {
     let processors = Machine::processors();
     let mut text = String::from(

@@ -85,8 +85,8 @@ impl TargetSpec {
 /// The process behind a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// No server process: the CPU time in the library or the kernel counts as the caller's, except
-    /// that of kernel threads.
+    /// No server process: library and kernel work in the threads of the caller, and the caller's
+    /// CPU time includes this work. It does not include the time of kernel threads.
     None,
     /// A process, whose CPU time is added.
     Process(u32),

@@ -68,9 +68,9 @@ impl Plan {
         self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
     }
 
-    /// Returns the blocks to write in place before all others. Nothing is lost if they are written
-    /// twice, or only some of them, provided that the last two (the head of the log, then the
-    /// superblock) are written when the others are durable.
+    /// Returns the blocks to write in place before all others. The last two are the head of the log
+    /// and the superblock: write them when the others are durable. Then nothing is lost if blocks
+    /// are written twice, or only some of them are written.
     ///
     /// # Errors
     /// The errors of the device.

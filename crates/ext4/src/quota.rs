@@ -1,9 +1,8 @@
 //! Counts the space and the inodes of users, groups and projects in the file system's quota files.
 //!
-//! Operations count nothing. The committer knows each changed inode's record as of the last
-//! transaction and as of this one, and adds the difference to the usage of the inode's owners in
-//! the same transaction. So the quota files fit the inodes after every crash, and threads share no
-//! count.
+//! Operations count nothing. The committer has two records of each changed inode: before this
+//! transaction, and after it. In the same transaction it adds the difference to the usage of the
+//! inode's owners. So the quota files fit the inodes after every crash, and threads share no count.
 //!
 //! An operation only makes sure that the owners have an entry in the quota files, since a capture
 //! cannot allocate the blocks that a new entry may need ([`Ledger::promise`]).

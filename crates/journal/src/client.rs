@@ -16,9 +16,8 @@ pub trait Client<O, D>: Send + Sync {
     /// Pushes the block images of `objects` as of `tid`, which is closed. The next transaction runs
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
-    /// An object that was deleted in `tid` has no image as of `tid` (see [`crate::Tracked::bury`]):
-    /// to push an image would cancel the revoke of its block in `tid`, as if the block were
-    /// metadata again.
+    /// Do not push an image of an object that was deleted in `tid` (see [`crate::Tracked::bury`]):
+    /// the image would cancel the revoke of its block, as if the block were metadata again.
     ///
     /// # Errors
     /// Aborts the journal.

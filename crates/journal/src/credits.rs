@@ -1,7 +1,7 @@
 //! Credits: the number of blocks that handles may still add to the running transaction.
 //!
 //! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
-//! so that joining usually touches the lane's line only. A stash is valid for one transaction only.
+//! so that joining usually touches only the lane's line. A stash is valid for only one transaction.
 //! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
 //! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So
 //! operations that need few credits do not overtake for ever an operation that needs many. But if

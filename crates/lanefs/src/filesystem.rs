@@ -3,21 +3,17 @@
 use crate::directory::ReadDir;
 use crate::error::{At, Cause, Error, Result};
 use crate::file::File;
-use crate::metadata::{FileTimes, Metadata};
+use crate::metadata::Metadata;
 use crate::mounted::{Mounted, Shared};
 use crate::options::{FileOptions, OpenOptions};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
-use lanefs_ext4::{
-    FileDigest, InodeRef, MasterKey, NewKind, NewVerity, Rename, SetAttr, SetXattr, StatFs,
-    Statistics,
-};
+use lanefs_ext4::{InodeRef, NewKind, Rename, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::FileType;
-use lanefs_ondisk::encryption::Policy;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -170,7 +166,7 @@ impl FileSystem {
         self.vfs().walk(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)
     }
 
-    fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
+    pub(crate) fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
         let attr =
             self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)?;
         Ok(attr.into())
@@ -391,143 +387,6 @@ impl FileSystem {
         self.vfs()
             .rename(self.credentials(), &source.dir, name, &target.dir, new_name, how)
             .at(from)
-    }
-
-    /// Returns the metadata of the file at `path`. Follows a symbolic link.
-    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.stat(path.as_ref(), Follow::Links)
-    }
-
-    /// Returns the metadata of the file at `path`. Does not follow a symbolic link.
-    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.stat(path.as_ref(), Follow::Nothing)
-    }
-
-    /// Returns whether a file exists at `path`; follows symbolic links.
-    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        match self.metadata(path) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Changes the attributes in `set` of the inode at `path`.
-    pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
-        let path = path.as_ref();
-        let inode = self.find(path, follow)?;
-        self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
-    }
-
-    /// Encrypts an empty directory by `key`, which is one of [`OpenOptions::keys`]: contents by
-    /// AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All new files and directories
-    /// in it are encrypted too.
-    ///
-    /// # Errors
-    /// See [`lanefs_ext4::Fs::set_encryption_policy`].
-    pub fn encrypt_dir(&self, path: impl AsRef<Path>, key: &MasterKey) -> Result<()> {
-        let path = path.as_ref();
-        let dir = self.find(path, Follow::Links)?;
-        let policy = Policy::aes_256(*key.identifier());
-        self.vfs().set_encryption_policy(self.credentials(), &dir, &policy).at(path)
-    }
-
-    /// Returns the encryption policy of the inode at `path`; `None` if it is not encrypted.
-    pub fn encryption_policy(
-        &self,
-        path: impl AsRef<Path>,
-        follow: Follow,
-    ) -> Result<Option<Policy>> {
-        let path = path.as_ref();
-        let inode = self.find(path, follow)?;
-        self.vfs().fs().encryption_policy(&inode).at(path)
-    }
-
-    /// Makes a regular file a verity file: its data is verified by a hash tree when it is read, and
-    /// never changes again. Returns its digest.
-    ///
-    /// # Errors
-    /// See [`lanefs_ext4::Fs::enable_verity`].
-    pub fn enable_verity(&self, path: impl AsRef<Path>, new: &NewVerity) -> Result<FileDigest> {
-        let path = path.as_ref();
-        let file = self.find(path, Follow::Links)?;
-        self.vfs().enable_verity(self.credentials(), &file, new).at(path)
-    }
-
-    /// Returns the digest of a verity file, as `fsverity digest` computes it; `None` if the file is
-    /// not a verity file. Does not follow a symbolic link.
-    pub fn digest(&self, path: impl AsRef<Path>) -> Result<Option<FileDigest>> {
-        let path = path.as_ref();
-        let file = self.find(path, Follow::Nothing)?;
-        self.vfs().fs().file_digest(&file).at(path)
-    }
-
-    /// Sets the low 12 bits of the mode.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
-        let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-        self.set_attr(path, &set, Follow::Links)
-    }
-
-    /// Sets owner and group; `None` leaves the owner or the group unchanged.
-    pub fn set_owner(
-        &self,
-        path: impl AsRef<Path>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<()> {
-        self.set_attr(path, &SetAttr { uid, gid, ..SetAttr::default() }, Follow::Links)
-    }
-
-    /// Sets times.
-    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
-        let FileTimes { accessed: atime, modified: mtime } = times;
-        self.set_attr(path, &SetAttr { atime, mtime, ..SetAttr::default() }, Follow::Links)
-    }
-
-    /// Returns the value of an extended attribute (`user.x`); `None` if it does not exist. The
-    /// methods for extended attributes do not follow symbolic links.
-    pub fn xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<OsStr>,
-    ) -> Result<Option<Vec<u8>>> {
-        let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        match self.vfs().get_xattr(self.credentials(), &inode, name.as_ref().as_bytes()) {
-            Ok(value) => Ok(Some(value)),
-            Err(Ext4Error::NoAttribute) => Ok(None),
-            Err(error) => Err(Error::at(path, error)),
-        }
-    }
-
-    /// Sets an extended attribute.
-    pub fn set_xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<OsStr>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        let name = name.as_ref().as_bytes();
-        self.vfs()
-            .set_xattr(self.credentials(), &inode, name, value.as_ref(), SetXattr::Any)
-            .at(path)
-    }
-
-    /// Removes an extended attribute.
-    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
-        let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        self.vfs().remove_xattr(self.credentials(), &inode, name.as_ref().as_bytes()).at(path)
-    }
-
-    /// Returns the names of the extended attributes.
-    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        let names = self.vfs().list_xattr(self.credentials(), &inode).at(path)?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 }
 

@@ -49,6 +49,7 @@
 //! protocols.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod directory;
 mod error;
 mod extents;

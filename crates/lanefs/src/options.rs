@@ -50,7 +50,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens read-only and does not replay a dirty log (`norecovery`).
+    /// Opens read-only and does not look at the log (`norecovery`): for a damaged log, or to see
+    /// what a crash left in place. After a crash, metadata may contradict each other.
     pub fn without_recovery(mut self) -> OpenOptions {
         self.vfs.mount.recovery = Recovery::Skip;
         self.read_only()

@@ -3,11 +3,14 @@
 mod images;
 
 use images::{Image, assert_clean};
+use lanefs::device::RamDevice;
 use lanefs::vfs::Follow;
 use lanefs::{
-    Cause, File, FileOptions, FileSystem, FileTimes, OpenOptions, ReadDir, Rename, SetAttr,
+    Cause, File, FileOptions, FileSystem, FileTimes, FormatOptions, OpenOptions, ReadDir, Rename,
+    SetAttr,
 };
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 fn open(image: &Image) -> FileSystem {
@@ -317,6 +320,34 @@ fn a_read_only_file_system_stays_as_it_is() {
     assert!(fs.metadata("/lost+found").unwrap().is_dir());
     fs.close().unwrap();
     assert!(before == std::fs::read(&image.path).unwrap());
+}
+
+#[test]
+fn without_recovery_the_state_before_the_log_is_read_and_the_log_stays() {
+    let device = Arc::new(RamDevice::create(64 << 20).unwrap());
+    FileSystem::format(&*device, &FormatOptions::default()).unwrap();
+    let open = |device: &Arc<RamDevice>, options: OpenOptions| {
+        FileSystem::open_device(device.clone(), &options).unwrap()
+    };
+    let fs = open(&device, OpenOptions::new());
+    fs.write("/old", "in place").unwrap();
+    fs.close().unwrap();
+    let fs = open(&device, OpenOptions::new());
+    fs.write("/new", "in the log").unwrap();
+    fs.sync().unwrap();
+    let crashed = Arc::new(RamDevice::copy_of(&*device).unwrap());
+    fs.close().unwrap();
+
+    let found = |options: OpenOptions| {
+        let fs = open(&crashed, options);
+        let refused = fs.write("/more", "").unwrap_err();
+        assert_eq!(refused.errno(), rustix::io::Errno::ROFS.raw_os_error());
+        let found = (fs.exists("/old").unwrap(), fs.exists("/new").unwrap());
+        fs.close().unwrap();
+        found
+    };
+    assert_eq!(found(OpenOptions::new().without_recovery()), (true, false));
+    assert_eq!(found(OpenOptions::new().read_only()), (true, true));
 }
 
 /// Makes `..` in `/a` refer to `/a/b`.

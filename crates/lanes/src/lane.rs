@@ -131,8 +131,8 @@ impl Lane {
 
     /// Returns the lanes that any thread ever had: few if there are few threads.
     ///
-    /// These lanes are sufficient for a protocol in which one thread writes its lane's slot, then
-    /// fences, and another fences, then reads the slots. If the second thread must see the slot's
+    /// A thread that must see every lane's slot need read only the slots of these lanes, if it
+    /// fences before this call and the writers fence after they write. If it must see a slot's
     /// value, it also sees the lane here: the lane was given before its slot was written.
     pub fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not model `GIVEN`, so the models do not rely on it.

@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 /// ```
 pub struct LaneArc<T> {
     count: Arc<Count<T>>,
-    /// The counts of all lanes, in the first handle only.
+    /// The counts of all lanes, only in the first handle.
     all: Option<PerLane<Arc<Count<T>>>>,
 }
 

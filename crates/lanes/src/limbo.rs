@@ -19,7 +19,7 @@ const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
 /// kilobytes each: [`LONGEST`] of them would be too much memory.
 const MOST_BYTES: usize = 2 << 20;
 
-/// The bytes that a lane retires between two looks at its list, beyond [`MOST_BYTES`].
+/// A lane with more than [`MOST_BYTES`] looks at its list each time it has retired this many bytes.
 const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values

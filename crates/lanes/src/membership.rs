@@ -17,7 +17,7 @@
 //! closed state and undoes its entry in the same way as a leave, since the closer may have counted
 //! the entry. No thread spins: a member may be preempted, and several threads may share a lane.
 //!
-//! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
+//! *Locking*: [`Rank::Membership`], held only for condition waits and for `swap`.
 
 use crate::lane::{Lane, Padded, PerLane};
 use crate::lock::{Condvar, Mutex, MutexGuard};

@@ -99,7 +99,7 @@ impl<T: Replaced> Slot<T> {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: the box belonged to `self`, and the swap removed it: no later reader finds
-            // it. Earlier readers read it only.
+            // it. Earlier readers only read it.
             retire(unsafe { Retired::with_bytes(old, (*old).heap_bytes()) });
         }
     }

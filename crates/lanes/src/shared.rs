@@ -75,7 +75,8 @@ pub struct SharedLock {
     /// The lane whose threads took shared holds through the inner lock, or a mark for several
     /// lanes.
     seen: AtomicU16,
-    /// Shared holds until the bias may be set again. Updates may be lost, which affects only speed.
+    /// How many more shared holds must be taken before the bias may be set again. Updates may be
+    /// lost, which affects only speed.
     inhibit: AtomicU16,
 }
 

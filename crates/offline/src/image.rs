@@ -81,7 +81,7 @@ impl Image {
         Ok(Image { exclusive, ..Image::load_with(device, journal)? })
     }
 
-    /// Returns whether the image has the right to write because of `mmp`.
+    /// Returns whether this process has claimed the image by the protocol of `mmp`.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive.is_some()
     }

@@ -92,7 +92,7 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that can be set, and features that can be cleared. A change of one needs only the
+/// Features that can be set, and features that can be cleared. Their changes touch only the
 /// superblock, the journal, the orphan file and the block of `mmp`.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL

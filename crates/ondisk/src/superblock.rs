@@ -10,7 +10,9 @@ mod clusters;
 mod compare;
 mod geometry;
 mod journal_device;
+mod mounted;
 mod raw;
+mod support;
 
 pub use crate::cause::superblock::Cause;
 pub use clusters::Clusters;
@@ -18,19 +20,14 @@ pub use geometry::{Geometry, InodePlace};
 pub use journal_device::JournalDevice;
 pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
-use crate::block_map::BLOCKS_END;
 use crate::casefold::Folding;
 use crate::checksum::{Checksums, Seed};
 use crate::error::Corruption;
-use crate::features::{Compat, Features, Incompat, RoCompat, Support};
-use crate::hash::HashVersion;
+use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::types::{Block, Ino};
 use bitflags::bitflags;
 use zerocopy::{FromBytes, IntoBytes};
 
-const CREATOR_HURD: u32 = 1;
-/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding.
-const UTF8_12_1: u16 = 1;
 /// The flag of `s_encoding_flags` for names that must be valid.
 const STRICT_ENCODING: u16 = 1;
 
@@ -144,6 +141,24 @@ pub enum ErrorCode {
     Damage = 5,
 }
 
+/// Whether the journal must be replayed before use: feature `needs_recovery`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// The feature is set.
+    Needed,
+    /// The feature is clear.
+    NotNeeded,
+}
+
+/// Whether the orphan file has entries: feature `orphan_present`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrphanEntries {
+    /// The feature is set.
+    Present,
+    /// The feature is clear.
+    Absent,
+}
+
 /// A checked superblock.
 #[derive(Debug, Clone)]
 pub struct Superblock {
@@ -198,71 +213,6 @@ impl Superblock {
     /// Returns the feature words.
     pub fn features(&self) -> Features {
         self.geometry.features()
-    }
-
-    /// Returns the operations that Lanefs supports on this file system, without the device of an
-    /// external journal. The whole superblock is considered.
-    pub fn support(&self) -> Support {
-        match self.journal() {
-            Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),
-            _ => self.support_with_journal(),
-        }
-    }
-
-    /// Returns the operations that Lanefs supports, given the device of an external journal.
-    pub fn support_with_journal(&self) -> Support {
-        if self.raw.s_creator_os.get() == CREATOR_HURD {
-            // Inodes of the Hurd have other fields at the same offsets.
-            return Support::Refused(vec!["creator OS Hurd".into()]);
-        }
-        let more = self.refused_beyond_features();
-        match self.features().support() {
-            Support::Refused(mut names) => {
-                names.extend(more);
-                Support::Refused(names)
-            }
-            _ if !more.is_empty() => Support::Refused(more),
-            Support::ReadWrite => match self.read_only_reason() {
-                Some(reason) => Support::ReadOnly(vec![reason.into()]),
-                None => Support::ReadWrite,
-            },
-            support => support,
-        }
-    }
-
-    /// Returns the reason for which a file system of writable features must not be written.
-    fn read_only_reason(&self) -> Option<&'static str> {
-        let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
-        let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());
-        if self.exceeds_block_maps() {
-            Some("more than 2^32 blocks without extent")
-        } else if !clusters.are_blocks() && !has_extents {
-            // The kernel refuses these.
-            Some("bigalloc without extent")
-        } else if clusters.offset(blocks) != 0 {
-            Some("a part of a cluster at the end")
-        } else {
-            None
-        }
-    }
-
-    /// Returns reasons to refuse the file system that are not unsupported features, such as missing
-    /// features.
-    fn refused_beyond_features(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        if HashVersion::from_byte(self.hash_version()).is_none() {
-            names.push(format!("directory hash {}", self.hash_version()));
-        }
-        if self.folding().is_some() && self.raw.s_encoding.get() != UTF8_12_1 {
-            names.push(format!("encoding {} of names", self.raw.s_encoding.get()));
-        }
-        names
-    }
-
-    /// Returns whether new files would get block maps, whose pointers do not reach all blocks.
-    fn exceeds_block_maps(&self) -> bool {
-        !self.features().incompat.contains(Incompat::EXTENTS)
-            && self.geometry.block_count() > BLOCKS_END
     }
 
     /// Returns the checksums, and their start values.
@@ -480,112 +430,8 @@ impl Superblock {
     }
 }
 
-/// Sets the fields that a mounted file system changes.
-impl Superblock {
-    /// Sets the free blocks (whole clusters with `bigalloc`), at most the number of blocks.
-    pub fn set_free_blocks(&mut self, blocks: u64) {
-        let blocks = blocks.min(self.geometry.block_count());
-        self.raw.s_free_blocks_count_lo.set(blocks as u32);
-        if self.features().incompat.contains(Incompat::BIT64) {
-            self.raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
-        }
-    }
-
-    /// Sets the free inodes, at most the number of inodes.
-    pub fn set_free_inodes(&mut self, inodes: u32) {
-        self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
-    }
-
-    /// Sets whether the file system is clean, and further states.
-    pub fn set_state(&mut self, state: State) {
-        self.raw.s_state.set(state.bits());
-    }
-
-    /// Sets the time of the last mount, in seconds since 1970.
-    pub fn set_mount_time(&mut self, secs: u64) {
-        (self.raw.s_mtime, self.raw.s_mtime_hi) = split_time(secs);
-    }
-
-    /// Sets the time of the last write, in seconds since 1970.
-    pub fn set_write_time(&mut self, secs: u64) {
-        (self.raw.s_wtime, self.raw.s_wtime_hi) = split_time(secs);
-    }
-
-    /// Sets the number of mounts since the last check.
-    pub fn set_mount_count(&mut self, count: u16) {
-        self.raw.s_mnt_count.set(count);
-    }
-
-    /// Sets the head of the list of orphans that is chained through the inodes.
-    pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
-        self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
-    }
-
-    /// Sets the KiB written since the file system was created.
-    pub fn set_kbytes_written(&mut self, kbytes: u64) {
-        self.raw.s_kbytes_written.set(kbytes);
-    }
-
-    /// Sets or clears the features that change while mounted: `needs_recovery` and
-    /// `orphan_present`. The other features determine the geometry and do not change.
-    pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
-        let features = &mut self.geometry.features;
-        features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
-        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans == OrphanEntries::Present);
-        self.raw.s_feature_incompat.set(features.incompat.bits());
-        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
-    }
-
-    /// Records an error: counts the error, and stores it as the last error. If it is the first
-    /// error, it is also stored as the first. Marks the file system so that the next check is
-    /// complete.
-    pub fn record_error(&mut self, error: &ErrorRecord) {
-        let raw = &mut self.raw;
-        raw.s_state.set(raw.s_state.get() | State::ERROR.bits());
-        if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
-            (raw.s_first_error_time, raw.s_first_error_time_hi) = split_time(error.time);
-            raw.s_first_error_ino.set(error.ino);
-            raw.s_first_error_block.set(error.block);
-            fill(&mut raw.s_first_error_func, error.function.as_bytes());
-            raw.s_first_error_line.set(error.line);
-            raw.s_first_error_errcode = error.code as u8;
-        }
-        (raw.s_last_error_time, raw.s_last_error_time_hi) = split_time(error.time);
-        raw.s_last_error_ino.set(error.ino);
-        raw.s_last_error_block.set(error.block);
-        fill(&mut raw.s_last_error_func, error.function.as_bytes());
-        raw.s_last_error_line.set(error.line);
-        raw.s_last_error_errcode = error.code as u8;
-        raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
-    }
-}
-
-/// Whether the journal must be replayed before use: feature `needs_recovery`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
-    /// The feature is set.
-    Needed,
-    /// The feature is clear.
-    NotNeeded,
-}
-
-/// Whether the orphan file has entries: feature `orphan_present`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OrphanEntries {
-    /// The feature is set.
-    Present,
-    /// The feature is clear.
-    Absent,
-}
-
 fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&b| b == 0).next().unwrap_or(bytes)
-}
-
-fn fill(field: &mut [u8], value: &[u8]) {
-    let len = value.len().min(field.len());
-    field.fill(0);
-    field[..len].copy_from_slice(&value[..len]);
 }
 
 fn join_time(lo: u32, hi: u8) -> u64 {

@@ -38,6 +38,7 @@
 
 mod activity;
 mod array;
+mod array_options;
 mod assemble_error;
 mod assembly;
 mod background;
@@ -93,11 +94,13 @@ mod setup;
 mod slots;
 mod source;
 mod standing;
+mod start;
 mod strip;
 mod unsynced;
 mod write;
 
 pub use array::{Array, Status};
+pub use array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 pub use assemble_error::AssembleError;
 pub use assembly::Assembly;
 pub use budget::StripeWake;
@@ -113,7 +116,7 @@ pub use log_recovery::LogOutcome;
 pub use maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};
 pub use metadata::{KnownMember, Metadata};
 pub use metadata_store::MetadataStore;
-pub use open::{ArrayOptions, DirtyAndDegraded, OpenArray, Upkeep};
+pub use open::OpenArray;
 pub use ram_array::Unrecorded;
 pub use setup::{Consistency, Policies, Setup};
 pub use slots::Slots;

@@ -29,7 +29,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// The result of long work.
+/// Whether maintenance work, such as a rebuild, was completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The work is done.

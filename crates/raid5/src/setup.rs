@@ -64,6 +64,6 @@ pub struct Setup {
     /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: all parity is
     /// right.
     pub unsynced_from: u64,
-    /// Options that affect performance only.
+    /// Options that affect only performance.
     pub policies: Policies,
 }

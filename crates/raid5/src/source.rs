@@ -1,8 +1,9 @@
 //! Parses `md:...`: the name of an array where the name of a device is expected.
 
+use crate::array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
-use crate::open::{ArrayOptions, DirtyAndDegraded, OpenArray, Upkeep};
+use crate::open::OpenArray;
 use lanefs_device::Access;
 use lanefs_ondisk::md::Uuid;
 use std::ffi::{OsStr, OsString};

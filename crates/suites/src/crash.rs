@@ -11,6 +11,7 @@ mod contents;
 pub(crate) mod digest;
 mod history;
 mod mmp;
+mod recorder;
 pub mod states;
 mod tally;
 mod volume;

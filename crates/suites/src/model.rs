@@ -1,36 +1,20 @@
 //! A tree in plain memory with the specified behaviour of a file system: the oracle of the random
 //! suites.
 
-use crate::data::Data;
+mod node;
+
 use crate::image::{Mappings, cluster_size_of};
-use crate::listing::{Entry, Listing, digest_target};
+use crate::listing::Listing;
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
-use lanefs_ondisk::{FileType, Time};
+use node::Node;
+pub use node::Openness;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
 /// The largest attribute value that the random suites store beside others; larger ones have an
 /// inode of their own.
 pub const LARGEST_INSIDE: usize = 1000;
-
-/// An inode.
-#[derive(Clone, Debug)]
-struct Node {
-    kind: Kind,
-    permissions: u16,
-    uid: u32,
-    gid: u32,
-    links: u32,
-    data: Data,
-    children: BTreeMap<Vec<u8>, u64>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    atime: Option<Time>,
-    mtime: Option<Time>,
-    /// The file was created without a name and has had none since; link may give the file its first
-    /// name.
-    unnamed: bool,
-}
 
 /// The tree.
 #[derive(Clone, Debug)]
@@ -79,21 +63,7 @@ impl Model {
     fn add(&mut self, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
         let id = self.next;
         self.next += 1;
-        let links = if kind == Kind::Directory { 2 } else { 1 };
-        let node = Node {
-            kind,
-            permissions,
-            uid,
-            gid,
-            links,
-            data: Data::default(),
-            children: BTreeMap::new(),
-            xattrs: BTreeMap::new(),
-            atime: None,
-            mtime: None,
-            unnamed: false,
-        };
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, Node::new(kind, permissions, uid, gid));
         id
     }
 
@@ -443,13 +413,7 @@ impl Model {
     /// Returns the slots in use, and whether each holds a regular file that has, or may get, a
     /// name.
     pub fn open_slots(&self) -> Vec<(u8, Openness)> {
-        let openness = |id: &u64| match self.node(*id) {
-            Node { kind: Kind::Directory, .. } => Openness::Other,
-            Node { kind: Kind::Regular, links: 0, unnamed: false, .. } => Openness::Unlinked,
-            Node { kind: Kind::Regular, .. } => Openness::Regular,
-            _ => Openness::Other,
-        };
-        self.open.iter().map(|(slot, id)| (*slot, openness(id))).collect()
+        self.open.iter().map(|(slot, id)| (*slot, self.node(*id).openness())).collect()
     }
 
     /// Returns the bytes that the attributes at a path take in the inode and its block.
@@ -469,7 +433,7 @@ impl Model {
         let mut listing = self.shape();
         for (path, entry) in &mut listing.entries {
             if let Ok(id) = self.resolve(path) {
-                entry.content = content(self.node(id));
+                entry.content = self.node(id).content();
             }
         }
         listing
@@ -480,7 +444,7 @@ impl Model {
         let mut listing = Listing::default();
         let ids = self.ids();
         for (path, id) in &ids {
-            listing.entries.insert(path.clone(), entry(self.node(*id)));
+            listing.entries.insert(path.clone(), self.node(*id).entry());
         }
         listing.find_twins(|path| ids[path]);
         listing
@@ -501,54 +465,6 @@ impl Model {
     /// Returns the number of a file's node.
     pub fn id_of(&self, file: &File) -> Option<u64> {
         self.file(file).ok()
-    }
-}
-
-/// The kind of an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Openness {
-    /// A regular file with a name, or one that was created without a name.
-    Regular,
-    /// A regular file whose last name was removed.
-    Unlinked,
-    /// Another kind of file.
-    Other,
-}
-
-fn content(node: &Node) -> u64 {
-    match &node.kind {
-        Kind::Regular => node.data.digest(),
-        Kind::Symlink(target) => digest_target(target),
-        _ => 0,
-    }
-}
-
-fn entry(node: &Node) -> Entry {
-    let (file_type, size, rdev) = match &node.kind {
-        Kind::Regular => (FileType::Regular, Some(node.data.size()), (0, 0)),
-        Kind::Directory => (FileType::Directory, None, (0, 0)),
-        Kind::Symlink(target) => (FileType::Symlink, Some(target.len() as u64), (0, 0)),
-        Kind::Fifo => (FileType::Fifo, Some(0), (0, 0)),
-        Kind::Socket => (FileType::Socket, Some(0), (0, 0)),
-        Kind::CharDevice(a, b) => (FileType::CharDevice, Some(0), (*a, *b)),
-        Kind::BlockDevice(a, b) => (FileType::BlockDevice, Some(0), (*a, *b)),
-    };
-    Entry {
-        mode: file_type.mode_bits() | node.permissions,
-        links: Some(node.links),
-        uid: node.uid,
-        gid: node.gid,
-        size,
-        rdev,
-        content: 0,
-        xattrs: node.xattrs.clone(),
-        twin: Path::new(),
-        ino: None,
-        sectors: None,
-        atime: node.atime,
-        mtime: node.mtime,
-        ctime: None,
-        data: None,
     }
 }
 

@@ -11,7 +11,7 @@
 //! inode the whole time ([`crate::names::Sighting`]).
 
 use crate::credentials::Credentials;
-use crate::names::{Known, LaneNames, NameCache};
+use crate::names::{Known, LaneNames, NameCache, Sighting};
 use crate::path::{Component, MAX_PATH, Slash, first};
 use crate::rules::searches_by_mode;
 use crate::vfs::Vfs;
@@ -64,9 +64,8 @@ impl Vfs {
             if !self.searches(who, dir) {
                 return None;
             }
-            let sighting = names.sight(&pin, id(dir), name);
-            let Known::Entry(named) = sighting.known else { return None };
-            let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
+            let (inode, sighting) = self.sight(names, &pin, dir, name)?;
+            let held = InodeRef::found(inode)?;
             // The reference keeps the inode's number from being reused, so a name that refers to
             // the number refers to this inode.
             (held, slash, names.still(&pin, id(dir), name, &sighting))
@@ -116,9 +115,7 @@ impl Vfs {
         if !self.searches(who, dir) {
             return None;
         }
-        let sighting = names.sight(&pin, id(dir), name);
-        let Known::Entry(named) = sighting.known else { return None };
-        let inode = self.fs().peek(&pin, named.ino)?;
+        let (inode, sighting) = self.sight(names, &pin, dir, name)?;
         if !ends_there(inode.file_type(), slash, follow) {
             return None;
         }
@@ -234,9 +231,22 @@ impl Vfs {
         dir: &Inode,
         name: &[u8],
     ) -> Option<&'p Arc<Inode>> {
+        let (inode, sighting) = self.sight(names, pin, dir, name)?;
+        names.still(pin, id(dir), name, &sighting).then_some(inode)
+    }
+
+    /// Returns the inode that `name` in `dir` seems to refer to, if both are in memory, and the
+    /// sighting that shows afterwards whether it did.
+    #[inline(always)]
+    fn sight<'p>(
+        &'p self,
+        names: &'p LaneNames,
+        pin: &'p Pin,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Option<(&'p Arc<Inode>, Sighting<'p>)> {
         let sighting = names.sight(pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };
-        let inode = self.fs().peek(pin, named.ino)?;
-        names.still(pin, id(dir), name, &sighting).then_some(inode)
+        Some((self.fs().peek(pin, named.ino)?, sighting))
     }
 }

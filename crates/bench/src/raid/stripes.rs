@@ -20,7 +20,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Returns the bytes of data per second of a program that only computes parity and copies.
+    /// Returns the throughput, in bytes of data per second, that computing parity and copying alone
+    /// would permit.
     pub fn rate(&self) -> f64 {
         self.row as f64 / (self.copy + self.xor)
     }

@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Show sizes with units: K, M, G, T
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// As --apparent-size --block-size 1
+    /// The same as --apparent-size --block-size 1
     #[arg(short, long, conflicts_with_all = ["human_readable", "block_size"])]
     bytes: bool,
     /// As --block-size 1K, which is the default

@@ -30,10 +30,10 @@ pub struct Arguments {
     /// Files; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
-    /// Show the list of the file only
+    /// Show only the list of the file itself
     #[arg(short, long)]
     access: bool,
-    /// Show the list that new files in the directory get only
+    /// Show only the default list of a directory, which its new files get
     #[arg(short, long)]
     default: bool,
     /// Omit the comments with name and owner

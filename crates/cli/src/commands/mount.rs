@@ -55,8 +55,8 @@ An image whose root directory belongs to another user (docs/mount.md):
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
 Options for speed, with their cost (docs/mount.md):
-  -o direct         file data goes past the host's page cache, as by default for block devices
-                    (no_direct: through it). Cost: every read that misses the mount's own cache is a
+  -o direct         file data bypasses the host's page cache: the default for block devices, which
+                    no_direct turns off. Cost: every read that misses the mount's own cache is a
                     read of the device
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2). Without effect with the feature

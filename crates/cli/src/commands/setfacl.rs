@@ -23,10 +23,9 @@ use std::process::ExitCode;
     .args(["set", "modify", "remove", "remove_all", "remove_default", "restore"]))]
 #[command(after_help = "\
 Entries are those of setfacl(1), separated by commas: u:ann:rw, u::rwx, g:staff:r-x, g::r, m::rw,
-o::-. With d: in front they belong to the list that new files in a directory get. X gives the
-right to execute to directories, and to files that anyone may execute. The mask is computed unless
-a mask or -n is given. Names come from /etc/passwd and /etc/group of the image, or of the host if
-it has none.
+o::-. With d: in front they belong to the list that new files in a directory get. X is x for
+directories and for files that anyone may execute. The mask is computed unless a mask or -n is
+given. Names come from /etc/passwd and /etc/group of the image, or of the host if it has none.
 
 Exit codes: 0 success, 1 something could not be changed (the rest was), 2 wrong usage.
 

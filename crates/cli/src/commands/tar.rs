@@ -39,8 +39,8 @@ pub struct Arguments {
     /// Write to FILE, in place of standard output
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Omit files, with everything below them, whose path below the operand matches (/var/log/*)
-    /// or, if the pattern has no slash, whose name matches
+    /// Omit the files that match, and everything below them. A pattern with a slash, like
+    /// /var/log/*, is compared with the path below the operand, any other with the name
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Store the times of the last access and inode change too

@@ -21,7 +21,7 @@ pub struct ImageTree<'fs> {
     device: u64,
 }
 
-/// A file in an image, referenced by its inode; the path is for messages only.
+/// A file in an image, referenced by its inode; the path is only for messages.
 #[derive(Clone)]
 pub struct ImageNode {
     inode: InodeRef,

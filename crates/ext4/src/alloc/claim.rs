@@ -1,4 +1,4 @@
-//! Claims: blocks and inode numbers that are promised to one caller, in memory only.
+//! Claims: blocks and inode numbers that are promised to one caller, only in memory.
 
 use super::shared::Shared;
 use lanefs_lanes::LaneArc;

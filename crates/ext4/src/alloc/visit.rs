@@ -25,7 +25,7 @@ pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.
     pub owner: Ino,
-    /// The group of the goal. The caller is noted in this group only.
+    /// The group of the goal. The caller is noted only in this group.
     pub group: u32,
     pub met: Cell<bool>,
 }

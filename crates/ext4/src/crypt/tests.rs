@@ -140,7 +140,7 @@ fn only_whole_texts_stand_for_names() {
     {
         assert_eq!(NoKeyName::decode(wrong), None, "{}", wrong.escape_ascii());
     }
-    // A last character alone is ignored, but not after the longest text.
+    // One surplus character at the end is ignored, but not after a text of the largest length.
     assert!(NoKeyName::decode(b"AAAAAAAAAAAAA").is_some());
     assert!(NoKeyName::decode(&[&text[..], b"A"].concat()).is_none());
     // The last character has bits that no byte uses.

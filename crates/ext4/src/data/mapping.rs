@@ -105,7 +105,7 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns the smallest part of `range` outside of which all blocks are mapped as written.
+    /// Returns the part of `range` from its first to its last block that is not mapped as written.
     pub(crate) fn not_written(&self, range: Range<u32>) -> Result<Range<u32>, Error> {
         self.with_map(|map| {
             let Range { mut start, mut end } = range.clone();

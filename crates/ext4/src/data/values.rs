@@ -203,8 +203,8 @@ impl FileData<'_> {
         Ok(bytes)
     }
 
-    /// Plans the changes of value inodes that `plan`, which sets or removes the attribute `name`,
-    /// needs.
+    /// Plans the changes of value inodes that belong to `plan`, which sets or removes the attribute
+    /// `name`.
     pub(crate) fn plan_values(
         &self,
         state: &XattrState<'_>,

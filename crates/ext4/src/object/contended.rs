@@ -107,8 +107,8 @@ impl LaneDeltas {
     /// folded.
     pub(crate) fn listed(&self, tid: Tid) {
         if self.is_contended() {
-            // Release: a lane that reads this value adds to its delta, and must do so after the
-            // fold.
+            // Release: a lane that reads this value also sees the fold, before it adds to its
+            // delta.
             self.listed_in.store(tid.0, Ordering::Release);
         }
     }

@@ -15,7 +15,7 @@ pub(crate) trait LastReference<T>: Send + Sync {
     fn last_reference_dropped(&self, object: &Arc<T>);
 }
 
-/// Refers from objects of type `T`, which are inodes, to their mount.
+/// The mount, as its inodes refer to it. `T` is the type of the inodes.
 pub(crate) struct MountRef<T: Holdable> {
     /// The lanes' references, set once the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,

@@ -68,7 +68,7 @@ pub(crate) struct Pressure {
     pub(super) tables: Share,
     /// The number of objects that each lane loaded.
     pub(super) loads: PerLane<AtomicU64>,
-    /// The eighth of a second in which a commit last reclaimed memory; used by the committer only.
+    /// The eighth of a second in which a commit last reclaimed memory; used only by the committer.
     pub(super) eighth: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Pressure {
         }
     }
 
-    /// Returns the numbers of inodes and of metadata blocks that the maps are created for.
+    /// Returns the number of inodes and the number of metadata blocks for which new maps need room.
     pub(crate) fn room(&self) -> (usize, usize) {
         (self.inodes.room(), self.meta.room())
     }

@@ -9,7 +9,7 @@ pub(crate) struct Totals {
     /// The number of directories in memory that keep deltas by lane.
     contended: AtomicUsize,
     /// The newest flush that the data of any evicted inode needs: a flush mark must not be lost
-    /// with its inode. Written by eviction only.
+    /// with its inode. Written only by eviction.
     pub(crate) evicted_mark: Padded<AtomicU64>,
     /// The size of large mappings in bytes ([`crate::object::map_slot`]).
     pub(crate) mapped: LaneCounter,

@@ -223,7 +223,8 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    // An inode gets its first name only after its creation: else it would be an orphan with a name.
+    // An inode that was created without a name may get its first one, but only after its creation,
+    // which would otherwise record an inode with a name as an orphan.
     let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
     if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);

@@ -85,7 +85,7 @@ impl Fs {
             _ if attr.flags & InodeFlags::NOATIME.bits() != 0 => false,
             Atime::Noatime => false,
             Atime::Strict if self.objects.volume.geometry().inode_size() > 128 => attr.atime != now,
-            // Small inodes store whole seconds only.
+            // Small inodes store only whole seconds.
             Atime::Strict => attr.atime.secs != now.secs,
             Atime::Relatime => {
                 attr.atime <= attr.mtime

@@ -21,7 +21,7 @@ pub(super) enum At {
     End,
 }
 
-/// Selects whether a write sets the times, and the size if it ends beyond it.
+/// Selects whether a write sets the times, and whether a write beyond the size sets the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
     Now,

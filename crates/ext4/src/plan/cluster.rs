@@ -12,7 +12,7 @@ use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock};
 use std::ops::Range;
 
-/// What fills the start of a hole.
+/// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
     /// The cluster is in use already: its next `len` blocks from `block` on.

@@ -123,7 +123,7 @@ pub const GETATTR_FH: u32 = 1 << 0;
 /// A notification: the kernel drops an inode's cached attributes, and pages if an offset is given.
 /// In the header, this code is in the field of a reply's error, and the request's number is 0.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
-/// A flag of FSYNC's `fsync_flags`: synchronise data only.
+/// A flag of FSYNC's `fsync_flags`: synchronise only data.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// A flag of SETXATTR's `setxattr_flags`: setting this access ACL clears set-group-ID.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;

@@ -15,7 +15,7 @@ pub fn reserve(processors: usize) -> usize {
 pub enum Waiting {
     /// Enough threads wait for the next request.
     Enough,
-    /// Fewer threads wait than the reserve should have.
+    /// Some threads wait, but fewer than the queue keeps in reserve.
     Few,
     /// No other thread waits.
     None,

@@ -51,7 +51,7 @@ pub struct Readers {
     /// With this many readers or more, a thread parks after a slow request. Changes with the number
     /// of clients.
     enough: Padded<AtomicUsize>,
-    /// The most readers that are wanted. Changes at the start only.
+    /// The most readers that are wanted. Changes only at the start.
     most: AtomicUsize,
 }
 
@@ -59,7 +59,7 @@ pub struct Readers {
 #[derive(Debug, Default)]
 struct Post {
     /// A number that grows with each request; it is odd while the thread serves a request that is
-    /// expected to be quick. The watch makes the thread leave by changing an odd number.
+    /// expected to be quick. If the watch changes an odd number, the thread leaves.
     serving: AtomicU64,
     /// The condition on which the thread parks.
     parked: Condvar,
@@ -169,7 +169,7 @@ impl Readers {
         }
     }
 
-    /// Reduces the number of readers by one, since thread `me` gets requests of one client only.
+    /// Reduces the number of readers by one, since thread `me` gets only requests of one client.
     /// Returns the next step of the thread.
     pub fn shrink(&self, me: usize) -> Join {
         if self.enough.load(Ordering::Relaxed) <= FEWEST {

@@ -80,8 +80,9 @@ pub fn put(
 /// Returns a writer whose head has room for the transaction up to the end of the log: after the
 /// zeroed block, or else at the start.
 ///
-/// The transaction may then cover the zeroed block, at which the log starts meanwhile. But no block
-/// of the transaction can be taken for one with the number that is expected there.
+/// At the start of the log, the transaction may cover the zeroed block. The log starts at this
+/// block until the transaction is valid. That does no harm: no block of the transaction has the
+/// number that is expected there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,

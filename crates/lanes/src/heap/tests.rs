@@ -226,7 +226,7 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     };
     let check = move |n: usize, block: usize| {
         let block = ptr::with_exposed_provenance_mut::<u8>(block);
-        // SAFETY: the block is in use, by this thread only.
+        // SAFETY: the block is used only by this thread.
         assert!(unsafe { (0..layout.size()).all(|at| *block.add(at) == n as u8) });
     };
     let free = move |block: usize| {

@@ -14,7 +14,7 @@ pub struct Digests<'h> {
 }
 
 impl<'h> Digests<'h> {
-    /// Creates a digester for states over `base`; `name` distinguishes it from other bases.
+    /// Computes digests of states over `base`. Bases with different contents need different names.
     pub fn new(base: &'h OverlayDevice, name: &str) -> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }

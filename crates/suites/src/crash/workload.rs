@@ -1,16 +1,15 @@
-//! The workload before the crash, with a record of each operation.
+//! The workload before the crash.
 
-use super::contents::{Change, What};
 use super::history::{History, Promise};
-use super::words;
+use super::recorder::Recorder;
 use crate::conditions::{self, Handles, Paced};
 use crate::image::Mappings;
 use crate::library::Library;
 use crate::model::{LARGEST_INSIDE, Model};
-use crate::op::{File, Kind, Op, Path, Tree, join};
+use crate::op::{File, Kind, Op, Path, join};
 use fastrand::Rng;
 use lanefs_device::{Device, OverlayDevice, RecordingDevice};
-use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
+use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Rename, SetXattr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,23 +30,17 @@ pub fn options_of(seed: u64) -> (&'static str, &'static str) {
     OPTIONS[(seed % OPTIONS.len() as u64) as usize]
 }
 
+/// Chooses operations at random.
 struct Workload<'a> {
     rng: Rng,
     mappings: Mappings,
-    device: Arc<RecordingDevice>,
-    fs: Arc<lanefs_ext4::Fs>,
-    library: Library,
-    model: Model,
-    history: History,
-    /// The last operation that certainly changed each inode, by inode number.
-    touched: BTreeMap<u64, usize>,
+    recorder: Recorder<'a>,
     /// Regular files, oldest first.
     files: Vec<Path>,
     dirs: Vec<Path>,
     /// Files that may have an attribute with an inode of its own.
     valued: BTreeSet<u64>,
     names: u32,
-    paced: &'a Paced,
     handles: Handles,
 }
 
@@ -90,22 +83,23 @@ pub fn record(
     let mut workload = Workload {
         rng: Rng::with_seed(seed),
         mappings,
-        device: device.clone(),
-        fs: mount.fs().clone(),
-        library: Library::new(mount.fs()),
-        model,
-        history,
-        touched: BTreeMap::new(),
+        recorder: Recorder {
+            device: device.clone(),
+            fs: mount.fs().clone(),
+            library: Library::new(mount.fs()),
+            model,
+            history,
+            touched: BTreeMap::new(),
+            paced: &paced,
+        },
         files: Vec::new(),
         dirs: vec![Path::new()],
         valued: BTreeSet::new(),
         names: 0,
-        paced: &paced,
         handles: conditions.handles,
     };
     let worked = workload.work(ops);
-    let Workload { mut history, library, fs, .. } = workload;
-    drop((library, fs));
+    let mut history = workload.recorder.into_history();
     let closed = mount.close().map_err(|e| format!("close: {e}"));
     worked?;
     closed?;
@@ -117,13 +111,13 @@ pub fn record(
 
 impl Workload<'_> {
     fn work(&mut self, ops: usize) -> Result<(), String> {
-        let ops = ops + if self.history.forgetful { 100 } else { 0 };
-        while self.history.forgetful && self.files.len() < 100 {
+        let ops = ops + if self.recorder.history.forgetful { 100 } else { 0 };
+        while self.recorder.history.forgetful && self.files.len() < 100 {
             self.create()?;
         }
-        while self.history.ops.len() <= ops {
+        while self.recorder.history.ops.len() <= ops {
             match self.rng.u32(..6) {
-                0 if self.history.forgetful => self.come_back()?,
+                0 if self.recorder.history.forgetful => self.come_back()?,
                 _ => self.next()?,
             }
         }
@@ -135,13 +129,13 @@ impl Workload<'_> {
     fn come_back(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());
-        let size = self.model.size_of(&file);
+        let size = self.recorder.model.size_of(&file);
         if self.rng.bool() {
             let size = self.aligned(size);
-            self.reshape(&path, Op::Truncate { file: file.clone(), size })?;
+            self.recorder.reshape(&path, Op::Truncate { file: file.clone(), size })?;
         } else {
             let permissions = self.rng.u16(..0o10000);
-            self.op(Op::Chmod { path: path.clone(), permissions })?;
+            self.recorder.op(Op::Chmod { path: path.clone(), permissions })?;
         }
         // Go on until a flush is held back, which may be the flush of the change or the next one.
         for _ in 0..self.rng.u32(1..3) {
@@ -149,137 +143,24 @@ impl Workload<'_> {
             self.look_at_others(400, &|_| false)?;
         }
         if self.rng.bool() {
-            return self.fsync(&path);
+            return self.recorder.fsync(&path);
         }
-        let (size, len) = (self.model.size_of(&file), self.len());
-        self.write(&path, size, len)
+        let (size, len) = (self.recorder.model.size_of(&file), self.len());
+        self.recorder.write(&path, size, len)
     }
 
     /// Reads at most `most` other files, and stops when `until` becomes true.
     fn look_at_others(&mut self, most: u32, until: &dyn Fn(&Paced) -> bool) -> Result<(), String> {
         for _ in 0..most {
-            if until(self.paced) {
+            if until(self.recorder.paced) {
                 break;
             }
             let other = self.some_file()?;
-            self.library.resolve(&other).map_err(|e| format!("a look at {other:?}: {e}"))?;
+            self.recorder
+                .library
+                .resolve(&other)
+                .map_err(|e| format!("a look at {other:?}: {e}"))?;
         }
-        Ok(())
-    }
-
-    fn number(&self) -> usize {
-        self.history.ops.len()
-    }
-
-    /// Runs an operation that does not change data.
-    fn op(&mut self, op: Op) -> Result<(), String> {
-        self.begin(format!("{op:?}"));
-        let number = self.number() - 1;
-        let ids: Vec<u64> = match &op {
-            Op::Rename { path, new, .. } => [path, new].iter().filter_map(|p| self.id(p)).collect(),
-            Op::Create { .. } | Op::Unlink { .. } | Op::Rmdir { .. } => Vec::new(),
-            Op::Link { file: File::At(path), .. }
-            | Op::SetXattr { path, .. }
-            | Op::Chmod { path, .. } => self.id(path).into_iter().collect(),
-            _ => Vec::new(),
-        };
-        let got = self.library.act(&op);
-        let want = self.model.apply(&op);
-        if got.as_ref().map_err(|e| e.errno()) != want.as_ref().map_err(|e| *e) {
-            return Err(format!("{op:?} gave {got:?}, should give {want:?}"));
-        }
-        if let Op::Create { path, .. } = &op {
-            self.touched.extend(self.id(path).map(|id| (id, number)));
-        }
-        self.touched.extend(ids.into_iter().map(|id| (id, number)));
-        self.end();
-        Ok(())
-    }
-
-    fn id(&self, path: &Path) -> Option<u64> {
-        self.model.id_of(&File::At(path.clone()))
-    }
-
-    fn begin(&mut self, words: String) {
-        self.history.begun.push(self.device.mark());
-        self.history.ops.push(words);
-    }
-
-    fn end(&mut self) {
-        self.paced.op();
-        self.history.shapes.push(self.model.shape());
-        self.history.ids.push(self.model.ids());
-    }
-
-    fn changed(&mut self, id: u64, start: u64, end: u64, what: What) {
-        let op = self.number() - 1;
-        let change = Change { op, start, end, what };
-        self.history.changes.entry(id).or_default().push(change);
-    }
-
-    /// Writes words into a file.
-    fn write(&mut self, path: &Path, offset: u64, len: usize) -> Result<(), String> {
-        let file = File::At(path.clone());
-        let (Some(id), size) = (self.model.id_of(&file), self.model.size_of(&file)) else {
-            return Ok(());
-        };
-        self.begin(format!("write {} {offset}+{len}", crate::op::show(path)));
-        let number = self.number() - 1;
-        let bytes = words(id, number, offset, len);
-        let inode = self.library.resolve(path).map_err(|e| e.to_string())?;
-        let n = self.fs.write_at(&inode, offset, &bytes, Privilege::Root);
-        let n = n.map_err(|e| format!("write: {e}"))?;
-        if n < len {
-            return Err("no space".into());
-        }
-        let op = Op::Write { file, offset, len, seed: 1 };
-        self.model.apply(&op).map_err(|e| format!("model: {e}"))?;
-        self.changed(id, offset, offset + len as u64, What::Written);
-        if offset + len as u64 > size {
-            self.touched.insert(id, number);
-        }
-        self.end();
-        Ok(())
-    }
-
-    /// Truncates a file, or runs a mode of fallocate(2).
-    fn reshape(&mut self, path: &Path, op: Op) -> Result<(), String> {
-        let Some(id) = self.id(path) else { return Ok(()) };
-        let old = self.model.size_of(&File::At(path.clone()));
-        self.op(op.clone())?;
-        let number = self.number() - 1;
-        match op {
-            Op::Truncate { size, .. } => {
-                if size != old {
-                    self.touched.insert(id, number);
-                }
-                self.changed(id, size.min(old), u64::MAX, What::Zeros);
-            }
-            Op::Fallocate { how, offset, len, .. } => {
-                let what = match how {
-                    Fallocate::Allocate | Fallocate::AllocateKeepSize => None,
-                    Fallocate::CollapseRange => Some(What::Collapsed),
-                    Fallocate::InsertRange => Some(What::Inserted),
-                    _ => Some(What::Zeros),
-                };
-                if let Some(what) = what {
-                    self.changed(id, offset, offset + len, what);
-                }
-                if self.model.size_of(&File::At(path.clone())) != old {
-                    self.touched.insert(id, number);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn fsync(&mut self, path: &Path) -> Result<(), String> {
-        let Some(id) = self.id(path) else { return Ok(()) };
-        self.op(Op::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;
-        let tree = self.touched.get(&id).copied().unwrap_or(0);
-        let data = (Some(id), self.number() - 1);
-        self.history.promises.push(Promise { mark: self.device.mark(), tree, data });
         Ok(())
     }
 
@@ -293,13 +174,19 @@ impl Workload<'_> {
     fn create(&mut self) -> Result<Path, String> {
         let path = self.new_path();
         let kind = Kind::Regular;
-        self.op(Op::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 })?;
+        self.recorder.op(Op::Create {
+            path: path.clone(),
+            kind,
+            permissions: 0o644,
+            uid: 0,
+            gid: 0,
+        })?;
         self.files.push(path.clone());
         Ok(path)
     }
 
     fn has_value_inodes(&self) -> bool {
-        self.history.image.contains("ea_inode")
+        self.recorder.history.image.contains("ea_inode")
     }
 
     fn some_file(&mut self) -> Result<Path, String> {
@@ -336,30 +223,30 @@ impl Workload<'_> {
             0..18 => {
                 let path = self.create()?;
                 let len = self.len();
-                self.write(&path, 0, len)
+                self.recorder.write(&path, 0, len)
             }
             18..28 => {
                 let path = self.some_file()?;
-                let size = self.model.size_of(&File::At(path.clone()));
+                let size = self.recorder.model.size_of(&File::At(path.clone()));
                 let len = self.len();
-                self.write(&path, size, len)
+                self.recorder.write(&path, size, len)
             }
             28..38 => {
                 let path = self.some_file()?;
-                let size = self.model.size_of(&File::At(path.clone()));
+                let size = self.recorder.model.size_of(&File::At(path.clone()));
                 let (offset, len) = (self.aligned(size) + self.leap(), self.len());
-                self.write(&path, offset, len)
+                self.recorder.write(&path, offset, len)
             }
             38..48 => {
                 let path = self.some_file()?;
-                self.fsync(&path)
+                self.recorder.fsync(&path)
             }
             48..56 => self.replace(),
             56..66 => self.unlink(),
             66..72 => {
                 let path = self.some_file()?;
                 let size = self.aligned(20_000);
-                self.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
+                self.recorder.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
             }
             72..78 => self.fallocate(),
             78..84 => self.directory(),
@@ -369,31 +256,25 @@ impl Workload<'_> {
                 let large = self.has_value_inodes() && self.rng.u32(..3) == 0;
                 let len = self.rng.usize(..if large { 5000 } else { 150 });
                 let value = vec![self.rng.u8(..); len];
-                self.valued.extend(self.id(&path).filter(|_| len > LARGEST_INSIDE));
-                self.op(Op::SetXattr { path, name, value, how: SetXattr::Any })
+                self.valued.extend(self.recorder.id(&path).filter(|_| len > LARGEST_INSIDE));
+                self.recorder.op(Op::SetXattr { path, name, value, how: SetXattr::Any })
             }
             90..93 => {
                 let path = self.some_file()?;
                 let new = self.new_path();
-                self.op(Op::Link { file: File::At(path), new: new.clone() })?;
+                self.recorder.op(Op::Link { file: File::At(path), new: new.clone() })?;
                 self.files.push(new);
                 Ok(())
             }
             93..96 => {
                 let path = self.some_file()?;
                 let permissions = self.rng.u16(..0o10000);
-                self.op(Op::Chmod { path, permissions })
+                self.recorder.op(Op::Chmod { path, permissions })
             }
             96..98 if self.handles == Handles::Kept => self.open_or_close(),
             96..99 if self.rng.u32(..4) == 0 => self.batch(),
             96..99 if self.rng.u32(..4) == 0 => self.truncate_in_steps(),
-            _ => {
-                self.op(Op::Sync)?;
-                let op = self.number() - 1;
-                let mark = self.device.mark();
-                self.history.promises.push(Promise { mark, tree: op, data: (None, op) });
-                Ok(())
-            }
+            _ => self.recorder.sync(),
         }
     }
 
@@ -410,7 +291,7 @@ impl Workload<'_> {
             Fallocate::CollapseRange,
             Fallocate::InsertRange,
         ];
-        let (size, unit) = (self.model.size_of(&file), self.model.cluster_size());
+        let (size, unit) = (self.recorder.model.size_of(&file), self.recorder.model.cluster_size());
         let how = match modes[self.rng.usize(..modes.len())] {
             Fallocate::InsertRange if size == 0 => Fallocate::Allocate,
             Fallocate::CollapseRange if size <= unit => Fallocate::Allocate,
@@ -429,7 +310,7 @@ impl Workload<'_> {
             }
             _ => (self.aligned(30_000), self.aligned(30_000) + ALIGN),
         };
-        self.reshape(&path, Op::Fallocate { file, how, offset, len })
+        self.recorder.reshape(&path, Op::Fallocate { file, how, offset, len })
     }
 
     /// Renames a new file to the name of an old one.
@@ -437,12 +318,12 @@ impl Workload<'_> {
         let old = self.some_file()?;
         let path = self.create()?;
         let len = self.len();
-        self.write(&path, 0, len)?;
+        self.recorder.write(&path, 0, len)?;
         if self.rng.bool() {
-            self.fsync(&path)?;
+            self.recorder.fsync(&path)?;
         }
         let how = if self.rng.u32(..5) == 0 { Rename::Exchange } else { Rename::Replace };
-        self.op(Op::Rename { path: path.clone(), new: old, how })?;
+        self.recorder.op(Op::Rename { path: path.clone(), new: old, how })?;
         if how == Rename::Replace {
             self.files.retain(|file| *file != path);
         }
@@ -452,12 +333,12 @@ impl Workload<'_> {
     fn unlink(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         self.files.retain(|file| *file != path);
-        self.op(Op::Unlink { path })
+        self.recorder.op(Op::Unlink { path })
     }
 
     fn directory(&mut self) -> Result<(), String> {
         let empty = |dir: &Path| {
-            let shape = self.history.shapes.last();
+            let shape = self.recorder.history.shapes.last();
             let slash = [&dir[..], b"/"].concat();
             shape.is_some_and(|s| !s.entries.keys().any(|path| path.starts_with(&slash)))
         };
@@ -465,7 +346,7 @@ impl Workload<'_> {
         match idle {
             Some(path) if self.rng.bool() || self.dirs.len() > 12 => {
                 self.dirs.retain(|dir| *dir != path);
-                self.op(Op::Rmdir { path })
+                self.recorder.op(Op::Rmdir { path })
             }
             _ if self.dirs.len() > 12 => Ok(()),
             _ => {
@@ -473,25 +354,25 @@ impl Workload<'_> {
                 let (kind, permissions) = (Kind::Directory, 0o755);
                 let (uid, gid) = (0, 0);
                 self.dirs.push(path.clone());
-                self.op(Op::Create { path, kind, permissions, uid, gid })
+                self.recorder.op(Op::Create { path, kind, permissions, uid, gid })
             }
         }
     }
 
     fn open_or_close(&mut self) -> Result<(), String> {
         let slot = self.rng.u8(..3);
-        if self.model.open_slots().iter().any(|(used, _)| *used == slot) {
-            return self.op(Op::Close { slot });
+        if self.recorder.model.open_slots().iter().any(|(used, _)| *used == slot) {
+            return self.recorder.op(Op::Close { slot });
         }
         let path = self.some_file()?;
         // e2fsck (1.47.0) deletes an orphan without the inodes of its attributes, and finds them
         // unattached afterwards.
-        if self.id(&path).is_some_and(|id| self.valued.contains(&id)) {
+        if self.recorder.id(&path).is_some_and(|id| self.valued.contains(&id)) {
             return Ok(());
         }
-        self.op(Op::Open { path: path.clone(), slot })?;
+        self.recorder.op(Op::Open { path: path.clone(), slot })?;
         self.files.retain(|file| *file != path);
-        self.op(Op::Unlink { path })
+        self.recorder.op(Op::Unlink { path })
     }
 
     /// Truncates a file of so many extents that the truncation takes handles of several
@@ -501,13 +382,13 @@ impl Workload<'_> {
         let path = self.create()?;
         let pieces = 40 + self.rng.u64(..60);
         for n in 0..pieces {
-            self.write(&path, n * 8192, 512)?;
+            self.recorder.write(&path, n * 8192, 512)?;
         }
         if self.rng.bool() {
-            self.fsync(&path)?;
+            self.recorder.fsync(&path)?;
         }
         let size = self.aligned(pieces * 2048);
-        self.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
+        self.recorder.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
     }
 
     /// Creates and removes many names at once, so that directories gain and lose blocks and

@@ -7,7 +7,7 @@
 //!
 //! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!
-//! *Locking*: `change` serialises the writers of one bucket, and is held for one publication only.
+//! *Locking*: `change` serialises the writers of one bucket, and is held for only one publication.
 
 use super::cache::{NameCache, Sighting};
 use super::entry::{Entry, known_from};

@@ -20,7 +20,7 @@ bitflags::bitflags! {
 const GROUP_CLASS: u16 = 0o070;
 const ANY_EXECUTE: u16 = 0o111;
 
-/// The decision by the mode bits only.
+/// The decision by the mode bits alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Yes,

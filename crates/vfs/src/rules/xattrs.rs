@@ -17,7 +17,7 @@ pub(crate) enum Use {
     Remove,
 }
 
-/// The decision by the name only.
+/// The decision by the name alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allowed,

@@ -48,8 +48,8 @@ pub struct Arguments {
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
-    /// Block size: 1K, 2K, 4K, and up to 64K for machines with pages as large [default: 1K for
-    /// sizes under 512M, else 4K]
+    /// Block size: 1K to 64K, a power of two. The kernel mounts blocks up to its page size (often
+    /// 4K) [default: 1K for sizes under 512M, else 4K]
     #[arg(short, long)]
     pub(super) block_size: Option<Size>,
     /// Number of inodes
@@ -72,7 +72,7 @@ pub struct Arguments {
     hash_seed: Option<[u8; 16]>,
     /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: by the size of the file
     /// system]. With -O fast_commit also fast_commit_size=KIB, its blocks for fast commits. Or
-    /// device=PATH: the journal is there (made by -O journal_dev)
+    /// device=PATH: the journal is on that device (made by -O journal_dev)
     #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_journal)]
     journal_size: Option<JournalWords>,
     /// Make no journal: a crash can then damage the file system

@@ -23,7 +23,7 @@ pub(super) struct DirectoryBlocks {
 
 impl Directory<'_> {
     /// Builds the blocks: one block if all names fit, otherwise an index over full leaves. Without
-    /// `dir_index` there are leaves only.
+    /// `dir_index` there are only leaves.
     pub(super) fn build(&self, format: &Format) -> Result<DirectoryBlocks, FileFault> {
         let packed: Result<Vec<Packed<'_>>, FileFault> = self.entries.iter().map(pack).collect();
         let packed = packed?;

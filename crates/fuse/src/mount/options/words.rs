@@ -18,7 +18,7 @@ pub(super) const IGNORED: &[&str] = &[
     // Lanefs treats directories like files, so neither option changes anything.
     "diratime",
     "nodiratime",
-    // Used by mount(8) and fstab only.
+    // Used only by mount(8) and fstab.
     "defaults",
     "auto",
     "noauto",
@@ -311,7 +311,7 @@ impl Options {
     }
 }
 
-/// Returns whether an option is a comment, or is for other programs only.
+/// Returns whether an option is a comment, or is only for other programs.
 fn is_for_others(name: &str) -> bool {
     name.starts_with("x-") || name.starts_with("X-") || name == "comment"
 }

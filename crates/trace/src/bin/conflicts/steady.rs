@@ -27,7 +27,7 @@ pub struct SteadyRow {
     /// The number of traced operations of each thread.
     pub each: usize,
     pub instructions: u64,
-    /// Moves of lines per operation.
+    /// Moves of cache lines between threads, per operation.
     pub transfers: f64,
     /// Moves of lines by the preparation of an operation: it removes the names of the last
     /// operation, and creates what this operation needs.

@@ -1,0 +1,77 @@
+//! Decides what Lanefs can do with a file system.
+
+use super::{JournalPlace, Superblock};
+use crate::block_map::BLOCKS_END;
+use crate::features::{Incompat, Support};
+use crate::hash::HashVersion;
+
+const CREATOR_HURD: u32 = 1;
+/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding.
+const UTF8_12_1: u16 = 1;
+
+impl Superblock {
+    /// Returns the operations that Lanefs supports on this file system, without the device of an
+    /// external journal. The whole superblock is considered.
+    pub fn support(&self) -> Support {
+        match self.journal() {
+            Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),
+            _ => self.support_with_journal(),
+        }
+    }
+
+    /// Returns the operations that Lanefs supports, given the device of an external journal.
+    pub fn support_with_journal(&self) -> Support {
+        if self.raw.s_creator_os.get() == CREATOR_HURD {
+            // Inodes of the Hurd have other fields at the same offsets.
+            return Support::Refused(vec!["creator OS Hurd".into()]);
+        }
+        let more = self.refused_beyond_features();
+        match self.features().support() {
+            Support::Refused(mut names) => {
+                names.extend(more);
+                Support::Refused(names)
+            }
+            _ if !more.is_empty() => Support::Refused(more),
+            Support::ReadWrite => match self.read_only_reason() {
+                Some(reason) => Support::ReadOnly(vec![reason.into()]),
+                None => Support::ReadWrite,
+            },
+            support => support,
+        }
+    }
+
+    /// Returns the reason for which a file system of writable features must not be written.
+    fn read_only_reason(&self) -> Option<&'static str> {
+        let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
+        let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());
+        if self.exceeds_block_maps() {
+            Some("more than 2^32 blocks without extent")
+        } else if !clusters.are_blocks() && !has_extents {
+            // The kernel refuses these.
+            Some("bigalloc without extent")
+        } else if clusters.offset(blocks) != 0 {
+            Some("a part of a cluster at the end")
+        } else {
+            None
+        }
+    }
+
+    /// Returns reasons to refuse the file system that are not unsupported features, such as missing
+    /// features.
+    fn refused_beyond_features(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        if HashVersion::from_byte(self.hash_version()).is_none() {
+            names.push(format!("directory hash {}", self.hash_version()));
+        }
+        if self.folding().is_some() && self.raw.s_encoding.get() != UTF8_12_1 {
+            names.push(format!("encoding {} of names", self.raw.s_encoding.get()));
+        }
+        names
+    }
+
+    /// Returns whether new files would get block maps, whose pointers do not reach all blocks.
+    fn exceeds_block_maps(&self) -> bool {
+        !self.features().incompat.contains(Incompat::EXTENTS)
+            && self.geometry.block_count() > BLOCKS_END
+    }
+}

@@ -1,0 +1,55 @@
+//! Options for opening an array.
+
+use crate::setup::Policies;
+use lanefs_device::Access;
+use std::time::Duration;
+
+/// The time limit of a member's flush: twice the time after which Linux retries the flush of a SCSI
+/// disk (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow
+/// under load does not fail.
+const FLUSH_LIMIT: Duration = Duration::from_secs(120);
+
+/// How to open an array that was not closed cleanly and misses a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DirtyAndDegraded {
+    /// Refuse it: data of the missing member may be lost in rows that were being written.
+    #[default]
+    Refuse,
+    /// Start it, and trust all parity.
+    Accept,
+}
+
+/// The thread that does the background work of an open array: rebuild, resync, marking it clean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upkeep {
+    /// A background thread of the array does the work.
+    #[default]
+    Background,
+    /// The array does it only inside calls that the caller makes for this purpose.
+    Caller,
+}
+
+/// How to open an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayOptions {
+    /// Read-only or read-write.
+    pub access: Access,
+    /// See [`DirtyAndDegraded`].
+    pub dirty_and_degraded: DirtyAndDegraded,
+    /// See [`Upkeep`].
+    pub upkeep: Upkeep,
+    /// Options that do not affect results.
+    pub policies: Policies,
+}
+
+impl ArrayOptions {
+    /// Returns the default options for `access`.
+    pub fn new(access: Access) -> ArrayOptions {
+        ArrayOptions {
+            access,
+            dirty_and_degraded: DirtyAndDegraded::Refuse,
+            upkeep: Upkeep::Background,
+            policies: Policies { flush_limit: Some(FLUSH_LIMIT), ..Policies::default() },
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Starts an array from its members: decides which of them are used, applies the partial parity log,
+//! and restores what a crash left in doubt.
+
+use crate::array::Array;
+use crate::array_options::{ArrayOptions, DirtyAndDegraded};
+use crate::assemble_error::AssembleError;
+use crate::assembly::Assembly;
+use crate::bad_blocks::BadBlocksDevice;
+use crate::candidate::Candidate;
+use crate::layout::{Geometry, Layout};
+use crate::left_out::{LeftOut, Outside};
+use crate::log_recovery::{self, Failed, LogOutcome, Logs};
+use crate::metadata::{Intents, Known, Metadata, Writes};
+use crate::metadata_store::MetadataStore;
+use crate::setup::{Consistency, Setup};
+use crate::slots::Slots;
+use crate::standing::{LogArea, Member};
+use lanefs_device::{Access, OverlayDevice};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
+
+/// Bytes that recovery may change in memory while an array is open read-only: more than the parity
+/// of all its logs.
+const OVERLAY: u64 = 1 << 30;
+
+/// An array that was started.
+pub(crate) struct Started {
+    pub array: Arc<Array>,
+    pub metadata: Arc<Metadata>,
+    /// The devices that were given but are not used.
+    pub left_out: Vec<LeftOut>,
+    /// The result of applying the partial parity log, if that was needed.
+    pub log: Option<LogOutcome>,
+}
+
+/// The input for starting an array.
+struct Start {
+    plan: Assembly,
+    fresh: Superblock,
+    candidates: Vec<Candidate>,
+    options: ArrayOptions,
+}
+
+/// Assembles an array and starts it, without background work. `absent` is the number of members
+/// that the caller knows to be missing.
+pub(crate) fn start(
+    candidates: Vec<Candidate>,
+    absent: usize,
+    options: &ArrayOptions,
+) -> Result<Started, AssembleError> {
+    let mut plan = Assembly::plan(&candidates)?;
+    leave_out_behind_bits(&mut plan, &candidates);
+    let fresh = candidates[plan.freshest].superblock.clone();
+    let start = Start { plan, fresh, candidates, options: *options };
+    let geometry = start.geometry()?;
+    start.check(absent)?;
+    let mut members = start.members(&geometry)?;
+    let signature = ppl::signature(start.fresh.set());
+    let outcome = start.apply_log(&geometry, &mut members, signature)?;
+    start.run(geometry, members, outcome, signature)
+}
+
+impl Start {
+    fn geometry(&self) -> Result<Geometry, AssembleError> {
+        let fresh = &self.fresh;
+        // Level 5 has six layouts, and the superblock's number was checked to be one of these
+        // layouts.
+        let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
+        let chunk = u64::from(fresh.chunk()) * SECTOR;
+        let members = fresh.members() as usize;
+        Geometry::new(layout, members, chunk, fresh.size().saturating_mul(SECTOR)).map_err(
+            |error| {
+                let name = self.candidates[self.plan.freshest].name.clone();
+                AssembleError::Geometry { name, error }
+            },
+        )
+    }
+
+    fn has_log(&self) -> bool {
+        self.fresh.features().intersects(Features::ANY_PPL)
+    }
+
+    /// Returns the byte of the data areas from which parity may be wrong; `None`: all parity is
+    /// right.
+    fn doubtful_from(&self) -> Option<u64> {
+        let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
+        Some(from * SECTOR)
+    }
+
+    fn check(&self, absent: usize) -> Result<(), AssembleError> {
+        let (plan, members) = (&self.plan, self.fresh.members() as usize);
+        let given = self.candidates.len() - plan.spares.len() + absent;
+        let missing = plan.degraded();
+        if missing.len() > 1 && given >= members {
+            let left_out = plan.left_out.clone();
+            return Err(AssembleError::TooManyMissing { members, missing, left_out });
+        }
+        if given < members {
+            return Err(AssembleError::Absent { given, members });
+        }
+        if let Some(&slot) = missing.first()
+            && self.doubtful_from().is_some_and(|from| from > 0 || !self.has_log())
+            && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
+        {
+            let left_out = plan.left_out.clone();
+            return Err(AssembleError::DirtyAndDegraded { slot, left_out, logs: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn members(&self, geometry: &Geometry) -> Result<Vec<Option<Member>>, AssembleError> {
+        let in_memory = self.options.access == Access::ReadOnly
+            && self.has_log()
+            && self.doubtful_from().is_some();
+        let member = |assigned: &Option<(usize, Recovery)>| {
+            let Some((at, recovery)) = *assigned else { return Ok(None) };
+            let candidate = &self.candidates[at];
+            let mut device = candidate.device.clone();
+            let bad = candidate.bad_blocks()?;
+            if !bad.is_empty() {
+                device = Arc::new(BadBlocksDevice::new(device, bad));
+            }
+            if in_memory {
+                device = Arc::new(OverlayDevice::new(device, OVERLAY));
+            }
+            let recovered = match recovery {
+                Recovery::InSync => u64::MAX,
+                Recovery::Below(sector) => sector.saturating_mul(SECTOR).min(geometry.member_len()),
+            };
+            let log = candidate.superblock.ppl();
+            Ok(Some(Member {
+                device,
+                data_offset: candidate.superblock.data().offset,
+                log: log.map(|area| LogArea { offset: area.offset, len: area.len }),
+                recovered,
+            }))
+        };
+        self.plan.slots.iter().map(member).collect()
+    }
+
+    /// Applies the log if it has entries.
+    fn apply_log(
+        &self,
+        geometry: &Geometry,
+        members: &mut [Option<Member>],
+        signature: u32,
+    ) -> Result<Option<LogOutcome>, AssembleError> {
+        if !self.has_log() || self.doubtful_from().is_none() {
+            return Ok(None);
+        }
+        let read = Logs::read(members, signature).map_err(|failed| self.named(failed))?;
+        if let Some(&slot) = self.plan.degraded().first()
+            && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
+            && let logs = read.unbelievable()
+            && !logs.is_empty()
+        {
+            let left_out = self.plan.left_out.clone();
+            return Err(AssembleError::DirtyAndDegraded { slot, left_out, logs });
+        }
+        let outcome = log_recovery::recover(geometry, members, &read);
+        outcome.map(Some).map_err(|failed| self.named(failed))
+    }
+
+    fn named(&self, failed: Failed) -> AssembleError {
+        let Failed { slot, error } = failed;
+        let (at, _) = self.plan.slots[slot].unwrap_or((self.plan.freshest, Recovery::InSync));
+        AssembleError::Device { name: self.candidates[at].name.clone(), error }
+    }
+
+    /// Returns whether all parity is right although the array was not closed cleanly, and the first
+    /// byte of the chunks whose parity may be wrong.
+    fn parity_after(&self, log: Option<LogOutcome>) -> (bool, u64) {
+        let degraded = !self.plan.degraded().is_empty();
+        let Some(from) = self.doubtful_from() else { return (false, u64::MAX) };
+        let is_right = match log {
+            // As in the kernel: after a log without damage was applied, no resync is needed. An
+            // empty log may also mean that the array was never in sync.
+            Some(log) => log.damaged == 0 && (degraded || from == 0 && log.entries > 0),
+            None => degraded,
+        };
+        let unsynced_from = match log {
+            _ if is_right || degraded => u64::MAX,
+            // A log with damaged entries does not restore all rows that were right before the
+            // crash.
+            Some(log) if log.damaged > 0 => 0,
+            _ => from,
+        };
+        (is_right, unsynced_from)
+    }
+
+    /// Returns how the running array restores parity after a crash.
+    fn consistency(&self, intents: Option<&Intents>, signature: u32) -> Consistency {
+        let Some(intents) = intents else {
+            return match self.has_log() {
+                true => Consistency::PartialParity { signature },
+                false => Consistency::Resync,
+            };
+        };
+        let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
+        let bits = match is_clean {
+            // The array was stopped cleanly before these bits were cleared.
+            true => vec![0; intents.bits.len()],
+            false => intents.bits.clone(),
+        };
+        Consistency::Bitmap { chunk: intents.header.chunk(), bits }
+    }
+
+    /// Empties the partial parity logs. A member that cannot be written is recorded as failed, and
+    /// is left out of `members`, if the array works without it.
+    fn clear_logs(
+        &self,
+        metadata: &Metadata,
+        members: &mut [Option<Member>],
+        signature: u32,
+    ) -> Result<(), AssembleError> {
+        let is_partial = |m: &Option<Member>| m.as_ref().is_none_or(|m| m.recovered != u64::MAX);
+        while self.has_log()
+            && let Err(failed) = log_recovery::clear(members, signature)
+        {
+            if members.iter().any(is_partial) {
+                return Err(self.named(failed));
+            }
+            let slot = Slots::one(failed.slot);
+            (slot | metadata.fail_members(slot)?).iter().for_each(|lost| members[lost] = None);
+        }
+        Ok(())
+    }
+
+    fn run(
+        self,
+        geometry: Geometry,
+        mut members: Vec<Option<Member>>,
+        log: Option<LogOutcome>,
+        signature: u32,
+    ) -> Result<Started, AssembleError> {
+        let (is_right, unsynced_from) = self.parity_after(log);
+        let writes = match self.options.access {
+            Access::ReadWrite => Writes::Members,
+            Access::ReadOnly => Writes::Nothing,
+        };
+        let intents = self.intents()?;
+        let metadata = Metadata::new(self.fresh.clone(), self.known(), intents.clone(), writes);
+        let metadata = Arc::new(metadata);
+        let consistency = self.consistency(intents.as_ref(), signature);
+        if writes == Writes::Members {
+            // A member that fails at this point is recorded as failed, so its content does not
+            // matter.
+            let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
+            if is_right {
+                without(metadata.declare_clean()?);
+            }
+            if let Consistency::Bitmap { bits, .. } = &consistency
+                && intents.is_some_and(|intents| intents.bits != *bits)
+            {
+                without(metadata.write_bits(0, bits)?);
+            }
+            self.clear_logs(&metadata, &mut members, signature)?;
+        }
+        let array = Arc::new(Array::start(Setup {
+            geometry,
+            members,
+            record: metadata.clone(),
+            consistency,
+            // The array becomes active at the first write; `unsynced_from` is the first row whose
+            // parity may be wrong.
+            active: false,
+            unsynced_from,
+            policies: self.options.policies,
+        })?);
+        Ok(Started { array, metadata, left_out: self.plan.left_out, log })
+    }
+
+    fn known(&self) -> Vec<Known> {
+        let slots = self.plan.slots.iter().enumerate();
+        let assigned =
+            slots.filter_map(|(slot, assigned)| assigned.map(|(at, _)| (at, Some(slot))));
+        let spares = self.plan.spares.iter().map(|at| (*at, None));
+        let known = |(at, slot): (usize, Option<usize>)| Known {
+            name: self.candidates[at].name.clone(),
+            device: self.candidates[at].device.clone(),
+            superblock: self.candidates[at].superblock.clone(),
+            slot,
+            live: true,
+        };
+        assigned.chain(spares).map(known).collect()
+    }
+
+    /// Returns the bitmap of the freshest member. All bits are set if it cannot be trusted.
+    fn intents(&self) -> Result<Option<Intents>, AssembleError> {
+        read_intents(&self.candidates[self.plan.freshest])
+    }
+}
+
+/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap: these
+/// bits were set for writes that such a member has missed.
+fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
+    let fresh = &candidates[plan.freshest];
+    let believed = |intents: &Intents, of: &Candidate| {
+        !intents.header.is_stale() && intents.header.events() >= of.superblock.events()
+    };
+    let Ok(Some(newest)) = read_intents(fresh) else { return };
+    if !believed(&newest, fresh) {
+        return;
+    }
+    for assigned in &mut plan.slots {
+        let Some((at, _)) = *assigned else { continue };
+        let candidate = &candidates[at];
+        if candidate.superblock.events() >= fresh.superblock.events() {
+            continue;
+        }
+        let Ok(Some(own)) = read_intents(candidate) else { continue };
+        if newest.bits.iter().zip(&own.bits).any(|(newest, own)| newest & !own != 0) {
+            plan.left_out.push(LeftOut { name: candidate.name.clone(), why: Outside::Behind });
+            *assigned = None;
+        }
+    }
+}
+
+/// Reads a member's bitmap, if it has one.
+fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
+    let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
+    let (offset, space) = (area.offset, area.len);
+    let failed = |error| AssembleError::Device { name: fresh.name.clone(), error };
+    let mut head = [0; bitmap::HEADER_SIZE];
+    fresh.device.read_at(offset, &mut head).map_err(failed)?;
+    let superblock = &fresh.superblock;
+    let expected = bitmap::Expected { set: superblock.set(), sync_size: superblock.size(), space };
+    let header = bitmap::Header::decode(&head, &expected)
+        .map_err(|cause| AssembleError::Format { name: fresh.name.clone(), cause })?;
+    // The bitmap was checked to be inside its area, and the area inside the device.
+    let mut bits = vec![0; header.bit_bytes() as usize];
+    fresh.device.read_at(offset + bitmap::HEADER_SIZE as u64, &mut bits).map_err(failed)?;
+    if header.is_stale() || header.events() < superblock.events() {
+        bits.fill(0xff);
+    }
+    Ok(Some(Intents { header, offset, bits }))
+}
