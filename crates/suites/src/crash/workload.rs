@@ -10,7 +10,9 @@ use crate::model::{LARGEST_INSIDE, Model};
 use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
 use lanefs_device::{Device, OverlayDevice, RecordingDevice};
-use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
+use lanefs_ext4::{
+    Atime, Error, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,6 +276,19 @@ impl Workload<'_> {
         Ok(())
     }
 
+    /// Defragments a file, which changes neither the tree nor any data.
+    fn defragment(&mut self) -> Result<(), String> {
+        let path = self.some_file()?;
+        self.begin(format!("defragment {}", crate::op::show(&path)));
+        let inode = self.library.resolve(&path).map_err(|e| e.to_string())?;
+        match self.fs.defragment(&inode, Privilege::Root) {
+            Ok(()) | Err(Error::NotSupported | Error::NoSpace) => {}
+            Err(error) => return Err(format!("defragment: {error}")),
+        }
+        self.end();
+        Ok(())
+    }
+
     fn fsync(&mut self, path: &Path) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         self.op(Op::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;
@@ -361,7 +376,8 @@ impl Workload<'_> {
                 let size = self.aligned(20_000);
                 self.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
             }
-            72..78 => self.fallocate(),
+            72..77 => self.fallocate(),
+            77 => self.defragment(),
             78..84 => self.directory(),
             84..90 => {
                 let path = self.some_file()?;
