@@ -115,7 +115,7 @@ impl Library {
     /// Runs `act` on the parent directory and the last name of `path`.
     fn named<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Result<T> {
         let parent = at(path, self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes()))?;
-        let (name, _) = at(path, parent.name(lanefs_ext4::Error::Busy))?;
+        let (name, _) = at(path, parent.name(|| lanefs_ext4::Error::Busy))?;
         at(path, act(&parent.dir, name))
     }
 
@@ -195,7 +195,7 @@ impl TargetTree for Library {
         let how = lanefs_ext4::Rename::Replace;
         self.named(from, |source, name| {
             let target = self.vfs.parent(&self.who, self.vfs.root(), to.as_bytes())?;
-            let (new_name, _) = target.name(lanefs_ext4::Error::Busy)?;
+            let (new_name, _) = target.name(|| lanefs_ext4::Error::Busy)?;
             self.vfs.rename(&self.who, source, name, &target.dir, new_name, how)
         })
     }

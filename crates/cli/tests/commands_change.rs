@@ -270,6 +270,15 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     assert_eq!(said["before"].as_array().unwrap().len(), before);
     assert_eq!(said["after"], listed(&a)["extents"]);
     assert!(before > 4 && said["after"].as_array().unwrap().len() == 1, "{said}");
-    assert!(fails(&["defrag", &at(&image.path, "/")]).contains("is a directory"));
+    // The whole image: the other file too, in a directory of its own.
+    lanefs(&["mkdir", &at(&image.path, "/d")]);
+    lanefs(&["mv", &b, &at(&image.path, "/d/b")]);
+    lanefs(&["ln", "-s", "/nowhere", &at(&image.path, "/d/link")]);
+    let b = at(&image.path, "/d/b");
+    assert!(listed(&b)["extents"].as_array().unwrap().len() > 4);
+    let said = lanefs(&["defrag", image.path.to_str().unwrap()]);
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert_eq!(listed(&b)["extents"].as_array().unwrap().len(), 1, "{said}");
+    assert!(fails(&["defrag", &at(&image.path, "/d/link")]).contains("/d/link: "));
     assert_clean(&image.path);
 }

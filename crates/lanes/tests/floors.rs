@@ -249,7 +249,7 @@ const HOUSES: &[House] = &[
                 "sequence",
                 "together",
             ],
-            &["fast_commits"],
+            &["fast_commits", "formats"],
             &["lib"],
         ],
     },

@@ -36,6 +36,23 @@ pub enum WideTimes {
     No,
 }
 
+impl WideTimes {
+    /// Returns whether the inodes of an image that mke2fs makes with `options` are large enough.
+    pub fn of(options: &str) -> WideTimes {
+        if options.contains("-I 128") { WideTimes::No } else { WideTimes::Yes }
+    }
+
+    /// Returns the time that such an inode stores.
+    pub fn stored(self, time: Time) -> Time {
+        match self {
+            WideTimes::Yes => time,
+            WideTimes::No => {
+                Time { secs: time.secs.clamp(i32::MIN.into(), i32::MAX.into()), nanos: 0 }
+            }
+        }
+    }
+}
+
 impl Scale {
     /// The scale for an image of some megabytes.
     pub fn of_image(megabytes: u64, block: usize) -> Scale {
@@ -59,8 +76,9 @@ impl Scale {
         let block = self.block as u64;
         let far = match mappings {
             Mappings::Extents | Mappings::Encrypted => self.far,
-            // A part of the reach of the triple indirect block.
-            Mappings::BlockMaps => (block / 4).pow(2) * 3 * block,
+            // A part of the reach of the triple indirect block, and less than 2^32 sectors: there
+            // may be no `huge_file`.
+            Mappings::BlockMaps => ((block / 4).pow(2) * 3 * block).min(1 << 40),
         };
         Scale { mappings, far, ..self }
     }

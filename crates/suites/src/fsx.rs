@@ -27,10 +27,11 @@ fn other(n: u32) -> Vec<u8> {
 
 /// A run of fsx.
 pub struct Fsx {
+    seed: u64,
     rng: Rng,
     mappings: Mappings,
     device: Paced,
-    conditions: Conditions,
+    handles: Handles,
     mount: Option<Mount>,
     file: Option<InodeRef>,
     data: Data,
@@ -74,12 +75,13 @@ pub fn check_on(
 impl Fsx {
     /// Starts on a fresh file system.
     pub fn new(seed: u64, mappings: Mappings, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
-        let conditions = conditions::of_seed(seed, None);
+        let Conditions { pace, handles, .. } = conditions::of_seed(seed, None);
         let mut fsx = Fsx {
+            seed,
             rng: Rng::with_seed(seed),
             mappings,
-            device: Paced::new(device, conditions.pace),
-            conditions,
+            device: Paced::new(device, pace),
+            handles,
             mount: None,
             file: None,
             data: Data::default(),
@@ -93,7 +95,7 @@ impl Fsx {
         let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
         let root = home::of_library(&fs).map_err(|e| e.to_string())?;
         fs.create(&root, b"file", &new).map_err(|e| e.to_string())?;
-        if fsx.conditions.pace.is_some() {
+        if pace.is_some() {
             for n in 0..OTHERS {
                 fs.create(&root, &other(n), &new).map_err(|e| e.to_string())?;
             }
@@ -134,7 +136,9 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        self.mount = Some(Mount::open(self.device.device.clone(), self.conditions.mount.clone())?);
+        // Not a copy of earlier options: each mount has name caches of its own.
+        let options = conditions::of_seed(self.seed, None).mount;
+        self.mount = Some(Mount::open(self.device.device.clone(), options)?);
         Ok(())
     }
 
@@ -151,7 +155,7 @@ impl Fsx {
     /// Closes the file in runs that keep no file open, and sometimes reads other files until this
     /// file is evicted.
     fn forget(&mut self) -> Result<(), Failure> {
-        if self.conditions.handles == Handles::Kept {
+        if self.handles == Handles::Kept {
             return Ok(());
         }
         self.file = None;

@@ -174,15 +174,42 @@ impl Image {
     /// Mounts the image with the kernel's ext4; returns `None` and prints the reason where that is
     /// forbidden.
     pub fn kernel_mount(&self, options: &str) -> Option<KernelMount> {
+        self.kernel_mount_as("ext4", options)
+    }
+
+    /// Works like [`Image::kernel_mount`], with another type: `ext2`, `ext3` or `ext4`.
+    pub fn kernel_mount_as(&self, kind: &str, options: &str) -> Option<KernelMount> {
+        match self.try_kernel_mount(kind, options, 20) {
+            Ok(mount) => Some(mount),
+            Err(why) if may_mount() => panic!("the kernel does not mount it: {why}"),
+            Err(why) => {
+                println!("skipped: the kernel mounts nothing here: {}", why.trim());
+                None
+            }
+        }
+    }
+
+    /// Returns whether the kernel mounts the image.
+    pub fn is_mounted_by_kernel(&self, kind: &str, options: &str) -> bool {
+        self.try_kernel_mount(kind, options, 3).is_ok()
+    }
+
+    /// Mounts the image, with at most `tries` more tries if no loop device was free.
+    fn try_kernel_mount(
+        &self,
+        kind: &str,
+        options: &str,
+        tries: u32,
+    ) -> Result<KernelMount, String> {
         let at = self.folder.path().join("mounted");
         std::fs::create_dir_all(&at).expect("a mount point");
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
-        command.args(["-t", "ext4", "-o", &loops.join(",")]).args([&self.path, &at]);
+        command.args(["-t", kind, "-o", &loops.join(",")]).args([&self.path, &at]);
         // Two concurrent mounts may choose the same free loop device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
-        for _ in 0..20 {
+        for _ in 0..tries {
             if !mounted.as_ref().is_ok_and(busy) || !may_mount() {
                 break;
             }
@@ -190,16 +217,9 @@ impl Image {
             mounted = command.output();
         }
         match mounted {
-            Ok(output) if output.status.success() => Some(KernelMount { at, mounted: true }),
-            Ok(output) if may_mount() => panic!("the kernel does not mount it: {}", text(&output)),
-            Ok(output) => {
-                println!("skipped: the kernel mounts nothing here: {}", text(&output).trim());
-                None
-            }
-            Err(error) => {
-                println!("skipped: the kernel mounts nothing here: {error}");
-                None
-            }
+            Ok(output) if output.status.success() => Ok(KernelMount { at, mounted: true }),
+            Ok(output) => Err(text(&output)),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

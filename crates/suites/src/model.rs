@@ -3,6 +3,7 @@
 
 mod node;
 
+use crate::fill::WideTimes;
 use crate::image::{Mappings, cluster_size_of};
 use crate::listing::Listing;
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
@@ -20,6 +21,7 @@ pub const LARGEST_INSIDE: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Model {
     mappings: Mappings,
+    wide_times: WideTimes,
     /// The unit of ranges that are collapsed and inserted, in bytes.
     cluster_size: u64,
     nodes: BTreeMap<u64, Node>,
@@ -37,7 +39,8 @@ impl Default for Model {
     fn default() -> Model {
         let mappings = Mappings::Extents;
         let (nodes, open) = (BTreeMap::new(), BTreeMap::new());
-        let mut model = Model { mappings, cluster_size: 1024, nodes, next: ROOT, open };
+        let (wide_times, cluster_size) = (WideTimes::Yes, 1024);
+        let mut model = Model { mappings, wide_times, cluster_size, nodes, next: ROOT, open };
         model.add(Kind::Directory, 0o755, 0, 0);
         model
     }
@@ -47,7 +50,8 @@ impl Model {
     /// Creates the empty tree of an image that mke2fs makes with `options`.
     pub fn of(options: &str) -> Model {
         let (mappings, cluster_size) = (Mappings::of(options), cluster_size_of(options));
-        Model { mappings, cluster_size, ..Model::default() }
+        let wide_times = WideTimes::of(options);
+        Model { mappings, wide_times, cluster_size, ..Model::default() }
     }
 
     /// Sets the cluster size in bytes, which is that of a block without `bigalloc`.
@@ -358,8 +362,9 @@ impl Model {
             }
             Op::Times { path, atime, mtime } => {
                 let id = self.resolve(path)?;
+                let [atime, mtime] = [*atime, *mtime].map(|time| self.wide_times.stored(time));
                 let node = self.edit(id);
-                (node.atime, node.mtime) = (Some(*atime), Some(*mtime));
+                (node.atime, node.mtime) = (Some(atime), Some(mtime));
             }
             Op::List { path } => {
                 let id = self.resolve(path)?;

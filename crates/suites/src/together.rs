@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::op::{Op, Outcome, Path, Tree, show};
 use crate::sequence::{Generator, Mix, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions};
+use lanefs_ext4::{Atime, Error, Fs, InodeRef, Mount, MountOptions, Privilege};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_ondisk::FileType;
@@ -246,7 +246,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Loads every inode repeatedly, so that unused inodes are evicted.
+/// Loads every inode repeatedly, so that unused inodes are evicted, and defragments the files.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![home::of_library(fs).map_err(|e| e.to_string())?];
@@ -256,6 +256,9 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
             for (_, ino) in names {
                 match fs.get(ino, None) {
                     Ok(inode) if inode.file_type() == FileType::Directory => todo.push(inode),
+                    Ok(inode) if inode.file_type() == FileType::Regular => {
+                        defragment(fs, &inode).map_err(|e| format!("defragment {ino}: {e}"))?;
+                    }
                     // The inode was unlinked meanwhile.
                     Ok(_) | Err(Error::Stale) => {}
                     Err(error) => return Err(format!("a look at {ino}: {error}")),
@@ -264,6 +267,15 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Defragments a file that other threads use.
+fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
+    match fs.defragment(file, Privilege::Root) {
+        // Block maps and clusters; append-only files; a full file system.
+        Err(Error::NotSupported | Error::NotPermitted | Error::NoSpace) => Ok(()),
+        done => done,
+    }
 }
 
 /// Runs one thread's operations and compares each outcome with that of `model`, which is empty;

@@ -2,7 +2,8 @@
 
 use super::filefrag::described;
 use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, with_each};
-use lanefs::{FileExtent, FileOptions, FileSystem};
+use crate::walk::{Depth, each_file};
+use lanefs::{FileExtent, FileOptions, FileSystem, FileType, Follow};
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,17 +12,19 @@ use std::process::ExitCode;
 /// Moves files of an image to fewer runs of blocks
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file is left as it is if the free space has no better place for it. A crash loses no data.
+A directory means every regular file below it. A file is left as it is if the free space has no
+better place for it. A crash loses no data.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
 image cannot be opened, none is.
 
 Examples:
   lanefs defrag disk.img:/var/db
+  lanefs defrag disk.img                       # all files
   lanefs defrag --json disk.img:/var/db | jq '.after.extents | length'")]
 pub struct Arguments {
-    /// The files
-    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    /// Files or directories; IMAGE alone means its root directory
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<ImagePath>,
     /// Print one JSON object for each file, with its extents before and after
     #[arg(long)]
@@ -34,9 +37,19 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
-        let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
-        let lists = defragment(fs, &place.path).map_err(within)?;
-        report.printed(print(&mut out, place, &lists, arguments.json).and_then(|()| out.flush()));
+        each_file(fs, place, Depth::Tree, Follow::Links, report, &mut |_, place, entry| {
+            // Below a directory there are files of other types; as an operand they are refused.
+            let file_type = entry.meta.file_type;
+            let is_below = entry.depth > 0 && file_type != FileType::Regular;
+            if is_below || file_type == FileType::Directory {
+                return Ok(());
+            }
+            let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+            let lists = defragment(fs, &place.path).map_err(within)?;
+            let printed = print(&mut out, place, &lists, arguments.json);
+            report.printed(printed.and_then(|()| out.flush()));
+            Ok(())
+        });
         Ok(())
     })
 }

@@ -58,7 +58,13 @@ impl Mount {
     ///
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that permit only reading is mounted read-only, whatever the options request.
+    ///
+    /// # Errors
+    /// Among others [`Error::InvalidArgument`] if the name cache has inodes of another mount.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
+        if options.names.clone().one_lock().is_some_and(|cache| cache.inode_count() > 0) {
+            return Err(Error::InvalidArgument { what: "a name cache of another mount" });
+        }
         let journal = options.journal.as_ref();
         let primary = Primary::read_with(&*device, journal)?;
         let exclusive = log::take_mmp(&device, &primary.superblock, &options)?;

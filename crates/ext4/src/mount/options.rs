@@ -45,7 +45,8 @@ pub struct MountOptions {
     pub limits: Vec<Kind>,
     /// The master keys of encrypted directories.
     pub keys: Vec<MasterKey>,
-    /// The name cache of the upper layer, notified when names are added and removed.
+    /// The name cache of the upper layer, notified when names are added and removed. Each mount
+    /// needs its own.
     pub names: Arc<dyn Names>,
 }
 

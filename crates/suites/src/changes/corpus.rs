@@ -119,10 +119,9 @@ fn limit(fs: &Fs) {
 impl Base {
     fn make(options: &'static str, megabytes: u64, block: usize) -> Option<Base> {
         let image = Image::make(options, &format!("{megabytes}M"))?;
-        let mut scale = Scale { files: 300, pieces: 400, ..Scale::of_image(megabytes, block) };
-        if options.contains("-I 128") {
-            scale.wide_times = WideTimes::No;
-        }
+        let wide_times = WideTimes::of(options);
+        let scale = Scale::of_image(megabytes, block);
+        let scale = Scale { files: 300, pieces: 400, wide_times, ..scale };
         // Some formats refuse some operations, such as fallocate.
         let run = |tree: &mut dyn Tree| {
             fill(scale).iter().chain(&change(scale)).for_each(|op| drop(tree.apply(op)));

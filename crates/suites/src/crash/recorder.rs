@@ -9,7 +9,7 @@ use crate::library::Library;
 use crate::model::Model;
 use crate::op::{File, Op, Path, Tree};
 use lanefs_device::RecordingDevice;
-use lanefs_ext4::{Fallocate, Fs, Privilege, SyncMode};
+use lanefs_ext4::{Error, Fallocate, Fs, Privilege, SyncMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -139,6 +139,18 @@ impl Recorder<'_> {
     }
 
     /// Makes a file durable, and records the promise.
+    /// Defragments a file, which changes neither the tree nor any data.
+    pub fn defragment(&mut self, path: &Path) -> Result<(), String> {
+        self.begin(format!("defragment {}", crate::op::show(path)));
+        let inode = self.library.resolve(path).map_err(|e| e.to_string())?;
+        match self.fs.defragment(&inode, Privilege::Root) {
+            Ok(()) | Err(Error::NotSupported | Error::NoSpace) => {}
+            Err(error) => return Err(format!("defragment: {error}")),
+        }
+        self.end();
+        Ok(())
+    }
+
     pub fn fsync(&mut self, path: &Path) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         self.op(Op::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;

@@ -248,7 +248,11 @@ impl Workload<'_> {
                 let size = self.aligned(20_000);
                 self.recorder.reshape(&path, Op::Truncate { file: File::At(path.clone()), size })
             }
-            72..78 => self.fallocate(),
+            72..77 => self.fallocate(),
+            77 => {
+                let path = self.some_file()?;
+                self.recorder.defragment(&path)
+            }
             78..84 => self.directory(),
             84..90 => {
                 let path = self.some_file()?;

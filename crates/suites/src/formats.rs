@@ -1,0 +1,14 @@
+//! The formats that every suite of whole file systems can run on: option sets of mke2fs.
+//!
+//! `lanefs-formats` runs all suites on all formats and prints the table; the tests run samples.
+
+mod debugfs;
+mod exchange;
+mod format;
+mod sets;
+
+pub use exchange::{
+    Kernel, both_ways, run_on_kernel, run_on_library, seen_by_kernel, seen_by_library,
+};
+pub use format::Format;
+pub use sets::{BLOCK_MAPS, EXTENTS, all};
