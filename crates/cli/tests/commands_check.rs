@@ -100,7 +100,9 @@ fn fast_commits_are_checked_and_repaired_as_replayed() {
         return;
     }
     let image = Image::new("32M");
-    let said = try_run(Command::new("mke2fs").args(["-Fq", "-O", "fast_commit"]).arg(&image.path));
+    let said = try_run(
+        Command::new("mke2fs").args(["-Fq", "-t", "ext4", "-O", "fast_commit"]).arg(&image.path),
+    );
     assert!(said.0.success(), "{}", said.1);
     let copy = image.dir.path().join("copy.img");
     let path = copy.to_str().unwrap();

@@ -1,7 +1,7 @@
 //! Files, symbolic links and directories in their inode (`inline_data`).
 
 use lanefs_device::{OverlayDevice, RamDevice};
-use lanefs_ext4::{Error, Fallocate, Fs, Rename, Seek, SetXattr};
+use lanefs_ext4::{Error, Fallocate, Fs, Privilege, Rename, Seek, SetXattr};
 use lanefs_suites::both::{by_kernel, by_library, open};
 use lanefs_suites::crash::states::every_state;
 use lanefs_suites::hostile::words::Words;
@@ -10,11 +10,12 @@ use lanefs_suites::library::Library;
 use lanefs_suites::op::{File, Kind, Op, pattern};
 use std::sync::Arc;
 
-const SETS: [&str; 4] = [
+const SETS: [&str; 5] = [
     "-b 1024 -O inline_data",
     "-b 4096 -I 1024 -O inline_data",
     "-b 1024 -I 512 -O inline_data,^metadata_csum,^metadata_csum_seed",
     "-b 1024 -O inline_data,ea_inode,^orphan_file,^64bit",
+    "-b 1024 -O inline_data,^extent,^64bit,^orphan_file",
 ];
 
 fn at(path: &str) -> File {
@@ -199,6 +200,22 @@ fn data_in_an_inode_is_data_to_seek() {
     assert_eq!(fs.read_at(&inode, 48, &mut bytes).expect("a read"), 12);
     assert!(bytes[..2] == [0, 0] && bytes[2..12] == pattern(60, 10)[..]);
     assert_eq!(fs.read_at(&inode, 1 << 40, &mut bytes).expect("a read"), 0);
+}
+
+#[test]
+fn no_space_is_reserved_for_data_that_would_get_a_block_map() {
+    let Some(image) = Image::make(SETS[4], "32M") else { return };
+    let mount = open(&image);
+    let (fs, mut library) = (mount.fs(), Library::new(mount.fs()));
+    let made = [create("f", Kind::Regular), write("f", 0, 40)].map(|op| library.act(&op));
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    let inode = library.resolve(b"f").expect("a file");
+    let refused = fs.fallocate(&inode, Fallocate::Allocate, 0, 9000, Privilege::Root);
+    assert!(matches!(refused, Err(Error::NotSupported)), "{refused:?}");
+    assert_eq!(contents(fs, "f").expect("a read"), Some(pattern(40, 40)));
+    drop((inode, library));
+    mount.close().expect("Lanefs unmounts it");
+    image.assert_clean("after a fallocate that was refused");
 }
 
 /// Returns the contents of a file, or `None` if it does not exist.

@@ -17,7 +17,7 @@ use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::block_map::BLOCKS_END;
 use lanefs_ondisk::extent::Cause;
-use lanefs_ondisk::inode::BlockField;
+use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Unsupported};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -160,6 +160,17 @@ impl<'m> FileData<'m> {
         let FileData { objects, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
         NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
+    }
+
+    /// Returns the form of the mappings of a file or directory; for data in the inode, the form of
+    /// new files, which the mappings get when the data leaves the inode.
+    pub(crate) fn form(&self) -> Form {
+        let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
+        match flags {
+            _ if flags.contains(InodeFlags::EXTENTS) => Form::Extents,
+            _ if flags.contains(InodeFlags::INLINE_DATA) => self.objects.volume.new_form,
+            _ => Form::BlockMap,
+        }
     }
 
     /// Returns the form of the mappings, and their root in the inode.

@@ -25,7 +25,7 @@ impl FileData<'_> {
     pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
-            let end = match (self.step_end(at..range.end)?, self.inode.form()) {
+            let end = match (self.step_end(at..range.end)?, self.form()) {
                 (Some(end), _) => end,
                 (None, Form::Extents) => return Ok(()),
                 // A block map may have nodes without mappings.

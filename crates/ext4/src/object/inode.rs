@@ -14,7 +14,6 @@ use crate::object::record::{RawRecord, Record};
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
-use crate::plan::mapping::Form;
 use crate::quota::Counted;
 use crate::verity::Verity;
 use lanefs_journal::Tid;
@@ -214,16 +213,6 @@ impl Inode {
     /// Returns the size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.attr.word(Attr::SIZE)
-    }
-
-    /// Returns the form of the mappings of a file or directory; for data in the inode, the form
-    /// that file systems with `inline_data` have.
-    pub(crate) fn form(&self) -> Form {
-        let flags = InodeFlags::from_bits_retain(self.rights().flags);
-        match flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
-            true => Form::Extents,
-            false => Form::BlockMap,
-        }
     }
 
     /// Returns the project to which the inode belongs. Takes the guard.

@@ -72,7 +72,7 @@ impl Fs {
             At::Offset(offset) => offset,
             At::End => size,
         };
-        self.objects.volume.check_size(inode.form(), offset.saturating_add(len))?;
+        self.objects.volume.check_size(self.data(inode).form(), offset.saturating_add(len))?;
         if offset + len > size {
             self.data(inode).prepare_growth(size, offset)?;
         }
@@ -94,7 +94,7 @@ impl Fs {
             At::End => size,
         };
         let end = offset.saturating_add(write.data.len() as u64);
-        self.objects.volume.check_size(inode.form(), end)?;
+        self.objects.volume.check_size(self.data(inode).form(), end)?;
         if end > size {
             self.data(inode).prepare_growth(size, offset)?;
         }

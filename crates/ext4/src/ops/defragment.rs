@@ -56,7 +56,8 @@ impl Fs {
         if data.is_inline() {
             return Ok(());
         }
-        if inode.form() == Form::BlockMap || !self.objects.volume.clusters().are_blocks() {
+        if self.data(inode).form() == Form::BlockMap || !self.objects.volume.clusters().are_blocks()
+        {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();

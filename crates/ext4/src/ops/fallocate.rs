@@ -57,7 +57,7 @@ impl Fs {
             return Err(Error::InvalidArgument { what: "a length of zero" });
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
-        if inode.form() == Form::BlockMap && how != Fallocate::PunchHole {
+        if self.data(inode).form() == Form::BlockMap && how != Fallocate::PunchHole {
             // A block map cannot record that blocks are unwritten.
             return Err(Error::NotSupported);
         }

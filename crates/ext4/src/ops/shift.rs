@@ -52,7 +52,7 @@ impl Fs {
             return Err(Error::InvalidArgument { what: "a range to insert after the end" });
         }
         let size = size.checked_add(end - offset).ok_or(Error::FileTooLarge)?;
-        self.objects.volume.check_size(inode.form(), size)?;
+        self.objects.volume.check_size(self.data(inode).form(), size)?;
         inode.window.give_back();
         let data = self.data(inode);
         let len = range.end - range.start;

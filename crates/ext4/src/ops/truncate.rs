@@ -35,7 +35,7 @@ impl Fs {
         // As in the kernel, another size needs the key.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
-        self.objects.volume.check_size(inode.form(), size)?;
+        self.objects.volume.check_size(self.data(inode).form(), size)?;
         let before = inode.attr().size;
         if size < before {
             return self.truncate(inode, size);

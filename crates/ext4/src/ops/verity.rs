@@ -73,7 +73,7 @@ impl Fs {
             return Err(Error::NotPermitted);
         }
         data.leave_inode(u64::MAX)?;
-        if inode.form() == Form::BlockMap {
+        if self.data(inode).form() == Form::BlockMap {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();
@@ -134,7 +134,7 @@ impl Fs {
         let start = disk::tree_start(size);
         let descriptor_at = start + tree.bytes().next_multiple_of(block_size.bytes() as u64);
         let end = descriptor_at + block_size.bytes() as u64;
-        self.objects.volume.check_size(inode.form(), end)?;
+        self.objects.volume.check_size(self.data(inode).form(), end)?;
         let level_start = |level: usize| match level.checked_sub(1) {
             Some(below) => start + tree.child(below, 0).map_or(0, |c| tree.offset_of(c.stored)),
             None => 0,

@@ -90,7 +90,7 @@ impl Fs {
         self.check_writable_data(inode)?;
         if let At::Offset(offset) = write.at {
             let end = offset.saturating_add(write.data.len() as u64);
-            self.objects.volume.check_size(inode.form(), end)?;
+            self.objects.volume.check_size(self.data(inode).form(), end)?;
             if write.data.is_empty() {
                 return Ok((offset, 0));
             }
