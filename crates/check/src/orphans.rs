@@ -1,5 +1,6 @@
 //! Orphans: inodes without a name that are to be deleted, in a list or in a file.
 
+use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::mapping::Runs;
@@ -10,6 +11,9 @@ use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{FileBlock, Ino};
 use std::collections::HashSet;
+
+/// The offset of a block's checksum from its end, in bytes (kernel documentation, "Orphan file").
+const CHECKSUM: usize = 4;
 
 /// Checks the list and the file. Orphans after a crash are not damage. But they occupy space until
 /// a mount or e2fsck has deleted them, so the image is not clean.
@@ -71,7 +75,14 @@ fn check_file(run: &Run<'_>, ino: Ino) {
                 continue;
             };
             match OrphanBlock::decode(&bytes, at, seed) {
-                Ok(block) => orphans += block.orphans().count() as u64,
+                Ok(block) => {
+                    orphans += block.orphans().count() as u64;
+                    // e2fsck takes such a block for one with orphans.
+                    let found = le32(&bytes, bytes.len().saturating_sub(CHECKSUM)).into();
+                    if run.volume.checksums.seed().is_none() && found != 0 {
+                        run.add(place, Fault::NotZero { what: "the checksum", found });
+                    }
+                }
                 Err(cause) => run.add(place, Fault::Orphans(cause)),
             }
         }

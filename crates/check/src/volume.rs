@@ -121,8 +121,8 @@ impl Volume {
     /// Returns whether the superblock names the inode as a quota file without the feature `quota`.
     pub fn is_unused_quota_file(&self, ino: Ino) -> bool {
         let raw = self.raw();
-        let named = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get()];
-        !self.ro_compat(RoCompat::QUOTA) && named.contains(&ino.0)
+        let named = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
+        !self.ro_compat(RoCompat::QUOTA) && named.iter().any(|named| named.get() == ino.0)
     }
 
     /// Returns whether the inode is in use without a name: it is reserved, or the superblock refers

@@ -88,6 +88,7 @@ impl Mender<'_> {
             Fault::NamedAsQuota => {
                 raw.s_usr_quota_inum.set(0);
                 raw.s_grp_quota_inum.set(0);
+                raw.s_prj_quota_inum.set(0);
             }
             _ => {}
         });

@@ -129,6 +129,9 @@ fn missed(fault: &Fault) -> Option<&'static str> {
             cause: extent::Cause::TooDeep { .. } | extent::Cause::Depth { .. },
             ..
         } => DEPTH,
+        Fault::Extent { cause: extent::Cause::EmptyIndex, .. } => {
+            "e2fsck accepts a root of an extent tree with a depth and no entries; no mount does"
+        }
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
         }
