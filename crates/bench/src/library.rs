@@ -86,8 +86,8 @@ impl Library {
         Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
 
-    /// Opens the image, or the array `md:MEMBER,...`, that `path` names. Data of a block device goes
-    /// past the host's page cache, as on a mount.
+    /// Opens the image, or the array `md:MEMBER,...`, that `path` names. Data of a block device
+    /// goes past the host's page cache, as on a mount.
     ///
     /// # Errors
     /// The image cannot be opened or mounted.

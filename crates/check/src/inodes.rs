@@ -102,7 +102,7 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     check_flags(run, ino, record);
     if ino == BAD_BLOCKS {
-        // As e2fsck, of the owners only the lower halves.
+        // e2fsck looks only at the lower halves of the owners.
         let owners = (record.uid | record.gid) & 0xffff;
         let fields = [record.mode.into(), record.links.into(), owners, record.acl_lo];
         if fields != [0; 4] {

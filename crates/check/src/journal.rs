@@ -40,8 +40,7 @@ struct Log<'a> {
 
 /// Returns whether the log is on another device and has to be replayed.
 pub fn needs_replay_elsewhere(volume: &Volume) -> bool {
-    let is_elsewhere = matches!(volume.superblock().journal(), Some(JournalPlace::Device(_)));
-    is_elsewhere && volume.incompat(Incompat::RECOVER)
+    volume.superblock().has_journal_elsewhere() && volume.incompat(Incompat::RECOVER)
 }
 
 /// Checks the journal. Returns the device as after a replay, if the log has to be replayed.

@@ -1,4 +1,5 @@
-//! The inode that reserves blocks for descriptors, the block of mmp, and the feature of large files.
+//! The inode that reserves blocks for descriptors, the block of mmp, and the feature of large
+//! files.
 
 use crate::bytes::le32;
 use crate::fault::Fault;

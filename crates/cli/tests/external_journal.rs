@@ -38,6 +38,21 @@ impl Pair {
         pair
     }
 
+    /// Makes both by mke2fs. Returns the device of the journal too; `None` without loop devices.
+    fn of_mke2fs() -> Option<(Pair, LoopDevice)> {
+        let pair = Pair::empty();
+        for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
+            fs::File::create(path).unwrap().set_len(len).unwrap();
+        }
+        let device = LoopDevice::new(&pair.log)?;
+        let mke2fs = |arguments: &[&str], path: &Path| {
+            run(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(arguments).arg(path))
+        };
+        mke2fs(&["-O", "journal_dev"], &device.path);
+        mke2fs(&["-t", "ext4", "-J", &format!("device={}", word(&device.path))], &pair.image);
+        Some((pair, device))
+    }
+
     fn empty() -> Pair {
         let dir = scratch();
         let (image, log) = (dir.path().join("disk.img"), dir.path().join("log.img"));
@@ -203,16 +218,7 @@ fn the_kernel_and_lanefs_replay_each_others_external_journals() {
     if !can_mount() {
         return;
     }
-    let pair = Pair::empty();
-    for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
-        fs::File::create(path).unwrap().set_len(len).unwrap();
-    }
-    let Some(device) = LoopDevice::new(&pair.log) else { return };
-    let mke2fs = |arguments: &[&str], path: &Path| {
-        run(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(arguments).arg(path))
-    };
-    mke2fs(&["-O", "journal_dev"], &device.path);
-    mke2fs(&["-t", "ext4", "-J", &format!("device={}", word(&device.path))], &pair.image);
+    let Some((pair, device)) = Pair::of_mke2fs() else { return };
     let option = format!("journal_path={}", word(&device.path));
     let Some(kernel) = KernelMounted::new(&pair.image, "kernel", &option) else { return };
     shell(&kernel.path, "mkdir d; echo kernel >d/f; sync");
@@ -240,16 +246,7 @@ fn offline_commands_replay_a_journal_on_another_device() {
     if !can_mount() {
         return;
     }
-    let pair = Pair::empty();
-    for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
-        fs::File::create(path).unwrap().set_len(len).unwrap();
-    }
-    let Some(device) = LoopDevice::new(&pair.log) else { return };
-    let mke2fs = |arguments: &[&str], path: &Path| {
-        run(Command::new("mke2fs").args(["-q", "-F", "-b", "4096"]).args(arguments).arg(path))
-    };
-    mke2fs(&["-O", "journal_dev"], &device.path);
-    mke2fs(&["-t", "ext4", "-J", &format!("device={}", word(&device.path))], &pair.image);
+    let Some((pair, device)) = Pair::of_mke2fs() else { return };
     drop(device);
     let mounted = Mounted::in_foreground_at(&pair.image, &pair.mount_point(), &[&pair.option()]);
     shell(&pair.mount_point(), "mkdir d; echo text >d/f; sync d/f");

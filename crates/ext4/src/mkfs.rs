@@ -32,6 +32,7 @@ pub use error::{FileFault, MkfsError};
 pub use features::Kind;
 pub use filling::Filling;
 pub use fitting::most_bytes_fitted;
+pub use journal::JournalLength;
 pub use journal_device::{attach_journal, make_journal_device};
 pub use options::{
     Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, OnLoss, Room, Spare,

@@ -344,8 +344,8 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
-/// A thread adds the second name of each pair, in a transaction of its own: of a new file, or of the
-/// file with the first name.
+/// A thread adds the second name of each pair, in a transaction of its own: of a new file, or of
+/// the file with the first name.
 const NAMES: [(&str, &str); 4] =
     [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
 

@@ -37,9 +37,9 @@ impl FileSystem {
         self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
     }
 
-    /// Encrypts an empty directory by `key`, which is one of [`crate::OpenOptions::keys`]: contents by
-    /// AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All new files and directories
-    /// in it are encrypted too.
+    /// Encrypts an empty directory by `key`, which is one of [`crate::OpenOptions::keys`]: contents
+    /// by AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All new files and
+    /// directories in it are encrypted too.
     ///
     /// # Errors
     /// See [`lanefs_ext4::Fs::set_encryption_policy`].

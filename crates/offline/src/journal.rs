@@ -15,7 +15,8 @@
 use crate::commit::seconds;
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_ext4::{log, mkfs};
+use lanefs_ext4::log;
+use lanefs_ext4::mkfs::{self, JournalLength};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::inode::Inode;
@@ -82,15 +83,6 @@ pub struct JournalSize {
     pub fast_commit_blocks: Option<u32>,
 }
 
-/// The length of a journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Length {
-    /// All blocks.
-    blocks: u32,
-    /// The blocks at the end for fast commits, as recorded in the journal's superblock.
-    fast_commit_blocks: u32,
-}
-
 /// Adds a journal.
 impl Image {
     /// Adds a journal. A journal of another length is removed before.
@@ -98,7 +90,7 @@ impl Image {
         let all = self.geometry().block_count();
         let present = self.journal_length()?;
         let wanted = self.wanted_length(size, present);
-        let Length { blocks, fast_commit_blocks } = wanted;
+        let JournalLength { blocks, fast_commit_blocks } = wanted;
         if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
             let what = format!(
                 "a journal of {blocks} blocks is impossible: it has {MIN_BLOCKS} blocks or more, and at \
@@ -126,7 +118,7 @@ impl Image {
 
     /// Returns the length of a new journal. As in tune2fs, its blocks for fast commits come in
     /// addition.
-    fn wanted_length(&self, size: JournalSize, present: Option<Length>) -> Length {
+    fn wanted_length(&self, size: JournalSize, present: Option<JournalLength>) -> JournalLength {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
         let log = size.blocks.or(log).unwrap_or(mkfs::journal_blocks(all).max(MIN_BLOCKS));
@@ -136,7 +128,7 @@ impl Image {
             None if takes_fast_commits => mkfs::fast_commit_blocks(all),
             None => 0,
         };
-        Length { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
+        JournalLength { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
     }
 
     /// Replaces the journal by one of the same length that lies before the limit of claims.
@@ -148,26 +140,21 @@ impl Image {
         self.add_orphan_file(orphan_file)
     }
 
-    /// Returns whether the journal is on another device.
-    pub(crate) fn has_journal_elsewhere(&self) -> bool {
-        matches!(self.superblock.journal(), Some(JournalPlace::Device(_)))
-    }
-
     /// Returns the journal's length in blocks, if there is a journal in the image.
     pub(crate) fn journal_len(&self) -> Result<Option<u32>, Error> {
         Ok(self.journal_length()?.map(|length| length.blocks))
     }
 
-    fn journal_length(&self) -> Result<Option<Length>, Error> {
+    fn journal_length(&self) -> Result<Option<JournalLength>, Error> {
         let Some(JournalPlace::Inode(ino)) = self.superblock.journal() else {
             return Ok(None);
         };
         let found = log::find(&*self.device, &self.superblock, ino)?.superblock;
         let fast_commit_blocks = found.recorded_fast_commit_blocks();
-        Ok(Some(Length { blocks: found.blocks(), fast_commit_blocks }))
+        Ok(Some(JournalLength { blocks: found.blocks(), fast_commit_blocks }))
     }
 
-    fn add_journal(&mut self, length: Length) -> Result<(), Error> {
+    fn add_journal(&mut self, length: JournalLength) -> Result<(), Error> {
         let blocks = length.blocks;
         let geometry = self.geometry();
         let middle = Block(geometry.block_count() / 2);
@@ -203,7 +190,7 @@ impl Image {
     }
 
     /// Zeroes the blocks, which are free, and writes a journal superblock into the first one.
-    fn write_empty_log(&self, runs: &[(Block, u32)], length: Length) -> Result<(), Error> {
+    fn write_empty_log(&self, runs: &[(Block, u32)], length: JournalLength) -> Result<(), Error> {
         let block_size = self.geometry().block_size();
         for (start, len) in runs {
             let bits = block_size.bits();

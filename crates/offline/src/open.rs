@@ -5,13 +5,11 @@ use crate::image::Image;
 use crate::recover::{make_usable, of_superblock};
 use lanefs_device::Device;
 use lanefs_ext4::Primary;
-use lanefs_ondisk::superblock::JournalPlace;
 use std::sync::Arc;
 
 /// Returns whether the file system on `device` has its journal on another device.
 pub fn has_journal_elsewhere(device: &dyn Device) -> bool {
-    let found = Primary::read(device).map(|primary| primary.superblock.journal());
-    matches!(found, Ok(Some(JournalPlace::Device(_))))
+    Primary::read(device).is_ok_and(|found| found.superblock.has_journal_elsewhere())
 }
 
 impl Image {

@@ -5,7 +5,7 @@ use crate::image::Image;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::{Mount, MountOptions, Primary, Purpose, Wholeness, log};
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
-use lanefs_ondisk::superblock::{JournalPlace, State, Superblock};
+use lanefs_ondisk::superblock::{State, Superblock};
 use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -164,8 +164,8 @@ pub fn replay_elsewhere(
     let Ok(Primary { superblock, .. }) = Primary::read_with(&**device, journal) else {
         return Ok(false);
     };
-    let is_elsewhere = matches!(superblock.journal(), Some(JournalPlace::Device(_)));
-    let needs_replay = is_elsewhere && of_superblock(&superblock).needs_replay;
+    let needs_replay =
+        superblock.has_journal_elsewhere() && of_superblock(&superblock).needs_replay;
     if needs_replay || journal.is_some() {
         // This compares the two devices.
         log::locate(&**device, &superblock, journal)?;
@@ -208,8 +208,8 @@ pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Dev
     }
 }
 
-/// Does the same as [`recover_with`], and returns the condition after. A log that must be replayed in
-/// any case is not replayed in memory first.
+/// Does the same as [`recover_with`], and returns the condition after. A log that must be replayed
+/// in any case is not replayed in memory first.
 pub(crate) fn make_usable(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,

@@ -102,7 +102,7 @@ impl Image {
     /// If a part of the journal lies at or beyond `end`, replaces the journal by a new one that
     /// lies before `end`.
     fn move_journal(&mut self, end: u64) -> Result<(), Error> {
-        if self.has_journal_elsewhere() {
+        if self.superblock.has_journal_elsewhere() {
             return Ok(());
         }
         let inode = self.inode(Ino::JOURNAL)?;

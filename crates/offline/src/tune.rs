@@ -125,7 +125,7 @@ impl Image {
             let what = "the journal of a file system with bigalloc cannot be changed here";
             return Err(Error::refused(what));
         }
-        if journal.is_some() && self.has_journal_elsewhere() {
+        if journal.is_some() && self.superblock.has_journal_elsewhere() {
             let what = "the journal is on another device: it cannot be changed here";
             return Err(Error::refused(what));
         }
@@ -298,7 +298,7 @@ impl Image {
         if self.superblock.features().compat.contains(Compat::STABLE_INODES) {
             return Err(Error::refused("the feature stable_inodes keeps the UUID as it is"));
         }
-        if self.has_journal_elsewhere() {
+        if self.superblock.has_journal_elsewhere() {
             let what = "the device of the journal names the file system by its UUID";
             return Err(Error::refused(what));
         }

@@ -344,6 +344,11 @@ impl Superblock {
         })
     }
 
+    /// Returns whether the journal is on a device of its own.
+    pub fn has_journal_elsewhere(&self) -> bool {
+        matches!(self.journal(), Some(JournalPlace::Device(_)))
+    }
+
     /// Returns the orphan file, if there is one.
     pub fn orphan_file(&self) -> Option<Ino> {
         let has = self.features().compat.contains(Compat::ORPHAN_FILE);

@@ -1,4 +1,4 @@
-//! Starts an array from its members: decides which of them are used, applies the partial parity log,
+//! Starts an array from its members: decides which are used, applies the partial parity log,
 //! and restores what a crash left in doubt.
 
 use crate::array::Array;

@@ -5,7 +5,7 @@ use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::data::Data;
 use crate::home;
 use crate::image::{Image, Mappings, cluster_size_of};
-use crate::op::pattern;
+use crate::op::{IN_PLACE, pattern};
 use crate::together::Bases;
 use fastrand::Rng;
 use lanefs_device::Device;
@@ -265,14 +265,7 @@ impl Fsx {
     }
 
     fn fallocate(&mut self, at: u64, len: u64) -> Result<(), Failure> {
-        let modes = [
-            Fallocate::Allocate,
-            Fallocate::AllocateKeepSize,
-            Fallocate::PunchHole,
-            Fallocate::ZeroRange,
-            Fallocate::ZeroRangeKeepSize,
-        ];
-        let how = modes[self.rng.usize(..modes.len())];
+        let how = IN_PLACE[self.rng.usize(..IN_PLACE.len())];
         self.log.push(format!("{how:?} {at}+{len}"));
         let done = self.fs().fallocate(&self.file(), how, at, len, Privilege::Root);
         if !self.mappings.support(how) {

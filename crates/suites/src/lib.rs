@@ -14,7 +14,7 @@
 //! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |
 //! | `--power-cuts` | does another run finish a recover, tune, resize, trim or edit that lost power at any write? | e2fsck, the files before and after |
 //! | `--repairs` | is an image with one change clean after a repair, with all other files as before? | e2fsck, `lanefs check`, the files before |
-//! | `lanefs-formats` | does every format go between the kernel and Lanefs, and through `model`, `fsx` and `crash`? | the kernel, e2fsck, debugfs, and theirs |
+//! | `lanefs-formats` | do all formats pass these suites, and go to the kernel? | theirs, debugfs |
 //! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | theirs |
 //!
 //! A *crash state* is a cut between two device events of a workload. Each write after the last

@@ -16,6 +16,15 @@ pub enum File {
     Open(u8),
 }
 
+/// The modes of fallocate(2) that move no bytes.
+pub const IN_PLACE: [Fallocate; 5] = [
+    Fallocate::Allocate,
+    Fallocate::AllocateKeepSize,
+    Fallocate::PunchHole,
+    Fallocate::ZeroRange,
+    Fallocate::ZeroRangeKeepSize,
+];
+
 /// The kind of object to create.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Kind {

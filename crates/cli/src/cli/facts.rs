@@ -4,8 +4,7 @@ use lanefs::{Attr, FileType, Time};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Returns the attributes of the file `path` in `image`, under the names that `find --json` uses.
-/// Times are null where the inode has no room for them.
+/// Returns the attributes of the file `path` in `image`. Times are null where the inode has no room for them.
 pub fn file_facts(image: &Path, path: &Path, attr: &Attr) -> Value {
     json!({
         "image": image.to_string_lossy(),
@@ -41,7 +40,6 @@ pub fn type_letter(file_type: FileType) -> char {
     }
 }
 
-/// Returns a time as JSON.
-pub fn time_facts(time: Time) -> Value {
+fn time_facts(time: Time) -> Value {
     json!({ "secs": time.secs, "nanos": time.nanos })
 }

@@ -4,15 +4,14 @@ mod criterion;
 mod expression;
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, long_help,
-    time_facts, type_letter,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts,
+    long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
 use criterion::Candidate;
 use expression::{Expression, Output, Parsed};
 use lanefs::{FileType, Follow};
-use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -184,20 +183,7 @@ impl<'a> Search<'a> {
             out.write_all(&found.place.to_bytes())?;
             return out.write_all(if output == Output::Nul { b"\0" } else { b"\n" });
         }
-        let meta = &found.entry.meta;
-        let line = json!({
-            "image": found.place.image.to_string_lossy(),
-            "path": found.place.path.to_string_lossy(),
-            "inode": meta.identity.inode,
-            "type": type_letter(meta.file_type).to_string(),
-            "permissions": format!("{:04o}", meta.permissions),
-            "links": meta.links,
-            "uid": meta.uid,
-            "gid": meta.gid,
-            "size": meta.size,
-            "sectors": meta.sectors,
-            "mtime": time_facts(meta.mtime),
-        });
-        writeln!(out, "{line}")
+        let ImagePath { image, path } = found.place;
+        writeln!(out, "{}", file_facts(image, path, &found.entry.node.attr()))
     }
 }

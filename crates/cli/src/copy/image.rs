@@ -28,6 +28,13 @@ pub struct ImageNode {
     path: Trail,
 }
 
+impl ImageNode {
+    /// Returns the attributes, also those that a copy does not need.
+    pub fn attr(&self) -> Attr {
+        self.inode.attr()
+    }
+}
+
 impl<'fs> ImageTree<'fs> {
     /// Returns the tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {

@@ -10,15 +10,15 @@ use lanefs_ondisk::{BlockSize, Group};
 pub(super) const LEAST_BLOCKS: u32 = 1024;
 
 /// The length of the journal; zeros if there is none.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Length {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalLength {
     /// All blocks.
-    pub(super) blocks: u32,
+    pub blocks: u32,
     /// The blocks at the end for fast commits, as recorded in the journal's superblock.
-    pub(super) fast_commit_blocks: u32,
+    pub fast_commit_blocks: u32,
 }
 
-impl Length {
+impl JournalLength {
     /// Returns the length in a file system of `blocks` blocks with these features. `by_size` is the
     /// log's length if the options give none.
     pub(super) fn choose(
@@ -27,7 +27,7 @@ impl Length {
         block_size: BlockSize,
         blocks: u64,
         by_size: u32,
-    ) -> Length {
+    ) -> JournalLength {
         let log = match options.journal.in_blocks(block_size) {
             _ if !features.compat.contains(Compat::HAS_JOURNAL) => 0,
             JournalSize::None | JournalSize::Bytes(_) => 0,
@@ -35,14 +35,14 @@ impl Length {
             JournalSize::Blocks(blocks) => blocks,
         };
         if log == 0 {
-            return Length::default();
+            return JournalLength::default();
         }
         let fast = match options.fast_commit_bytes {
             _ if !features.compat.contains(Compat::FAST_COMMIT) => 0,
             None | Some(0) => fast_commit_blocks(blocks),
             Some(bytes) => u32::try_from(bytes >> block_size.bits()).unwrap_or(u32::MAX),
         };
-        Length { blocks: log.saturating_add(fast), fast_commit_blocks: fast }
+        JournalLength { blocks: log.saturating_add(fast), fast_commit_blocks: fast }
     }
 }
 

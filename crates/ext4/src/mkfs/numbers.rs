@@ -1,6 +1,6 @@
 //! Chooses sizes and counts as mke2fs does for the same device and options.
 
-use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, TablePlaces};
+use super::{InodeCount, JournalLength, JournalSize, MkfsError, MkfsOptions, TablePlaces};
 use super::{features, journal};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -25,7 +25,7 @@ pub(super) struct Numbers {
     pub(super) groups: u32,
     pub(super) reserved_gdt: u16,
     pub(super) inode_size: u16,
-    pub(super) journal: journal::Length,
+    pub(super) journal: JournalLength,
     pub(super) features: Features,
     pub(super) tables: TablePlaces,
     /// Number of blocks to which the file system can grow; `None` chooses 1,024 times the size.
@@ -88,7 +88,7 @@ impl Numbers {
             groups: 0,
             reserved_gdt: 0,
             inode_size: options.inode_size,
-            journal: journal::Length::default(),
+            journal: JournalLength::default(),
             features,
             tables: options.tables,
             most_blocks: options.most_blocks,
@@ -251,7 +251,7 @@ impl Numbers {
 
     fn choose_journal(&mut self, options: &MkfsOptions) -> Result<(), MkfsError> {
         self.set_journal(options, journal::default_blocks(self.blocks));
-        let journal::Length { blocks, fast_commit_blocks } = self.journal;
+        let JournalLength { blocks, fast_commit_blocks } = self.journal;
         let most = (self.blocks / 2).min(10_240_000);
         let is_short = blocks - fast_commit_blocks < journal::LEAST_BLOCKS;
         // As in mke2fs, a size that was not given may be more than half.
@@ -267,7 +267,7 @@ impl Numbers {
     /// features that need one are dropped.
     pub(super) fn set_journal(&mut self, options: &MkfsOptions, by_size: u32) {
         self.journal =
-            journal::Length::choose(options, self.features, self.block_size, self.blocks, by_size);
+            JournalLength::choose(options, self.features, self.block_size, self.blocks, by_size);
         if self.journal.blocks == 0 {
             self.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
         }

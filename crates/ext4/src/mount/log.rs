@@ -110,8 +110,8 @@ pub(super) fn open(
 
 /// Replays the log of the file system on `device` in place, durably, and leaves all else as it is:
 /// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. If a
-/// crash interrupts this, it can be called again. `journal` is the device of the log, if the log has
-/// one.
+/// crash interrupts this, it can be called again. `journal` is the device of the log, if the log
+/// has one.
 ///
 /// # Errors
 /// Those of [`find_log::locate`] and [`find_log::plan`], before anything is written;

@@ -41,8 +41,8 @@ impl Objects {
         let held = self.get_any(ino, generation)?;
         let flags = InodeFlags::from_bits_retain(held.rights().flags);
         if flags.contains(InodeFlags::EA_INODE) && self.volume.value_seed.is_some() {
-            // The value of an attribute has no name: the caller's name was removed, and the number
-            // reused.
+            // The value of an attribute has no name. If the caller found the number in a name, the
+            // number was reused since, or the image is damaged; `Fs::find` tells which.
             return Err(Error::Stale);
         }
         Ok(held)

@@ -56,8 +56,7 @@ impl Fs {
         if data.is_inline() {
             return Ok(());
         }
-        if self.data(inode).form() == Form::BlockMap || !self.objects.volume.clusters().are_blocks()
-        {
+        if data.form() == Form::BlockMap || !self.objects.volume.clusters().are_blocks() {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();
@@ -132,7 +131,8 @@ impl FileData<'_> {
         Ok(Some(distribute(piece, found)))
     }
 
-    /// Copies the data of `piece`, and maps the copies. Returns the device block after the last copy.
+    /// Copies the data of `piece`, and maps the copies. Returns the device block after the last
+    /// copy.
     fn move_to(&self, piece: &[Extent], moved: Moved) -> Result<Block, Error> {
         let Moved { mut claims, extents } = moved;
         for extent in extents.iter().filter(|extent| extent.state == State::Written) {

@@ -27,7 +27,7 @@ impl Fs {
         if data.is_inline() {
             return data.inline_extent().map(|extent| vec![extent]);
         }
-        let merged = match self.data(inode).form() {
+        let merged = match data.form() {
             Form::BlockMap => ExtentFlags::MERGED,
             Form::Extents => ExtentFlags::empty(),
         };

@@ -73,7 +73,7 @@ impl Fs {
             return Err(Error::NotPermitted);
         }
         data.leave_inode(u64::MAX)?;
-        if self.data(inode).form() == Form::BlockMap {
+        if data.form() == Form::BlockMap {
             return Err(Error::NotSupported);
         }
         inode.window.give_back();

@@ -44,7 +44,8 @@ impl Inode {
     }
 
     /// Returns whether the size has an upper half: in regular files always, in others only with
-    /// `large_dir`. In directories the field once contained the block of default access control lists.
+    /// `large_dir`. In directories the field once contained the block of default access control
+    /// lists.
     fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
         FileType::from_mode(mode) == Some(FileType::Regular)
             || geometry.features().incompat.contains(Incompat::LARGE_DIR)

@@ -1,6 +1,6 @@
 //! Decides what Lanefs can do with a file system.
 
-use super::{JournalPlace, Superblock};
+use super::Superblock;
 use crate::block_map::BLOCKS_END;
 use crate::features::{Incompat, Support};
 use crate::hash::HashVersion;
@@ -13,9 +13,9 @@ impl Superblock {
     /// Returns the operations that Lanefs supports on this file system, without the device of an
     /// external journal. The whole superblock is considered.
     pub fn support(&self) -> Support {
-        match self.journal() {
-            Some(JournalPlace::Device(_)) => Support::Refused(vec!["external journal".into()]),
-            _ => self.support_with_journal(),
+        match self.has_journal_elsewhere() {
+            true => Support::Refused(vec!["external journal".into()]),
+            false => self.support_with_journal(),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Runs all suites on all formats, and prints a table with a row for each.
 //!
 //! ```text
-//! cargo run --profile stress -p lanefs-suites --bin lanefs-formats [-- --seed 5] [--share 0.1] [WORD]
+//! cargo run --profile stress -p lanefs-suites --bin lanefs-formats -- [OPTIONS] [WORD]
 //! ```
 //!
-//! With a word, only formats whose options contain it run. `--share` makes the counts smaller.
+//! With a word, only formats whose options contain it run. `--share 0.1` makes the
+//! counts smaller, `--seed 5` chooses other operations.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

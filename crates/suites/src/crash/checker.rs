@@ -163,8 +163,8 @@ impl<'h> Checker<'h> {
             self.tally.count(|findings| findings.refused += u64::from(is_new));
             return Ok(());
         }
-        // e2fsck does not replay a log if the superblock is torn; Lanefs does. With mmp e2fsck waits
-        // for 11 seconds and more before each repair.
+        // e2fsck does not replay a log if the superblock is torn; Lanefs does. With mmp e2fsck
+        // waits for 11 seconds and more before each repair.
         if checks && !torn && self.superblock.mmp_block().is_none() {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();

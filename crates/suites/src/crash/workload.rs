@@ -6,7 +6,7 @@ use crate::conditions::{self, Handles, Paced};
 use crate::image::Mappings;
 use crate::library::Library;
 use crate::model::{LARGEST_INSIDE, Model};
-use crate::op::{File, Kind, Op, Path, join};
+use crate::op::{File, IN_PLACE, Kind, Op, Path, join};
 use fastrand::Rng;
 use lanefs_device::{Device, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Rename, SetXattr};
@@ -286,15 +286,8 @@ impl Workload<'_> {
     fn fallocate(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());
-        let modes = [
-            Fallocate::Allocate,
-            Fallocate::AllocateKeepSize,
-            Fallocate::PunchHole,
-            Fallocate::ZeroRange,
-            Fallocate::ZeroRangeKeepSize,
-            Fallocate::CollapseRange,
-            Fallocate::InsertRange,
-        ];
+        let moving = [Fallocate::CollapseRange, Fallocate::InsertRange];
+        let modes = [&IN_PLACE[..], &moving].concat();
         let (size, unit) = (self.recorder.model.size_of(&file), self.recorder.model.cluster_size());
         let how = match modes[self.rng.usize(..modes.len())] {
             Fallocate::InsertRange if size == 0 => Fallocate::Allocate,

@@ -71,7 +71,8 @@ fn check_state(
     if rng.u32(..8) == 0 {
         clean(plain.put(&recovered).map_err(|e| e.to_string())?, "recovered by Lanefs")?;
     }
-    // e2fsck (1.47.0) drops the whole log if the area has only fast commits of an older transaction.
+    // e2fsck (1.47.0) drops the whole log if the area has only fast commits of an older
+    // transaction.
     if fast > 0 && rng.u32(..6) == 0 {
         let image = plain.put(state).map_err(|e| e.to_string())?;
         let said = image.repair().text;

@@ -34,8 +34,8 @@ pub(super) struct Workload {
     ids: u64,
 }
 
-/// Makes directories, so that the root gets an index, and removes a few whose inodes are in the same
-/// block of the table as the journal's: the next files get these numbers.
+/// Makes directories, so that the root gets an index, and removes a few whose inodes are in the
+/// same block of the table as the journal's: the next files get these numbers.
 pub(super) fn with_directories(image: OverlayDevice) -> Result<OverlayDevice, String> {
     let image = Arc::new(image);
     let mount = mount(image.clone())?;
