@@ -122,12 +122,22 @@ pub trait Device: Send + Sync {
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)
     }
+    /// Writes blocks of a log, which is read only after a crash: does the same as
+    /// [`Device::write_vectored_at`], but possibly past the host's page cache.
+    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write_vectored_at(offset, bufs)
+    }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
     /// Writes `buf` durably; makes no other write durable.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)?;
         self.flush()
+    }
+    /// Writes blocks of a log: does the same as [`Device::write_durable_at`], but possibly past the
+    /// host's page cache.
+    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write_durable_at(offset, buf)
     }
     /// Writes zeros; may free space on the host.
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -180,11 +190,17 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         (**self).write_data_at(offset, buf)
     }
+    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        (**self).write_log_at(offset, bufs)
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         (**self).flush()
     }
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         (**self).write_durable_at(offset, buf)
+    }
+    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_log_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         (**self).write_zeros(offset, len)

@@ -1,4 +1,4 @@
-//! Direct I/O of file data, past the host's page cache.
+//! Direct I/O of file data and of the log, past the host's page cache.
 //!
 //! Only whole pages of the host are read and written directly. So no page has both data that is
 //! written directly and a block that is written through the cache: the cache could write an older
@@ -7,10 +7,10 @@
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::cell::RefCell;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -28,6 +28,24 @@ pub(crate) struct Direct {
     /// Set to false when the host refuses a direct access. The flag is rarely written, so its cache
     /// line stays shared.
     works: AtomicBool,
+}
+
+/// Writes all of `buf` at byte `at` of `file`.
+pub(crate) fn write_whole(
+    file: &File,
+    mut at: u64,
+    mut buf: &[u8],
+    flags: ReadWriteFlags,
+) -> rustix::io::Result<()> {
+    while !buf.is_empty() {
+        match rustix::io::pwritev2(file, &[IoSlice::new(buf)], at, flags) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => (at, buf) = (at + n as u64, &buf[n..]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 thread_local! {
@@ -90,27 +108,39 @@ impl Direct {
         Ok(true)
     }
 
-    /// Writes at byte `at` of the file. Returns `false` if the range cannot be written directly;
-    /// then some of its bytes are possibly written.
-    pub(crate) fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<bool> {
-        if !self.takes(at, buf.len()) {
+    /// Writes `bufs` one after another from byte `at` of the file. Returns `false` if the range
+    /// cannot be written directly; then some of its bytes are possibly written.
+    pub(crate) fn write_at(
+        &self,
+        mut at: u64,
+        bufs: &[&[u8]],
+        flags: ReadWriteFlags,
+    ) -> io::Result<bool> {
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        if !self.takes(at, len) {
             return Ok(false);
         }
-        if buf.as_ptr().addr().is_multiple_of(self.memory) {
-            return self.done(self.file.write_all_at(buf, at));
+        if let [buf] = bufs
+            && buf.as_ptr().addr().is_multiple_of(self.memory)
+        {
+            return self.done(write_whole(&self.file, at, buf, flags).map_err(io::Error::from));
         }
-        let mut to = at;
-        for piece in buf.chunks(PIECE) {
-            let written = self.with_aligned(piece.len(), |aligned| {
-                aligned.copy_from_slice(piece);
-                self.file.write_all_at(aligned, to)
-            });
-            if !self.done(written)? {
-                return Ok(false);
+        let written = self.with_aligned(PIECE.min(len), |aligned| {
+            let mut filled = 0;
+            for mut buf in bufs.iter().copied() {
+                while !buf.is_empty() {
+                    let (part, rest) = buf.split_at(buf.len().min(aligned.len() - filled));
+                    aligned[filled..filled + part.len()].copy_from_slice(part);
+                    (buf, filled) = (rest, filled + part.len());
+                    if filled == aligned.len() {
+                        write_whole(&self.file, at, aligned, flags)?;
+                        (at, filled) = (at + filled as u64, 0);
+                    }
+                }
             }
-            to += piece.len() as u64;
-        }
-        Ok(true)
+            Ok(write_whole(&self.file, at, &aligned[..filled], flags)?)
+        });
+        self.done(written)
     }
 
     /// Returns whether a direct access was possible. The host returns EINVAL if it was not.

@@ -64,8 +64,8 @@ pub enum OpenError {
 
 /// An image file, or a block device of the host, or a part of one.
 ///
-/// Data goes through the host's page cache, or with [`FileDevice::with_direct_io`] past it if the
-/// data fills whole pages; [`Device::flush`] is `fdatasync`. The file is locked
+/// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], file data and the
+/// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is locked
 /// with `flock` while the device is open: exclusively for writing, shared for reading. The lock
 /// covers the whole file, even if the device is a part of it: `flock` is the lock that udev and
 /// systemd honour.
@@ -86,8 +86,9 @@ pub struct FileDevice {
     keeps_length: bool,
     /// The same file, opened for direct I/O.
     direct: Option<Direct>,
-    /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
-    /// line stays shared.
+    /// Whether a durable write is one call with `RWF_DSYNC`. Not for a block device, which Linux
+    /// flushes after each such write, even if the write itself was durable (FUA). Set to false when
+    /// the host refuses the call. The flag is rarely written, so its cache line stays shared.
     has_dsync: AtomicBool,
 }
 
@@ -235,7 +236,7 @@ impl FileDevice {
             is_block: kind.is_block_device(),
             keeps_length: false,
             direct: None,
-            has_dsync: AtomicBool::new(true),
+            has_dsync: AtomicBool::new(!kind.is_block_device()),
         })
     }
 
@@ -252,9 +253,9 @@ impl FileDevice {
         self.is_block
     }
 
-    /// Makes file data go past the host's page cache if it fills whole pages of the host. All other
-    /// data, such as metadata and the log, still goes through that cache. `path` is the path by
-    /// which the device was opened.
+    /// Makes file data and blocks of the log go past the host's page cache if they fill whole pages
+    /// of the host. All other metadata still goes through that cache. `path` is the path by which
+    /// the device was opened.
     ///
     /// # Errors
     /// An error of the host, if it cannot open the file for direct I/O; `InvalidInput` if the

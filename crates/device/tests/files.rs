@@ -177,6 +177,13 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_what_goes_through_the_ca
         }
         let written = (sectors_written(&name) - before) * 512;
         assert_eq!(written, 3 * ((2 << 20) + page as u64));
+        // So are blocks of a log, of which none needs to be a page.
+        let before = sectors_written(&name);
+        device
+            .write_log_at(0, &[&data[1..1025], &data[..page - 1024], &data[3..][..page]])
+            .unwrap();
+        device.write_log_durable_at(page as u64, &data[1..][..page]).unwrap();
+        assert_eq!((sectors_written(&name) - before) * 512, 3 * page as u64);
         assert!(device.write_data_at(8 << 20, &data[..page]).is_err(), "beyond the end");
     });
     Command::new("losetup").args(["-d", &name]).status().unwrap();
@@ -193,7 +200,7 @@ fn agree(device: &FileDevice, page: usize) {
         let len = ((1 + random.usize(..5)) * unit).min(model.len() - at);
         // The memory is not aligned.
         let data = vec![round as u8; len + 1];
-        let expected = match random.u32(..4) {
+        let expected = match random.u32(..6) {
             0 => {
                 device.write_at(at as u64, &data[1..]).unwrap();
                 data[1..].to_vec()
@@ -203,6 +210,15 @@ fn agree(device: &FileDevice, page: usize) {
                 data[1..].to_vec()
             }
             2 => {
+                let (first, rest) = data[1..].split_at(random.usize(..len));
+                device.write_log_at(at as u64, &[first, rest]).unwrap();
+                data[1..].to_vec()
+            }
+            3 => {
+                device.write_log_durable_at(at as u64, &data[1..]).unwrap();
+                data[1..].to_vec()
+            }
+            4 => {
                 device.write_zeros(at as u64, len as u64).unwrap();
                 vec![0; len]
             }

@@ -102,7 +102,7 @@ impl Flusher {
         self.turn(|state| state.covered < mark, &Io::Flush)
     }
 
-    /// Makes a durable write; no flush runs concurrently.
+    /// Makes a durable write to the log; no flush runs concurrently.
     pub(crate) fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.turn(|_| true, &Io::WriteDurable { offset, bytes }).map(|_| ())
     }
@@ -134,7 +134,7 @@ impl Flusher {
                 fence(Ordering::SeqCst);
                 self.device.flush()
             }
-            Io::WriteDurable { offset, bytes } => self.device.write_durable_at(offset, bytes),
+            Io::WriteDurable { offset, bytes } => self.device.write_log_durable_at(offset, bytes),
         };
         let mut state = self.state.lock();
         state.in_flight = false;

@@ -1,4 +1,4 @@
-//! Writes block images in place.
+//! Writes block images in place, or to the log.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -14,9 +14,27 @@ pub(crate) fn write(
     block_size: BlockSize,
     images: &[(Block, Arc<[u8]>)],
 ) -> Result<(), DeviceError> {
+    each_run(block_size, images, |offset, bufs| device.write_vectored_at(offset, bufs))
+}
+
+/// Writes `images`, which are sorted by block, to the log.
+pub(crate) fn write_log(
+    device: &dyn Device,
+    block_size: BlockSize,
+    images: &[(Block, Arc<[u8]>)],
+) -> Result<(), DeviceError> {
+    each_run(block_size, images, |offset, bufs| device.write_log_at(offset, bufs))
+}
+
+/// Calls `write` with the byte offset and the bytes of adjacent images.
+fn each_run(
+    block_size: BlockSize,
+    images: &[(Block, Arc<[u8]>)],
+    write: impl Fn(u64, &[&[u8]]) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
     for run in runs(images, LARGEST_WRITE / block_size.bytes()) {
         let bufs: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
-        device.write_vectored_at(run[0].0.0 << block_size.bits(), &bufs)?;
+        write(run[0].0.0 << block_size.bits(), &bufs)?;
     }
     Ok(())
 }

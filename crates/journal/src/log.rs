@@ -166,7 +166,8 @@ impl LogWriter {
             .zip(blocks)
             .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
             .collect::<Result<_, Error>>()?;
-        in_place::write(self.apart.as_deref().unwrap_or(device), self.block_size, &placed)?;
+        let log = self.apart.as_deref().unwrap_or(device);
+        in_place::write_log(log, self.block_size, &placed)?;
         Ok(placed.len() as u32)
     }
 
@@ -236,7 +237,7 @@ impl LogWriter {
             if is_whole && rest.is_empty() {
                 return self.write_durable(flusher, offset, piece);
             }
-            log.write_at(offset, piece)?;
+            log.write_log_at(offset, &[piece])?;
             (at, bytes, is_whole) = (at.saturating_add(blocks), rest, false);
         }
         match &self.apart {
@@ -273,7 +274,7 @@ impl LogWriter {
 
     fn write_durable(&self, flusher: &Flusher, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         match &self.apart {
-            Some(log) => Ok(log.write_durable_at(offset, bytes)?),
+            Some(log) => Ok(log.write_log_durable_at(offset, bytes)?),
             None => Ok(flusher.write_durable(offset, bytes)?),
         }
     }

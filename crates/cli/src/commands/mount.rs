@@ -55,9 +55,9 @@ An image whose root directory belongs to another user (docs/mount.md):
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
 Options for speed, with their cost (docs/mount.md):
-  -o direct         file data bypasses the host's page cache: the default for block devices, which
-                    no_direct turns off. Cost: every read that misses the mount's own cache is a
-                    read of the device
+  -o direct         file data and the log bypass the host's page cache: the default for block
+                    devices, which no_direct turns off. Cost: every read that misses the mount's
+                    own cache is a read of the device
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2). Without effect with the feature
                     verity
@@ -262,10 +262,12 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
 }
 
 /// Opens the device of the journal, if the options name one.
-fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, OpenError> {
+fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, Box<dyn Error>> {
     let Some(path) = &options.journal else { return Ok(None) };
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    Ok(Some(Arc::new(FileDevice::open(path, access, OpenOptions::default())?)))
+    let mut device = FileDevice::open(path, access, OpenOptions::default())?;
+    go_direct(&mut device, path, options.direct)?;
+    Ok(Some(Arc::new(device)))
 }
 
 /// Opens an image, block device or array, and returns the name that the mount table shows.
@@ -310,7 +312,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
     })
 }
 
-/// Lets file data bypass the host's page cache, if `wanted` asks for it on this device.
+/// Lets file data and the log bypass the host's page cache, if `wanted` asks for it on this device.
 fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(), Box<dyn Error>> {
     match wanted {
         DirectIo::Never => Ok(()),

@@ -2,6 +2,7 @@
 
 use super::FileDevice;
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
+use crate::direct::write_whole;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -60,21 +61,18 @@ impl FileDevice {
 
     /// Makes one durable write; returns `false` if the host does not support durable writes. In
     /// that case the bytes are possibly not written.
-    fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
-        while !buf.is_empty() {
-            let slice = [IoSlice::new(buf)];
-            match rustix::io::pwritev2(&self.file, &slice, at, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    at += n as u64;
-                    buf = &buf[n..];
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
-                Err(e) => return Err(e.into()),
-            }
+    fn write_dsync(&self, at: u64, buf: &[u8]) -> io::Result<bool> {
+        match write_whole(&self.file, at, buf, ReadWriteFlags::DSYNC) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        Ok(true)
+    }
+
+    /// Writes `bufs` directly at byte `at` of the file if possible; returns whether it was. If not,
+    /// the bytes are possibly not written.
+    fn write_directly(&self, at: u64, bufs: &[&[u8]], flags: ReadWriteFlags) -> io::Result<bool> {
+        self.direct.as_ref().map_or(Ok(false), |direct| direct.write_at(at, bufs, flags))
     }
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
@@ -136,14 +134,35 @@ impl Device for FileDevice {
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         let at = self.place(Operation::Write, offset, len)?;
-        if let Some(direct) = &self.direct
-            && direct
-                .write_at(at, buf)
-                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?
-        {
-            return Ok(());
+        let done = self.write_directly(at, &[buf], ReadWriteFlags::empty());
+        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
+            true => Ok(()),
+            false => self.write_at(offset, buf),
         }
-        self.write_at(offset, buf)
+    }
+
+    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|b| b.len() as u64).sum();
+        let at = self.place(Operation::Write, offset, len)?;
+        let done = self.write_directly(at, bufs, ReadWriteFlags::empty());
+        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
+            true => Ok(()),
+            false => self.write_vectored_at(offset, bufs),
+        }
+    }
+
+    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        if !self.has_dsync.load(Ordering::Relaxed) {
+            self.write_log_at(offset, &[buf])?;
+            return self.flush();
+        }
+        let done = self.write_directly(at, &[buf], ReadWriteFlags::DSYNC);
+        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
+            true => Ok(()),
+            false => self.write_durable_at(offset, buf),
+        }
     }
 
     fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

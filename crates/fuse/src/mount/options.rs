@@ -57,7 +57,7 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// The kernel features that are wanted.
     pub wishes: Wishes,
-    /// Whether file data goes past the host's page cache.
+    /// Whether file data and the log go past the host's page cache.
     pub direct: DirectIo,
     /// Freed blocks are discarded.
     pub discard: bool,
@@ -78,7 +78,7 @@ pub struct Options {
     pub kept_safer: Vec<&'static str>,
 }
 
-/// Whether file data goes past the host's page cache.
+/// Whether file data and the log go past the host's page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirectIo {
     /// For block devices, if the host can do it.

@@ -75,6 +75,11 @@ impl Device for GuardedDevice {
         self.check(Operation::Write, offset, buf.len() as u64)?;
         self.inner.write_data_at(offset, buf)
     }
+    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.check(Operation::Write, offset, len)?;
+        self.inner.write_log_at(offset, bufs)
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check(Operation::Flush, 0, 0)?;
         self.inner.flush()
@@ -82,6 +87,10 @@ impl Device for GuardedDevice {
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.check(Operation::Write, offset, buf.len() as u64)?;
         self.inner.write_durable_at(offset, buf)
+    }
+    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.check(Operation::Write, offset, buf.len() as u64)?;
+        self.inner.write_log_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Write, offset, len)?;
