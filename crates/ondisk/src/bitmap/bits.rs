@@ -27,12 +27,12 @@ impl Bitmap {
     /// as used.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
         let mut bitmap = Bitmap::new(bits);
-        for (n, word) in bitmap.words.iter_mut().enumerate() {
-            let mut chunk = [0xff; 8];
-            let rest = bytes.get(n * 8..).unwrap_or_default();
-            let len = rest.len().min(8);
-            chunk[..len].copy_from_slice(&rest[..len]);
-            *word = u64::from_le_bytes(chunk);
+        bitmap.words.fill(u64::MAX);
+        let (chunks, rest) = bytes.as_chunks();
+        let mut last = [0xff; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        for (word, chunk) in bitmap.words.iter_mut().zip(chunks.iter().chain([&last])) {
+            *word = u64::from_le_bytes(*chunk);
         }
         bitmap.pad();
         bitmap
@@ -40,10 +40,14 @@ impl Bitmap {
 
     /// Fills `bytes` with the bits in their form on disk, and sets the bits after the last one.
     pub fn write_to(&self, bytes: &mut [u8]) {
-        let words = self.words.iter().flat_map(|word| word.to_le_bytes());
-        for (byte, value) in bytes.iter_mut().zip(words.chain(std::iter::repeat(0xff))) {
-            *byte = value;
+        let (chunks, rest) = bytes.as_chunks_mut();
+        for (chunk, word) in chunks.iter_mut().zip(&self.words) {
+            *chunk = word.to_le_bytes();
         }
+        let used = chunks.len().min(self.words.len());
+        chunks[used..].as_flattened_mut().fill(0xff);
+        let last = self.words.get(used).map_or([0xff; 8], |word| word.to_le_bytes());
+        rest.copy_from_slice(&last[..rest.len()]);
     }
 
     fn pad(&mut self) {
