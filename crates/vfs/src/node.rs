@@ -77,7 +77,8 @@ impl Vfs {
         })
     }
 
-    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout belongs to the caller.
+    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout that the rename leaves is
+    /// owned by `who`.
     pub fn rename(
         &self,
         who: &Credentials,

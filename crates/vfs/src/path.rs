@@ -113,7 +113,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails if `name` is invalid for a new entry, or for one to be removed.
+/// Fails unless `name` can be the name of an entry to be created or removed.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => return Err(Error::NotFound),

@@ -167,8 +167,8 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // The targets of nested links add up to a long path. Its length is limited, since the
-        // number of links and the length of each target are limited.
+        // Each link puts its target before the rest of the path. [`MAX_SYMLINKS`] targets of
+        // [`MAX_PATH`] bytes are the longest possible rest.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }

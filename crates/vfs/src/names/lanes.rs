@@ -15,8 +15,8 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket. With lock, tags and addresses it is one cache line, so a new name moves
-/// one line if another thread changed the bucket last.
+/// Entries of one bucket. Lock, tags and addresses of a bucket share one cache line, so a thread
+/// that adds a name fetches at most this line from another processor.
 const WAYS: usize = 4;
 
 /// A one in each tag of a word.
@@ -25,7 +25,7 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 /// A bucket of one cache line.
 #[repr(align(64))]
 struct Bucket {
-    /// The way at which the next search for room starts.
+    /// Guards changes of the bucket. The value is the way at which the next search for room starts.
     change: Mutex<u8>,
     /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
     /// each and are compared together. A tag and its way do not change together: a reader in
@@ -48,8 +48,8 @@ impl Bucket {
     #[inline]
     fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
         let other = self.tags.load(Ordering::Relaxed) ^ (tag_of(hash) * ONES);
-        // A tag that matches is zero now, and its highest bit gets set. The highest bits of some
-        // tags after it may get set too, so the entry itself is compared.
+        // A matching tag is zero in `other`, and its highest bit is set in `same`. The highest bits
+        // of some later tags may be set too, so the entry itself is compared.
         let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
         while same != 0 {
             let entry = self.ways[same.trailing_zeros() as usize / 16].get(pin);
