@@ -122,7 +122,7 @@ impl<O, D> Journal<O, D> {
             self.checkpoint(log, upto, tid, None)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
-        // Also with a log on another device this flush comes first: the data of files must be
+        // This flush comes first even if the log is on another device: the data of files must be
         // durable before the transaction that refers to it.
         self.flush()?;
         log.flush()?;

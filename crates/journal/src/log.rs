@@ -186,15 +186,16 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
-    /// Returns whether the running transaction may have fast commits: the log has a place for them,
-    /// and the superblock on the device says where the transaction before it ends.
+    /// Returns whether the running transaction may have fast commits: the log has an area for them,
+    /// and the superblock on the device says where the log starts, so recovery will read the area.
     pub(crate) fn takes_fast_commits(&self) -> bool {
         !self.fast_area.is_empty() && self.is_marked()
     }
 
     /// Writes a fast commit with `changes` after those that `tid`, the running transaction, has.
-    /// Durable when this returns. Returns the number of its blocks, or `None` if it has no room;
-    /// nothing was written then. The data to which the changes refer is durable.
+    /// The data to which the changes refer must be durable. The fast commit is durable when this
+    /// returns. Returns the number of its blocks, or `None` if the area has no room and nothing was
+    /// written.
     pub(crate) fn write_fast_commit(
         &mut self,
         device: &dyn Device,
@@ -284,7 +285,7 @@ impl LogWriter {
         self.superblock.start().is_some()
     }
 
-    /// Lets the log start at its head with `tid`, without the feature of fast commits, durably.
+    /// Makes the log start at its head with `tid`, without the feature of fast commits, durably.
     pub(crate) fn start_without_fast_commits(
         &mut self,
         flusher: &Flusher,

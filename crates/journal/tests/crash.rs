@@ -1,5 +1,5 @@
-//! After each cut of a recorded run, with each kind of loss, recovery restores every change that
-//! was acknowledged.
+//! After a crash at any event of a recorded run, with any kind of lost writes, recovery restores
+//! every change that was acknowledged.
 
 mod toy;
 
