@@ -1,4 +1,4 @@
-//! Indirect block maps: the mapping of ext2 and ext3, and of old files in an ext4.
+//! Indirect block maps: the mapping of ext2 and ext3, and of old files on ext4.
 //!
 //! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to
 //! a single, double and triple indirect block. An indirect block is an array of pointers and
@@ -123,11 +123,11 @@ impl Pointers {
         decode(bytes, &expected.space, |index| expected.start + index as u64 * each)
     }
 
-    /// Writes the pointers over `bytes`, which they fill.
+    /// Writes the pointers over `bytes`, which must have exactly their length.
     ///
     /// # Panics
-    /// If `bytes` has room for another number of pointers, or a block number has more than 32 bits.
-    /// Both are errors of this program, never of the image.
+    /// If `bytes` has another length, or a block number has more than 32 bits. Both are errors of
+    /// this program, never of the image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.0.len() * POINTER, "the pointers fill the node");
         for (slot, pointer) in bytes.chunks_exact_mut(POINTER).zip(&self.0) {

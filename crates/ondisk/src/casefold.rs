@@ -75,7 +75,8 @@ fn folded(name: &str) -> String {
     for c in name.chars() {
         let (is_ignored, is_known) = (contains(IGNORED, c), contains(ASSIGNED, c));
         if !is_ignored && is_known {
-            // Folding twice also folds the parts of a character that has no folding of its own.
+            // The second folding applies to the decomposition of a character without a folding of
+            // its own.
             run.extend(std::iter::once(c).default_case_fold().nfd().default_case_fold());
             continue;
         }

@@ -12,8 +12,8 @@ use std::fmt;
 /// Bytes of a context of version 1 and of version 2.
 const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 
-/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`.
-/// Nothing reads the field.
+/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`. No
+/// known program reads the field.
 pub const ALGORITHMS: [u8; 4] = [Policy::AES_256_XTS, Policy::AES_256_CTS, 0, 0];
 
 /// The master key of a policy.

@@ -174,8 +174,8 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     }
 }
 
-/// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
-/// are unrolled: this function hashes every name of every directory that is read.
+/// Computes one round of MD4. Always inlined, so that the compiler knows the order of the words and
+/// unrolls the steps: this function hashes every name of every directory that is read.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

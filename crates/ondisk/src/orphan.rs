@@ -112,8 +112,8 @@ impl OrphanBlock {
     }
 }
 
-/// Functions that change the bytes of an encoded block. [`OrphanBlock::decode`] has checked the
-/// block; a slot out of range changes nothing.
+/// Returns the bytes of a slot in an encoded block, which [`OrphanBlock::decode`] has checked;
+/// `None` if the slot is out of range.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;

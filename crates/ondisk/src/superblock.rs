@@ -290,7 +290,8 @@ impl Superblock {
         has.then(|| Block(self.raw.s_mmp_block.get()))
     }
 
-    /// Returns the seconds between two changes of that block by a mount; 0 is the default.
+    /// Returns the seconds between two changes of [`Superblock::mmp_block`] by a mount; 0 is the
+    /// default.
     pub fn mmp_update_interval(&self) -> u16 {
         self.raw.s_mmp_interval.get()
     }

@@ -76,7 +76,7 @@ impl Descriptor {
     /// its signature included. The signature is not verified.
     ///
     /// # Errors
-    /// A [`Cause`] of the descriptor, as far as the kernel checks it too.
+    /// Any [`Cause`] of a descriptor that the kernel refuses too.
     pub fn decode(bytes: &[u8], size: u64, block_size: BlockSize) -> Result<Descriptor, Cause> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wrong = Cause::DescriptorSize { size: len };

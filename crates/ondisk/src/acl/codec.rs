@@ -1,4 +1,4 @@
-//! Encodes and decodes both forms.
+//! Encodes and decodes both forms of an access control list.
 
 use super::{Acl, AclEntry, Cause, Permissions, Tag};
 

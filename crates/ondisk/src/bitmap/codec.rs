@@ -171,8 +171,8 @@ impl GroupDesc {
     }
 }
 
-/// Returns the runs that must be in use in a group's block bitmap, as far as the group itself
-/// determines them.
+/// Returns the bits of a group's block bitmap for the group's own metadata: superblock,
+/// descriptors, and those of its bitmaps and table that are in the group. They must be set.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,

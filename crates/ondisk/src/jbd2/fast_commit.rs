@@ -1,10 +1,10 @@
 //! Reads the area of fast commits, which follows the log; `write.rs` encodes them.
 //!
 //! The area has records of a tag, a length and a value, little endian. A fast commit is some
-//! records and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record
-//! crosses a block: a padding record fills the block, and `TAIL` has a length up to the end of its
-//! block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and so do bytes
-//! that are no records.
+//! records and a `TAIL` with a checksum of all of them; the first fast commit starts with a `HEAD`.
+//! No record crosses a block: a padding record fills the block, and `TAIL` has a length up to the
+//! end of its block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and
+//! so do bytes that are not a record.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -108,7 +108,7 @@ pub enum FastFault {
     },
 }
 
-/// Whether the area may go on after a block.
+/// Whether more records may follow after a block of the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastNext {
     /// The next block may have more records.
@@ -135,7 +135,7 @@ pub struct FastCommits {
 }
 
 impl FastCommits {
-    /// Starts with the fast commits after the transaction before `expected`.
+    /// Creates a reader of the fast commits after the transaction before `expected`.
     pub fn new(expected: Sequence) -> FastCommits {
         FastCommits {
             expected,
@@ -195,7 +195,7 @@ impl FastCommits {
                     continue;
                 }
                 PAD => {}
-                // Zeros after the last record of an area that was never used.
+                // Zeros: nothing was written to this part of the area.
                 0 => return Ok(FastNext::End),
                 _ => match change(tag, value) {
                     Ok(change) => self.open.push(change),

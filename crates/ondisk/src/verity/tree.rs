@@ -1,8 +1,8 @@
 //! The shape of a hash tree: its levels, and where each block is.
 //!
-//! Level 0 are the blocks of data. Each block of another level has the hashes of blocks of the
-//! level below, and the highest level has one block. A file of one block or none has no tree. The
-//! blocks of the tree are stored level by level, the highest first.
+//! Level 0 is the data. Each block of another level has the hashes of blocks of the level below,
+//! and the highest level has one block. A file of one block or none has no tree. The blocks of the
+//! tree are stored level by level, the highest first.
 
 use super::method::Method;
 use crate::cause::verity::Cause;
