@@ -183,7 +183,7 @@ pub struct SetAttr {
     /// with [`crate::error::Error::NotSupported`] if the file system has no feature `casefold`.
     pub casefold: Option<bool>,
     /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
-    /// `project`, or the inode no room for the id.
+    /// `project`, or the inode has no room for the id.
     pub project: Option<u32>,
 }
 

@@ -142,7 +142,7 @@ pub enum Error {
         /// The time of its last message, in seconds since 1970 by its clock.
         time: u64,
     },
-    /// A check changes the file system, or was interrupted (feature `mmp`).
+    /// e2fsck is changing the file system, or was interrupted (feature `mmp`).
     #[error(
         "e2fsck was started on {node} at {} and has not finished: if it was interrupted, run \
          tune2fs -f -E clear_mmp, and e2fsck again", utc(*time)

@@ -40,8 +40,8 @@ impl Fs {
     }
 
     /// Returns the inode in memory with number `ino`, without a reference. The inode may be deleted
-    /// and the number reused as soon as this returns, so the caller checks again the entry that
-    /// contained the number.
+    /// and the number reused as soon as this returns, so the caller must check afterwards that the
+    /// name still refers to this number.
     ///
     /// Always returns `None` with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy),
     /// which finds inodes with their names.

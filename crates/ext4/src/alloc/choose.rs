@@ -147,8 +147,8 @@ struct Chooser<'a, C> {
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Tries up to `tries` groups that may satisfy the request. Begins at the start of the search,
-    /// and continues at the first group after the last one.
+    /// Tries up to `tries` groups that may satisfy the request. Begins at the group where the
+    /// search starts, and wraps around after the last group.
     fn pass(&self, ask: &C::Ask, wait: Wait, tries: usize) -> Result<Option<C::Claim>, C::Error> {
         let mut tried = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {

@@ -208,7 +208,7 @@ impl GroupState {
         dirtied
     }
 
-    /// Treats blocks that were allocated in `tid` as older from now on.
+    /// Treats blocks that were allocated in `tid` as if an earlier transaction had allocated them.
     pub(crate) fn forget_birth(&mut self, tid: Tid, range: Range<u32>) {
         let Maps::Ready(ready) = &mut self.maps else { return };
         if ready.born_in != Some(tid) {

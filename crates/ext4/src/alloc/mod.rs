@@ -47,8 +47,8 @@
 //!   Preallocation windows are as large as the file, up to 8 MiB.
 //! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
-//!   If the group of a search's goal is busy, the search continues in the caller's region: all
-//!   other threads that skip the same group would meet in the next group.
+//!   If the group of a search's goal is busy, the search continues in the caller's region: in the
+//!   next group it would meet all other threads that skip the same group.
 //! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
 //!   the run does not continue a file. So the array writes whole rows.
 //!

@@ -72,7 +72,8 @@ impl Names {
         }
     }
 
-    /// Makes `chain` the encrypted form of `text`, padded with NULs, after `chain`.
+    /// Encrypts `text`, padded with NULs, as the unit after the encrypted unit `chain` (CBC), and
+    /// stores the result in `chain`.
     fn chain_in(&self, chain: &mut Unit, text: &[u8]) {
         for (byte, of_text) in chain.iter_mut().zip(text) {
             *byte ^= of_text;

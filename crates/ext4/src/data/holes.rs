@@ -79,8 +79,8 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until no transaction can be lost that unmapped blocks of a cluster in use: the crash
-    /// would bring the old contents of these blocks back, which must not be overwritten by then.
+    /// Waits until every transaction is durable that unmapped blocks of a cluster still in use.
+    /// Until then a crash could map these blocks again, so their contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))

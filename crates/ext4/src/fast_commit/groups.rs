@@ -18,8 +18,8 @@ impl Draft<'_> {
         self.descriptors.get_mut(group.0 as usize).ok_or(Error::Stale)
     }
 
-    /// Marks blocks as free. Blocks that are free already stay so: a replay by another program
-    /// that was interrupted may have freed them.
+    /// Marks blocks as free. Blocks that are free already stay so: an interrupted replay by another
+    /// program may have freed them.
     pub(super) fn free(&mut self, start: Block, len: u32) -> Result<(), Error> {
         for (group, bits) in self.pieces(start, len)? {
             let bitmap = self.bitmap_mut(group)?;

@@ -2,8 +2,8 @@
 //!
 //! A fast commit has the fields of inodes, mappings and names, not blocks. They are applied to the
 //! file system as the last transaction left it, in this order:
-//! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. An inode
-//!    number may be used again: then its last owner counts, and the blocks of the first are free.
+//! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. If an inode
+//!    number was reused, only its last inode counts, and the blocks of the first one are freed.
 //! 2. `trees`: first the bitmaps get the blocks that the files now have, so that no new node or
 //!    directory block takes one of them. Then the extent trees are changed.
 //! 3. `names`: names are added and removed, in the order of the changes. Link counts follow from

@@ -52,7 +52,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = Superblock::decode(&bytes)?;
     if superblock.journal().is_some() || !superblock.state().contains(State::VALID) {
-        let what = "a journal is given to a clean file system that has none";
+        let what = "the file system is not clean, or has a journal";
         return Err(Error::InvalidArgument { what });
     }
     journal.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -202,7 +202,7 @@ impl Layout {
                 file.nodes.push(free.start);
             }
         }
-        // This suffices for the longest journal with the smallest blocks.
+        // Four leaves suffice for the longest journal with the smallest blocks.
         (file.nodes.len() <= ROOT_EXTENTS).then_some(file)
     }
 
@@ -224,7 +224,8 @@ impl Layout {
                 goal = free.start + 1;
                 Ok(free.start)
             };
-            // The place of the data is set by `fill` later; here the map only counts.
+            // `fill` sets the places of the data later; here the map only shows where pointer
+            // blocks are needed.
             let mut nodes = Vec::new();
             map.set(start.into(), 0, 1, &mut || {
                 let place = one()?;
@@ -339,7 +340,8 @@ impl Layout {
         raw.s_overhead_clusters.set(overhead as u32);
         raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {
-            // A copy of the journal's place, with which e2fsck finds it without its inode.
+            // A copy of the journal's mappings, with which e2fsck finds the journal if its inode is
+            // damaged.
             raw.s_jnl_backup_type = 1;
             let words = self.root_node(journal);
             for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(words.as_chunks().0) {

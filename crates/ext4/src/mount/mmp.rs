@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Returns `false` if the right is given up before.
+    /// Sleeps until `due`. Returns `false` at once if the right is given up before.
     fn sleep_until(&self, due: Instant) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -75,7 +75,8 @@ impl Mount {
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
-            // The replay of the log has added the feature, so the mount starts anew.
+            // The superblock in the log has the feature `mmp`, unlike the one on the device: the
+            // mount starts again.
             return Mount::open(device, options);
         }
         let geometry = superblock.geometry();
@@ -271,7 +272,7 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is not a directory, or is empty.
+/// Fails if the root is not a directory, or has no blocks; the kernel refuses such a root too.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);

@@ -20,7 +20,7 @@
 //!   threads do not see each other's counts.
 //!
 //! So the entries of a block never move under the shared lock, and a reader misses no entry that
-//! stays.
+//! exists the whole time.
 //!
 //! A rename writes the new name first. Between the two writes both names refer to the file, as
 //! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
@@ -285,8 +285,8 @@ impl EntrySlot<'_> {
     }
 }
 
-/// A planned change: of an entry, or of the room for a new entry. The names are locked when the
-/// entry or the room is found.
+/// A planned change of an entry, or of the room for a new entry. The entry or the room was found
+/// with the block's names locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Edit {
     Add(Room, Named),

@@ -27,8 +27,8 @@ impl Client<Dirty, Deferred> for Objects {
     }
 
     fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
-        // Zeroes tails before it frees blocks: a freed block may be claimed by another file as soon
-        // as it is released.
+        // Tails are zeroed before blocks are freed: another file may claim a freed block as soon as
+        // it is released.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
                 self.volume.device.write_zeros(offset, u64::from(len))?;

@@ -24,10 +24,10 @@ pub(crate) struct FastTrack {
     /// The number of changes, and how many of them are in fast commits.
     pub(super) changes: u64,
     pub(super) written: u64,
-    /// The file blocks that were mapped since the last fast commit, with those between them.
+    /// One range with all file blocks that were mapped since the last fast commit.
     pub(super) mapped: Range<u32>,
     pub(super) birth: Birth,
-    /// Why the last fast commit that was tried did not have them.
+    /// Why the last attempt at a fast commit did not have the changes.
     pub(super) refused: Option<Reason>,
 }
 
@@ -74,9 +74,10 @@ pub(super) enum Reason {
     Kind,
     /// The inode shares a block of its table with the journal's inode.
     Table,
-    /// The inode has another change.
+    /// The inode has a change that no fast commit expresses.
     Change,
-    /// The directory of its name has another change, or is of a form that a replay cannot change.
+    /// The directory of the inode's name has a change that no fast commit expresses, or a form that
+    /// a replay cannot change.
     Directory,
     /// The inode has new mappings in nodes outside of the inode.
     Nodes,

@@ -2,7 +2,7 @@
 //!
 //! A fast commit has the record of an inode, its new mappings, and its name if T created it. It is
 //! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
-//! does not if
+//! does not need the rest if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. A change of another kind, and each for which the code names no
@@ -13,7 +13,8 @@
 //!   unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
 //! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
-//! - its blocks have no other use until T is durable, also if T frees them (`Groups::free_blocks`).
+//! - its blocks are not claimed again before T is durable, even if T frees them
+//!   (`Groups::free_blocks`).
 //!
 //! An fsync of anything else commits T.
 
@@ -87,13 +88,13 @@ impl Objects {
             }
             FastEnd::Done if fast.is_full(tid) => refused(Reason::Room),
             FastEnd::Done if inode.is_unfit(tid) => refused(inode.refusal(tid)),
-            // A commit may have come first.
+            // A commit may have made the changes durable instead.
             FastEnd::Done => Ok(self.journal.durable() >= tid || round.is_written_up_to_now()),
         }
     }
 
     /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
-    /// or why they cannot be in one.
+    /// or why a fast commit cannot have them.
     fn take_fast_changes(
         &self,
         inode: &Inode,
@@ -231,7 +232,7 @@ impl FastClient for Round<'_> {
 
     fn has_no_room(&mut self) {
         self.fast.full_in.store(self.tid.0, Ordering::Release);
-        // Their changes were taken.
+        // The changes were taken and not written, so only a commit can make them durable.
         for (inode, _) in self.taken.drain(..) {
             inode.is_unfit_for_fast_commits(self.tid);
         }

@@ -199,7 +199,7 @@ impl Inode {
     }
 
     /// Returns the attributes without the lanes' deltas: for a directory in which several lanes
-    /// change names, times and links may be out of date. For callers that need the other
+    /// change names, times and links may be out of date. For callers that need only the other
     /// attributes. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
@@ -306,8 +306,8 @@ impl Inode {
             state.owed = 0;
         }
         self.is_synced_by(tid, concerns);
-        // Listed before, too: a commit that finds no listed object has nothing to do, and does not
-        // wait for this handle.
+        // The inode is listed before the change is visible, too: a commit that finds no listed
+        // object does nothing, and does not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -330,8 +330,8 @@ impl Inode {
         result
     }
 
-    /// Lets an fsync wait for `tid`. Called before other threads can see a change in `tid`, because
-    /// a thread that saw the change may sync it. The caller has a handle of `tid`.
+    /// Makes an fsync wait for `tid`. Called before other threads can see a change in `tid`,
+    /// because a thread that saw the change may sync it. The caller has a handle of `tid`.
     fn is_synced_by(&self, tid: Tid, concerns: Concerns) {
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
@@ -339,8 +339,8 @@ impl Inode {
         }
     }
 
-    /// Apply: lets an fsync of this directory wait for `tid`, before other threads can see that one
-    /// of its names changed. [`crate::name::links::names_changed`] follows.
+    /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
+    /// one of its names changed. [`crate::name::links::names_changed`] follows.
     pub(crate) fn name_changes(&self, tid: Tid) {
         // A directory whose lanes keep deltas was changed before in the transaction in which it is
         // listed. So these lanes only read here.
@@ -352,8 +352,7 @@ impl Inode {
     /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
     /// freed in the same transaction, the new inode's record stands for both inodes, and this
     /// object is taken off the transaction's list. Otherwise creating and removing a file
-    /// repeatedly would fill the memory until the next commit.
-    /// Returns when it was freed.
+    /// repeatedly would fill the memory until the next commit. Returns when the number was freed.
     pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) -> NumberFreed {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);

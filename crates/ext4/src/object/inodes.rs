@@ -14,7 +14,7 @@ pub(crate) struct Inodes {
     table: Table,
 }
 
-/// Maps numbers to inodes, by the policy of S5.
+/// Maps numbers to inodes, as [`NameCachePolicy`](crate::policy::NameCachePolicy) selects.
 enum Table {
     /// Looks inodes up without a lock.
     Lanes(Cache<Inode>),

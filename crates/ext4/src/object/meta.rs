@@ -185,7 +185,7 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // As an inode, the block is listed before others can see the change.
+        // Like an inode, the block is listed before other threads can see the change.
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));

@@ -31,7 +31,7 @@
 //!
 //! # Which objects stay in memory?
 //!
-//! `pressure` has the part of the memory cap that each cache gets, and the moments of eviction. An
+//! `pressure` says which part of the memory cap each cache gets, and when objects are evicted. An
 //! object stays as long as its eviction would lose information:
 //!
 //! - An inode stays until the last transaction that changed it is settled, and while it is an

@@ -23,7 +23,7 @@ pub(crate) struct Orphans {
     file_entries: LaneCounter,
     /// [guard] Each lane's part of the legacy list.
     lists: PerLane<Mutex<List>>,
-    /// [committer]
+    /// The list as captured last. [used by the committer only]
     chained: Mutex<Chained>,
 }
 

@@ -40,7 +40,7 @@ impl Fs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let (mut elsewhere, mut _released) = (None, None);
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
@@ -118,7 +118,7 @@ impl Fs {
         if is_immutable(&inode.rights()) && stays_immutable {
             return Err(Error::NotPermitted);
         }
-        // The hashes of an encrypted directory that ignores case have a key.
+        // An encrypted directory that ignores case hashes names with a key, which is not supported.
         if self.objects.volume.folding.is_none() || self.data(inode).crypt()?.is_some() {
             return Err(Error::NotSupported);
         }

@@ -465,7 +465,7 @@ impl Fs {
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
         // An inode created without a name may get its first one later. The attributes were
-        // published by the inode's creation.
+        // published when the object was created.
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)

@@ -55,7 +55,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        // Declared before the lock, since the values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();

@@ -119,8 +119,9 @@ impl Fs {
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
     }
 
-    /// Plans to set an attribute. A value that has no other room is written to a new inode, which
-    /// is left in `elsewhere`; the caller drops `elsewhere` after the operation lock.
+    /// Plans to set an attribute. A value that fits neither into the inode nor into its block is
+    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after the
+    /// operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,

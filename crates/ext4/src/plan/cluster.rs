@@ -2,8 +2,8 @@
 //!
 //! Extents count blocks, and space is allocated in clusters. A *logical cluster* is the run of file
 //! blocks that starts at a multiple of the cluster size. All its mapped blocks lie in one physical
-//! cluster, each at the same place in both. So a cluster is in use while any of its blocks is
-//! mapped, and a hole in a logical cluster that is in use needs no new space.
+//! cluster, each at the same offset as in the logical cluster. So a cluster is in use while any of
+//! its blocks is mapped, and a hole in a logical cluster that is in use needs no new space.
 //!
 //! Without `bigalloc` a cluster is a block, and nothing is rounded.
 
@@ -34,7 +34,7 @@ pub enum Filling {
 /// The effect of a change of mappings on the space of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// The blocks that lose their mapping, or get another place.
+    /// The blocks that are no longer mapped, or no longer at the same place in the file.
     pub unmapped: Vec<Extent>,
     /// The clusters that are no longer in use, in blocks.
     pub freed: Vec<Extent>,
