@@ -35,7 +35,7 @@ impl Pair {
         Pair { fs, log }
     }
 
-    /// Writes both into a directory, and has e2fsck check them.
+    /// Writes copies of both devices into a directory, and runs e2fsck on them.
     fn check(&self, how: &[&str]) -> (tempfile::TempDir, i32) {
         check(&*self.fs, &*self.log, how)
     }

@@ -18,7 +18,8 @@ type Sectors = HashMap<u64, (u64, Sector)>;
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
-    /// Each operation reads it at its start and at its end: at a read, another thread may run.
+    /// Each operation reads this word at its start and at its end, so that another thread may run
+    /// there.
     turn: AtomicU64,
 }
 
