@@ -152,8 +152,8 @@ impl Vfs {
         still.then_some(Some(held))
     }
 
-    /// Returns the directory of the last component of `path`, with a reference. `None` if it cannot
-    /// be found in memory, or is `start` itself.
+    /// Returns the directory of the last component of `path`, with a reference. `None` if that
+    /// directory cannot be found in memory, or is `start` itself.
     pub(crate) fn parent_cached<'a>(
         &self,
         who: &Credentials,

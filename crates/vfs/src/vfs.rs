@@ -54,7 +54,7 @@ impl Vfs {
         Ok(Vfs { root, names: MountNames::Nothing, mount })
     }
 
-    /// Unmounts: writes everything to its place and marks the file system clean.
+    /// Unmounts: writes all changes in place and marks the file system clean.
     pub fn close(self) -> Result<(), Error> {
         let Vfs { root, mount, .. } = self;
         // The reference to the root must be dropped before the mount.

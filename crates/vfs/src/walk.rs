@@ -1,9 +1,9 @@
 //! Walks paths to inodes.
 //!
-//! The rules are those of path_resolution(7): each directory of the path has to be searchable,
-//! including "." and ".."; at most [`MAX_SYMLINKS`] symbolic links are followed, one in the last
-//! component only if requested or if a slash follows; a name followed by a slash has to be a
-//! directory; ".." of the root is the root.
+//! The rules are those of path_resolution(7). Each directory of the path has to be searchable,
+//! including "." and "..". At most [`MAX_SYMLINKS`] symbolic links are followed; a link in the last
+//! component is followed only if requested, or if a slash follows. A name followed by a slash has
+//! to be a directory. ".." of the root is the root.
 
 use crate::credentials::Credentials;
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};

@@ -1,8 +1,9 @@
 //! Checks that an operation acts on the attributes that were checked, even if other threads change
 //! them.
 //!
-//! The second thread starts while the first one has the lock, and should wait for it when it is
-//! released. If the second thread is late, the test may miss a bug, but does not fail without one.
+//! The second thread starts while the first one has the lock, and should wait for the lock before
+//! the first one releases it. If the second thread is late, the test may miss a bug, but never
+//! fails without a bug.
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};

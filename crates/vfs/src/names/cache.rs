@@ -27,7 +27,7 @@ pub trait NameCache: Names {
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
     /// Returns whether the name is unchanged since `seen`: no publication came in between. `pin` is
-    /// the pin of that look-up.
+    /// the pin of the look-up that returned `seen`.
     fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
 
     /// Like [`NameCache::sight`], without the version.

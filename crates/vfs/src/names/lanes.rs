@@ -3,7 +3,8 @@
 //! The table has a fixed number of buckets with a few ways each: memory is bounded without a list
 //! that all threads write, since each bucket evicts its own entries. A look-up pins, reads one
 //! bucket's ways, and writes no shared memory, except once for an entry that was not used since the
-//! bucket's last eviction. The entry itself shows whether the name was published again meanwhile.
+//! bucket's last eviction. The entry itself shows whether the name was published again after the
+//! look-up.
 //!
 //! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!
@@ -28,8 +29,9 @@ struct Bucket {
     /// Guards changes of the bucket. The value is the way at which the next search for room starts.
     change: Mutex<u8>,
     /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
-    /// each and are compared together. A tag and its way do not change together: a reader in
-    /// between does not find the name, as if it had read a moment earlier. Written under `change`.
+    /// each and are compared together. A tag changes before or after its way, not at the same time.
+    /// A reader between the two changes does not find the name, as if it had read before both.
+    /// Written under `change`.
     tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }
