@@ -4,11 +4,12 @@
 //! - *log blocks, flush, commit block*: if the commit block is on the device, the log blocks and
 //!   ordered data of its transaction are there too.
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
-//! - *commit, then write in place*: a block in place never has a change without a commit block.
+//! - *commit, then write in place*: every change in a block in place belongs to a transaction with
+//!   a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
 //! - *a block that programs read before a replay is written after the blocks that it refers to*
-//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is not
-//!   in place without the new descriptors.
+//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is in
+//!   place only after the new descriptors.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
 use crate::client::Client;
@@ -170,8 +171,8 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Writes in place the durable images up to `upto` of blocks that no later transaction in the
-    /// log contains. The tail does not move, so until then replay would write the same images
-    /// again.
+    /// log contains. The tail does not move yet: until it moves, a replay would write the same
+    /// images again.
     fn write_in_place(&self, log: &LogWriter, upto: Tid, last: Option<Block>) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();

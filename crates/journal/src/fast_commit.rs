@@ -25,11 +25,11 @@ pub struct FastBatch {
     /// The changes, in order. The file system must be sound after a replay of the last durable
     /// transaction, of the earlier fast commits of `tid`, and of these changes alone.
     pub changes: Vec<FastChange>,
-    /// The flush that makes the data durable to which the changes refer.
+    /// The mark of the data to which the changes refer, which are flushed first.
     pub mark: FlushMark,
 }
 
-/// The part of the file system in a fast commit.
+/// The calls of a fast commit to the file system.
 pub trait FastClient {
     /// Returns whether the calling thread has nothing to wait for: another thread has written its
     /// changes, or a fast commit cannot have them. The journal's lock is held.

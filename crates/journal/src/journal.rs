@@ -45,8 +45,8 @@ pub struct Journal<O, D> {
     /// Notified when the server has work.
     pub(crate) work: Padded<Condvar>,
     /// Notified when a transaction becomes durable; the parity of its number selects one of the
-    /// two. At most two transactions are not durable at a time, and one must not wake the waiters
-    /// of the other.
+    /// two. At most two transactions are not durable at any time, and the commit of one must not
+    /// wake the waiters of the other.
     pub(crate) moved: [Padded<Condvar>; 2],
     /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,

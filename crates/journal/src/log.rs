@@ -214,7 +214,8 @@ impl LogWriter {
         if len > self.fast_area.end.saturating_sub(start) {
             return Ok(None);
         }
-        // A part of a fast commit on the device ends the area, so its blocks need no order.
+        // A fast commit of which only a part reached the device is the end of the area for
+        // recovery, so its blocks may be written in any order.
         self.write_durable_run(device, flusher, start, &bytes)?;
         self.fast_used = Some((tid, used + len));
         Ok(Some(len))
@@ -254,8 +255,8 @@ impl LogWriter {
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The other fields get their values in memory. So this may repeat an update of the
-    /// log's start that failed before.
+    /// and e2fsck. The other fields are written as they are in memory, so this may also write an
+    /// update of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)
@@ -310,8 +311,8 @@ impl LogWriter {
             }
         }
         if !self.fast_area.is_empty() {
-            // As by the kernel, an empty log is without the feature, so that programs that do not
-            // know it can read the log.
+            // As with the kernel, an empty log does not have the feature, so that programs that do
+            // not know the feature can read the log.
             let mut incompat = self.superblock.incompat();
             incompat.set(JournalIncompat::FAST_COMMIT, self.is_marked());
             self.superblock.set_features(self.superblock.compat(), incompat);
