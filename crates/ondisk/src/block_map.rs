@@ -97,7 +97,8 @@ pub struct Pointers(pub Vec<Option<Block>>);
 impl Pointers {
     /// Decodes the pointers in an inode.
     ///
-    /// # Errors Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
+    /// # Errors
+    /// Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,

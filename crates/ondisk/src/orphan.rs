@@ -133,7 +133,7 @@ pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
     }
 }
 
-/// Sets the checksum of the block at the place `block`.
+/// Sets the checksum of a block of the orphan file that is at `block` of the device.
 pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
     let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
     if let Some(sum) = seed.checksum(block, &bytes[..slots]) {

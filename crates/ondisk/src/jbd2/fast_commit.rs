@@ -123,7 +123,8 @@ pub struct FastCommits {
     expected: Sequence,
     /// The number of blocks that were read.
     blocks: u32,
-    /// The checksum of the open fast commit; it starts with zero, unlike the others of the journal.
+    /// The checksum of the open fast commit; it starts with zero, unlike the other checksums of the
+    /// journal.
     sum: Seed,
     has_head: bool,
     open: Vec<FastChange>,
@@ -224,7 +225,7 @@ impl FastCommits {
 }
 
 /// Moves the ranges of each inode after its first record. A fast commit may have the ranges first,
-/// also if the inode's number belonged to another inode before.
+/// even if the inode's number belonged to another inode before.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {
