@@ -96,8 +96,8 @@ pub enum StreamGoal {
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.
     Global,
-    /// Like `Global`, but with one position for each processor (at most one for four groups). The
-    /// inode's number selects the position, as in Linux 6.17.
+    /// Like `Global`, but with one position for each processor (at most one for each four groups).
+    /// The inode's number selects the position, as in Linux 6.17.
     Hashed,
 }
 
@@ -279,7 +279,7 @@ pub enum Atime {
     Strict,
 }
 
-/// The effect of a damaged structure, found while running, on the mount.
+/// The effect on the mount of a damaged structure that an operation finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The operation fails; the mount continues.

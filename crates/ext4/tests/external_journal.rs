@@ -247,7 +247,7 @@ impl Device for Noting {
 }
 
 /// The power of both devices fails at once, after each write. Each device then has its flushed
-/// writes, and any of the others.
+/// writes, and any subset of its other writes.
 #[test]
 fn what_fsync_promised_survives_a_power_cut_of_both_devices() {
     let pair = Pair::new(1024, "");

@@ -1,5 +1,5 @@
-//! Writers near the end of free space, while reads of bitmaps or commits block: no writer is
-//! refused while there is space, and none waits for another writer's commit.
+//! Tests writers near the end of free space, while reads of bitmaps or commits block: every writer
+//! gets space as long as there is some, and none waits for another writer's commit.
 
 mod image;
 

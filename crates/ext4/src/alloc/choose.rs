@@ -14,7 +14,7 @@ const TRIES: usize = 24;
 /// A request for a run of blocks in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// The order of runs that a group must have to be tried.
+    /// A group is tried only if it has a run of this order (base-2 logarithm of the length).
     pub order: u32,
     /// The bit to start at; 0 means anywhere.
     pub from: u32,

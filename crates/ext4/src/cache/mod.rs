@@ -102,7 +102,7 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Runs `hold` on the object with this number, marks the object as used and returns the hold.
-    /// `None` if there is no such object, or if `hold` returns `None` because it is dead.
+    /// `None` if there is no such object, or if `hold` returns `None` because the object is dead.
     #[inline]
     pub(crate) fn hold<H>(
         &self,

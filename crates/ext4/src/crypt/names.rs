@@ -37,8 +37,8 @@ impl Names {
         Some(padded)
     }
 
-    /// Returns the name of which `encrypted` is the encrypted form; `None` if it is too short to be
-    /// one.
+    /// Returns the name of which `encrypted` is the encrypted form; `None` if `encrypted` is
+    /// shorter than any encrypted name.
     pub(crate) fn decrypt(&self, encrypted: &[u8]) -> Option<Vec<u8>> {
         if encrypted.len() < UNIT {
             return None;

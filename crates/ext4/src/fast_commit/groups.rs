@@ -135,7 +135,7 @@ impl Draft<'_> {
     }
 
     /// Zeroes the part of a group's table that was never used, up to the block of an inode, if
-    /// mke2fs left that for later.
+    /// mke2fs did not zero it (`lazy_itable_init`).
     fn initialise_table(&mut self, place: &InodePlace) -> Result<(), Error> {
         let desc = *self.descriptor(place.group)?;
         let is_zeroed = desc.flags.contains(GroupFlags::INODE_ZEROED);

@@ -1,4 +1,5 @@
-//! Replays fast commits: computes the blocks that their changes lead to. Nothing is written here.
+//! Replays fast commits: computes which blocks they change, and the new contents. Nothing is
+//! written here.
 //!
 //! A fast commit has the fields of inodes, mappings and names, not blocks. They are applied to the
 //! file system as the last transaction left it, in this order:
@@ -32,7 +33,7 @@ use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::superblock::Superblock;
 use refusal::refused;
 
-/// Returns the blocks that `changes` lead to, in order, with their new contents. `superblock` is
+/// Returns the blocks that `changes` change, in order, with their new contents. `superblock` is
 /// that after the last transaction; `own` has the runs of the log and of mmp.
 ///
 /// # Errors

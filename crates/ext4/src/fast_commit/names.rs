@@ -159,8 +159,8 @@ impl<'a> Inodes<'a> {
         Ok(Some(stored.unwrap_or(was_directory)))
     }
 
-    /// Returns the directory to which change `n` refers; `None` if another inode has its number by
-    /// now, so that its names are gone.
+    /// Returns the directory to which change `n` refers; `None` if a later inode has the number,
+    /// since the names of the older directory are gone.
     fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Found<'_, 'a>>, Error> {
         let node = self.node(ino)?;
         if !node.is_meant(n) {

@@ -38,8 +38,8 @@ pub fn make_journal_device(
 }
 
 /// Makes `journal` the journal of the file system on `device`, as `mke2fs -J device=` does. The
-/// file system is clean and has no journal. `number` is the number of the journal's block device in
-/// the form of the superblock, by which the kernel finds it, or 0 for a file.
+/// file system must be clean and have no journal. `number` is the number of the journal's block
+/// device in the form of the superblock, by which the kernel finds it, or 0 for a file.
 ///
 /// The journal lists the file system first. So after a crash in the middle the file system has no
 /// journal, and the same call completes the change.

@@ -2,12 +2,12 @@
 //! file system has, in the order of mke2fs.
 //!
 //! The superblock, the descriptors and their reserve for growing are in groups 0, 1 and powers of
-//! 3, 5 and 7. For each 16 groups all bitmaps and inode tables are at the start of the first of
-//! them. Then follow root, `lost+found` and the resize inode's block of pointers, the journal near
-//! the middle, and the orphan file. If descriptors and reserve would take more than three quarters
-//! of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in the groups that
-//! it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks are before the
-//! first block that they point to.
+//! 3, 5 and 7. The bitmaps and inode tables of each 16 groups are at the start of the first of
+//! these groups. Then follow root, `lost+found` and the resize inode's block of pointers, the
+//! journal near the middle, and the orphan file. If descriptors and reserve would take more than
+//! three quarters of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in
+//! the groups that it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks
+//! are before the first block that they point to.
 //!
 //! A group that contains only its own metadata, except the last one, keeps its bitmaps unwritten
 //! (`BLOCK_UNINIT`, `INODE_UNINIT`), as long as descriptors have checksums.

@@ -70,7 +70,8 @@ impl Mount {
         let exclusive = log::take_mmp(&device, &primary.superblock, &options)?;
         let (device, primary) = match &exclusive {
             None => (device, primary),
-            // Another computer may have unmounted the file system after the first read.
+            // The superblock is read again: another computer may have unmounted the file system
+            // since.
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
@@ -210,7 +211,7 @@ impl Mount {
             .spawn(move || serving.objects.journal.serve(&serving.objects))
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
-        // If this fails, the close of this mount must record damage, as after any other failure.
+        // The error is noted, so that closing this mount records it in the superblock.
         finish_orphans(&fs.objects, superblock.orphan_file(), superblock.last_orphan())
             .inspect_err(|error| fs.objects.note_error(error))
     }

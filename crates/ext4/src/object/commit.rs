@@ -106,7 +106,8 @@ impl Objects {
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         let mut fold = Fold::default();
-        // A growth is captured first, so that the descriptors of new groups have their places.
+        // A growth is captured first, so that captures of new groups find the blocks of their
+        // descriptors.
         let growth = objects.iter().find_map(|object| match object {
             Dirty::Growth(growth) => Some(growth.clone()),
             _ => None,

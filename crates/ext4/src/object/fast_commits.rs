@@ -49,7 +49,8 @@ impl FastCommits {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }
 
-    /// Notes a change of the whole tree in `tid`, before others can see it.
+    /// Notes a change in `tid` that concerns the whole tree (a renamed directory, added groups),
+    /// before other threads can see it.
     pub(crate) fn tree_changes(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -93,7 +94,7 @@ fn note_unfit(word: &AtomicU64, tid: Tid) {
 }
 
 impl Inode {
-    /// Notes a change in `tid` that no fast commit expresses, before others can see it.
+    /// Notes a change in `tid` that no fast commit expresses, before other threads can see it.
     pub(crate) fn is_unfit_for_fast_commits(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -108,7 +109,7 @@ impl Inode {
         }
     }
 
-    /// Notes the name that a new inode gets, before others can see it.
+    /// Notes the name that a new inode gets, before other threads can see it.
     pub(crate) fn note_first_name(&self, parent: Ino, name: &[u8]) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.birth = Birth::Named { parent, name: name.into() };

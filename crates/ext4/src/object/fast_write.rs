@@ -5,7 +5,7 @@
 //! does not need the rest if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
-//!   record, or an added mapping. A change of another kind, and each for which the code names no
+//!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
 //! - its number was free after T-1. A new inode whose number T freed is unfit;
 //! - the directory of a new name exists after T-1, has room for the name and no other entry of that
@@ -143,9 +143,9 @@ impl Objects {
                 self.check_fast_parent(*parent, tid)?;
                 let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
                 let name = FastChange::Create(FastName { parent, ino, name });
-                // The record comes before the ranges, because they need an inode. As in the kernel,
-                // it comes once more after them: the kernel's replay (6.18) counts the blocks of
-                // the file when it sets a record.
+                // The record comes before the ranges, because a replay maps ranges only in an
+                // existing inode. As in the kernel, the record comes once more after the ranges:
+                // the kernel's replay (6.18) counts the blocks of the file when it sets a record.
                 changes.insert(0, record.clone());
                 changes.push(name);
                 if changes.len() > 2 {
@@ -162,8 +162,8 @@ impl Objects {
     fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
         let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        // In a directory of several blocks without an index, another order of names may need
-        // another block, which the kernel (6.18) cannot add in a replay.
+        // In a directory of several blocks without an index, names that are added in another order
+        // may need one more block, which the kernel (6.18) cannot add in a replay.
         let is_simple =
             flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
         match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {

@@ -342,8 +342,8 @@ impl Inode {
     /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
     /// one of its names changed. [`crate::name::links::names_changed`] follows.
     pub(crate) fn name_changes(&self, tid: Tid) {
-        // A directory whose lanes keep deltas was changed before in the transaction in which it is
-        // listed. So these lanes only read here.
+        // If deltas are listed in `tid`, an earlier change in `tid` has stored the number. So the
+        // lanes of a contended directory only read here.
         if !self.deltas.are_listed(tid) {
             self.is_synced_by(tid, Concerns::Data);
         }
@@ -370,9 +370,9 @@ impl Inode {
     }
 
     /// Returns whether commits no longer need this object, whose guard is held: no transaction
-    /// waits for its image, and the last one that changed it is settled. Until then the object has
-    /// state that a reloaded one would lack: the transaction an fsync waits for, and the tail still
-    /// to be zeroed.
+    /// waits for its image, and the last transaction that changed it is settled. Until then the
+    /// object has state that a reloaded one would lack: the transaction an fsync waits for, and the
+    /// tail still to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed

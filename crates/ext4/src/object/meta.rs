@@ -413,9 +413,8 @@ impl MetaCache {
         self.blocks.insert(created.clone(), |_| ());
     }
 
-    /// Apply: frees `block` in memory. If an earlier transaction is being captured, the image of
-    /// that transaction stays with it; images in the log are revoked. The caller clears the bit of
-    /// the block.
+    /// Apply: frees `block` in memory. An image that is still to be captured for an earlier
+    /// transaction is kept; images in the log are revoked. The caller clears the bit of the block.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
         let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),

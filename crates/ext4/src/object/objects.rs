@@ -149,8 +149,8 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // The number is read before the claim, since blocks whose free becomes durable after
-            // the failed claim no longer count as pending.
+            // The number is read before the claim, since blocks that become available after the
+            // failed claim no longer count as pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,

@@ -68,7 +68,8 @@ pub(crate) struct Pressure {
     pub(super) tables: Share,
     /// The number of objects that each lane loaded.
     pub(super) loads: PerLane<AtomicU64>,
-    /// The eighth of a second in which a commit last reclaimed memory; used only by the committer.
+    /// The time in eighths of a second at which a commit last reclaimed memory; used only by the
+    /// committer.
     pub(super) eighth: AtomicU64,
 }
 

@@ -109,8 +109,8 @@ impl Fs {
         Ok(inode.attr())
     }
 
-    /// Returns whether the directory will ignore case, if that changes. The caller holds the
-    /// operation lock exclusively.
+    /// Returns whether the directory will ignore case; `None` if that does not change. The caller
+    /// holds the operation lock exclusively.
     fn check_casefold(&self, inode: &InodeRef, set: &SetAttr) -> Result<Option<bool>, Error> {
         let folds = folds_names(&inode.rights());
         let Some(asked) = set.casefold.filter(|asked| *asked != folds) else { return Ok(None) };
@@ -122,7 +122,7 @@ impl Fs {
         if self.objects.volume.folding.is_none() || self.data(inode).crypt()?.is_some() {
             return Err(Error::NotSupported);
         }
-        // The names in the directory have other hashes afterwards.
+        // Names would have other hashes afterwards, so the directory must be empty.
         match Directory::of(&self.objects, inode)?.is_empty()? {
             true => Ok(Some(asked)),
             false => Err(Error::NotEmpty),

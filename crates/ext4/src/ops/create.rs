@@ -288,8 +288,8 @@ impl Fs {
         Ok(Born { claim, inode, block, xattrs, part, held })
     }
 
-    /// Makes sure that the owners of a new inode are counted, and that their limits permit the
-    /// inode and its first block.
+    /// Makes sure that the owners of a new inode have entries in the quota files, and that their
+    /// limits permit the inode and its first block.
     fn hold_for_new(
         &self,
         disk: &disk::Inode,

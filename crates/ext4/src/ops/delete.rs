@@ -30,8 +30,8 @@ impl Fs {
         }
     }
 
-    /// Deletes the inodes without names that [`Fs::hold`] still counts, after the kernel that held
-    /// them is gone and will not forget them. No other operation may run in this file system.
+    /// Deletes the inodes without names that still have references of [`Fs::hold`], after the
+    /// kernel that held these references is gone. No other operation may run in this file system.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {

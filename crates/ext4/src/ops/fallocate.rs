@@ -67,8 +67,8 @@ impl Fs {
         flags::check_allocation(&inode.rights(), how)?;
         let moves = matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange);
         if self.data(inode).contents()?.is_some() && moves {
-            // The encryption of a block depends on its number in the file, so a block cannot be
-            // moved there.
+            // The encryption of a block depends on its number in the file, so data cannot be moved
+            // to another offset.
             return Err(Error::NotSupported);
         }
         self.data(inode).leave_inode(u64::MAX)?;

@@ -159,8 +159,8 @@ impl Objects {
         Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
 
-    /// Returns the changes of the resize inode. It reserves the remaining descriptor blocks of the
-    /// old groups and of the new ones.
+    /// Returns the changes of the resize inode, which then reserves the remaining descriptor blocks
+    /// of the old groups and of the new ones.
     fn plan_resize_inode(
         &self,
         old: &Geometry,

@@ -36,8 +36,8 @@ pub struct Ends<'r> {
 }
 
 impl<'r> Ends<'r> {
-    /// Creates the ends of a rename: `name` in `from` refers to `source`, and `new_name` in `to` to
-    /// `target`, or does not exist.
+    /// Creates the ends of a rename: `name` in `from` refers to `source`; `new_name` in `to` refers
+    /// to `target`, or does not exist if `target` is `None`.
     ///
     /// # Errors
     /// An error if a name cannot be moved, or cannot be the new name.

@@ -63,7 +63,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -97,7 +97,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;

@@ -107,8 +107,9 @@ pub fn place_behind(
     clusters.ceil(end).checked_add(clusters.offset(extent.block.0))
 }
 
-/// Returns the first extent of `map` that does not lie at the same place in its physical cluster as
-/// in its logical one, or that does not lie in the cluster of the extent before it, as it should.
+/// Returns the first extent of `map` that has another offset in its physical cluster than in its
+/// logical one, or another physical cluster than the extent before it although both share a logical
+/// cluster.
 pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     if clusters.are_blocks() {
         return None;

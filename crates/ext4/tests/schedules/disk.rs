@@ -51,7 +51,7 @@ impl Disk {
         Disk { base, state: Mutex::default(), turn: AtomicU64::new(0) }
     }
 
-    /// Cuts the power at the write or flush of this number from now.
+    /// Cuts the power at write or flush number `event`, counted from now.
     pub fn lose_power_at(&self, event: u64, survivors: u64) {
         let mut state = self.state();
         (state.until_cut, state.survivors) = (Some(event), survivors);

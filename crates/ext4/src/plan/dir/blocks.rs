@@ -17,8 +17,8 @@ pub trait DirBlocks {
     /// Returns the contents of block `n`, which is below [`DirBlocks::count`]; a block read from
     /// disk has passed [`verify`].
     fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error>;
-    /// Runs `look` on the contents of block `n`, if possible without a copy. May hold a guard
-    /// meanwhile.
+    /// Runs `look` on the contents of block `n`, if possible without a copy. May hold a guard while
+    /// `look` runs.
     fn look(&self, n: FileBlock, look: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         look(&self.block(n)?);
         Ok(())
