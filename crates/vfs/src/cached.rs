@@ -176,7 +176,7 @@ impl Vfs {
         Some(CachedParent { dir, before, last })
     }
 
-    /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search
+    /// Returns whether the cache can contain names in `dir`, and the mode alone lets `who` search
     /// it.
     #[inline]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {

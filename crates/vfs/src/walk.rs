@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks up the last component, and follows it according to `follow`.
+    /// Looks up the last component; if it is a symbolic link, follows it according to `follow`.
     fn finish(mut self, follow: Follow) -> Result<InodeRef, Error> {
         loop {
             let (name, slash) = match self.last()? {

@@ -39,7 +39,7 @@ impl MountNames {
         }
     }
 
-    /// Returns the cache as ext4 publishes names to it.
+    /// Returns the cache as the [`Names`] to which ext4 publishes.
     pub(crate) fn for_ext4(&self) -> Arc<dyn Names> {
         match self {
             MountNames::Lanes(names) => names.clone(),
