@@ -34,7 +34,7 @@ impl<O, D> Journal<O, D> {
         (tid, Gathered::of(parts))
     }
 
-    /// Commits `tid`, which is closed, while the next one runs.
+    /// Commits `tid`, which is closed, while the next transaction runs.
     pub(crate) fn commit_closed(
         &self,
         committer: &mut Committer,
@@ -42,7 +42,7 @@ impl<O, D> Journal<O, D> {
         tid: Tid,
         closed: Gathered<O, D>,
     ) -> Result<(), Error> {
-        // A handle that panicked in `tid` aborted the journal before it left.
+        // If a thread panicked with a handle of `tid`, the drop of the handle aborted the journal.
         self.check_abort()?;
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
@@ -152,9 +152,9 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Frees log space: writes everything up to `upto` in place, and moves the tail after it.
-    /// `next` is the transaction that will be written next, `last` the block that is written after
-    /// all others.
+    /// Frees log space: writes the transactions up to `upto` in place, and moves the tail after
+    /// them. `next` is the transaction that will be written next, `last` the block that is written
+    /// after all others.
     fn checkpoint(
         &self,
         log: &mut LogWriter,

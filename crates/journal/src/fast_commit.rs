@@ -8,8 +8,8 @@
 //! The order that makes a crash harmless: *data, flush, fast commit*. A fast commit of which a part
 //! is missing has a wrong checksum and ends the area; it was not acknowledged.
 //!
-//! Threads that arrive while a fast commit is written wait; the next fast commit has the changes of
-//! all of them ([`FastClient::gather`]).
+//! A thread that arrives while a fast commit is being written waits; the next fast commit has the
+//! changes of all such threads ([`FastClient::gather`]).
 
 use crate::client::Client;
 use crate::committer::Committer;
@@ -32,7 +32,7 @@ pub struct FastBatch {
 /// The calls of a fast commit to the file system.
 pub trait FastClient {
     /// Returns whether the calling thread has nothing to wait for: another thread has written its
-    /// changes, or a fast commit cannot have them. The journal's lock is held.
+    /// changes, or a fast commit cannot contain them. The journal's lock is held.
     fn is_done(&self) -> bool;
 
     /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.

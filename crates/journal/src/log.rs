@@ -192,10 +192,10 @@ impl LogWriter {
         !self.fast_area.is_empty() && self.is_marked()
     }
 
-    /// Writes a fast commit with `changes` after those that `tid`, the running transaction, has.
-    /// The data to which the changes refer must be durable. The fast commit is durable when this
-    /// returns. Returns the number of its blocks, or `None` if the area has no room and nothing was
-    /// written.
+    /// Writes a fast commit with `changes` after the earlier fast commits of `tid`, the running
+    /// transaction. The data to which the changes refer must be durable. The fast commit is durable
+    /// when this returns. Returns the number of its blocks, or `None` if the area has no room and
+    /// nothing was written.
     pub(crate) fn write_fast_commit(
         &mut self,
         device: &dyn Device,

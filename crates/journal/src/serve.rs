@@ -331,7 +331,7 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
     }
 }
 
-/// Marks that a thread runs the server's loop; [`Journal::stop`] waits until it is dropped.
+/// Marks that a thread runs the server's loop; [`Journal::stop`] waits until the mark is dropped.
 struct Serving<'a, O, D> {
     journal: &'a Journal<O, D>,
 }
