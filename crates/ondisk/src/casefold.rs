@@ -37,7 +37,7 @@ impl Folding {
     }
 
     /// Returns whether a new entry may get this name, which is neither "." nor "..". A name with
-    /// the folded form of one of these is refused, since look-ups could not tell them apart.
+    /// the folded form of "." or ".." is refused, since look-ups could not tell the two apart.
     pub fn permits_new(self, name: &[u8]) -> bool {
         let is_dot = || matches!(&*self.form(name), b"." | b"..");
         self == Folding::None || self.permits(name) && !is_dot()

@@ -76,7 +76,7 @@ pub struct NameHasher {
     pub folding: Folding,
 }
 
-/// MD4's start values, the seed of a file system without its own.
+/// MD4's start values: the seed of a file system that has no seed of its own.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl NameHasher {

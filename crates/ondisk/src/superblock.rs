@@ -233,8 +233,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`),
-    /// which exist with and without `metadata_csum`.
+    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`). Such
+    /// hashes exist with and without `metadata_csum`.
     pub fn value_seed(&self) -> Seed {
         match self.features().incompat.contains(Incompat::CSUM_SEED) {
             true => Seed::from_raw(self.raw.s_checksum_seed.get()),

@@ -49,7 +49,7 @@ pub enum NameForm {
     /// All but `/` and NUL.
     #[default]
     Plain,
-    /// Any: the names are encrypted.
+    /// All bytes: the names are encrypted.
     Encrypted,
 }
 

@@ -310,8 +310,8 @@ impl JournalSuperblock {
         self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
-    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it only
-    /// if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
+    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it
+    /// only if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
     pub fn has_room_for_fast_commits(&self) -> bool {
         self.raw.s_maxlen.get().saturating_sub(self.wanted_fast_commit_blocks()) >= MIN_BLOCKS
     }

@@ -67,7 +67,7 @@ impl Superblock {
 }
 
 /// Returns whether the checksums of both superblocks are computed in the same way. The uuid, from
-/// which those of `gdt_csum` start, may change: the log is found without it.
+/// which the checksums of `gdt_csum` start, may change: the log is found without it.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,

@@ -24,7 +24,7 @@ pub struct Tree {
 /// The place of a block's hash in the level above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Child {
-    /// The number in its level of the block that has the hash.
+    /// The number of the block that has the hash, within the level of that block.
     pub parent: u64,
     /// The number of that block in the stored tree.
     pub stored: u64,
