@@ -139,7 +139,7 @@ pub enum Error {
         node: String,
         /// The name of the device there.
         device: String,
-        /// The time of its last message, in seconds since 1970 by its clock.
+        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
         time: u64,
     },
     /// e2fsck is changing the file system, or was interrupted (feature `mmp`).
@@ -150,7 +150,7 @@ pub enum Error {
     BeingChecked {
         /// The name of the computer with the check.
         node: String,
-        /// The time of its last message, in seconds since 1970 by its clock.
+        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
         time: u64,
     },
     /// A block of a verity file, or of its hash tree, was changed.

@@ -69,7 +69,8 @@ impl Groups {
                 }
                 return Ok(run);
             }
-            // Blocks were drawn, so free blocks exist: other threads freed them during this search.
+            // Blocks were drawn, so free blocks exist: other threads freed them in groups that this
+            // search had already passed.
         }
         Err(Error::NoSpace)
     }

@@ -34,7 +34,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Marks blocks as in use, whether they are or not.
+    /// Marks blocks as in use, even if some are in use already.
     pub(super) fn take(&mut self, start: Block, len: u32) -> Result<(), Error> {
         for (group, bits) in self.pieces(start, len)? {
             self.bitmap_mut(group)?.fill(bits);
@@ -122,7 +122,7 @@ impl Draft<'_> {
         Ok(self.inode_bitmap_mut(place.group)?.get(place.index))
     }
 
-    /// Marks an inode as in use, and makes its part of the table valid.
+    /// Marks an inode as in use, and initialises the inode table up to the inode's block.
     pub(super) fn use_inode(&mut self, ino: Ino) -> Result<(), Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
         self.initialise_table(&place)?;

@@ -402,7 +402,7 @@ pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
 pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
-        // Up to 2^21 blocks: one per 4,096 blocks.
+        // A file system of up to 2^21 blocks: one block per 4,096 blocks.
         count @ 32..512 => count as u32,
         _ => 512,
     }

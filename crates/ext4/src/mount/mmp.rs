@@ -1,10 +1,10 @@
 //! Multiple mount protection (feature `mmp`): only one computer writes a file system.
 //!
-//! A block holds a number. The computer that has mounted the file system counts it up. Before a
-//! mount writes anything, it waits for longer than a living mount needs for its next number. The
-//! mount then stores a random number of its own and waits again: of two computers that start at the
-//! same time, only one finds its number afterwards. While the file system is mounted, a thread
-//! counts up. If the thread finds a number that it did not store, it stops all writing.
+//! A block holds a number. On the computer that has mounted the file system, a thread increments
+//! the number at regular intervals. Before a mount writes anything, it waits for longer than such
+//! an interval, and fails if the number has changed. The mount then stores a random number of its
+//! own and waits again: of two computers that mount at the same time, only one finds its own number
+//! afterwards. If the thread finds a number that it did not store, it stops all writing.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those of the
 //! kernel, by observation.

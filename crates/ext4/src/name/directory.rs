@@ -76,7 +76,7 @@ impl DirBlocks for Directory<'_> {
 }
 
 impl<'d> Directory<'d> {
-    /// Creates a view of `dir`. The caller holds its operation lock.
+    /// Creates a view of `dir`. The caller holds the operation lock of `dir`.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; an error for a directory that is not mapped in a supported way, or

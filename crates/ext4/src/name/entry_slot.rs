@@ -5,9 +5,9 @@
 //! name, or would contain it, is known before a handle is joined. Under the handle the names of
 //! that block are locked, and its contents are checked again.
 //!
-//! If the block is ambiguous or has no room, nothing was changed yet, and the operation starts
-//! again with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a
-//! handle of its own, and changes the name in the same way.
+//! If several blocks may contain the name, or its block has no room, the operation starts again
+//! with the lock held exclusively; nothing was changed yet. Then it first makes room
+//! ([`Directory::make_room`]), in a handle of its own, and changes the name in the same way.
 //!
 //! The operation lock is held exclusively for:
 //!
@@ -64,8 +64,8 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if its block is
-    /// ambiguous or an outdated index must be dropped first. Sleeps.
+    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if several blocks
+    /// may contain the name, or if an outdated index must be dropped first. Sleeps.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.

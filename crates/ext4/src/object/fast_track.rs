@@ -9,7 +9,8 @@ use std::ops::Range;
 pub(crate) enum FastPart {
     /// No part does.
     None,
-    /// The inode's record. A directory needs no part: the change belongs to a name in it.
+    /// The inode's record. Of a directory no record is needed, since the replay of a name changes
+    /// the directory.
     Record,
     /// The record, and mappings that were added for these file blocks; none was removed.
     Mappings(Range<u32>),

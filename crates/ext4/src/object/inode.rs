@@ -60,7 +60,7 @@ pub struct Inode {
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
     /// Whether the file was found in an encrypted directory of another policy, so that it must not
-    /// be opened. Relates to no other field.
+    /// be opened. No other field depends on it.
     pub(crate) has_foreign_policy: AtomicBool,
     /// The descriptor of a verity file, set when the file is first read; it never changes.
     pub(crate) verity: OnceLock<Box<Verity>>,
@@ -85,8 +85,8 @@ pub struct Inode {
     /// Blocks claimed ahead of a growing file.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode; `data_synced_by` is the last
-    /// transaction that changed anything needed to read its data. Written in a handle of that
-    /// transaction, so that they never decrease.
+    /// transaction that changed anything needed to read its data. Both are written in a handle of
+    /// the transaction that they name, so they never decrease.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The last transaction with a change of this inode, or of a directory's names, that fast

@@ -186,7 +186,7 @@ impl Fs {
 
     /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
     /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
-    /// inode after it.
+    /// inode after releasing the lock.
     pub(super) fn write_value<'p>(
         &self,
         owner: &InodeRef,

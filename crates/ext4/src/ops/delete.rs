@@ -22,7 +22,8 @@ impl Fs {
         debug_assert!(held, "a held inode is not dead");
     }
 
-    /// Removes `n` such references; removing the last one deletes an inode without names.
+    /// Removes `n` references of [`Fs::hold`]; removing the last one deletes an inode without
+    /// names.
     pub fn forget(&self, ino: Ino, n: u64) {
         let Some(inode) = self.objects.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {

@@ -139,7 +139,8 @@ impl Objects {
             let added = new.group_count().saturating_sub(first.0);
             if added <= 1 {
                 let what = format!(
-                    "the change takes {} blocks of the journal, and it has {most}: unmount it first",
+                    "the change takes {} blocks of the journal, and it has {most}: unmount the \
+                     file system first",
                     growth.credits() + LAST_GROUP
                 );
                 return Err(Error::CannotGrow { what });

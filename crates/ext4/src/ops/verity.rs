@@ -2,8 +2,8 @@
 //!
 //! While the hash tree is written after the end of the file, the inode is recorded as an orphan:
 //! after a crash the next mount frees the tree's blocks, as those of an unfinished truncation. One
-//! handle then sets the flag and removes the record. The commit of that handle flushes the device
-//! first, so the tree is durable before the flag.
+//! handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
+//! flushes the device first, so the tree is durable before the flag.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::Privilege;

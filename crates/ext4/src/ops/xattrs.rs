@@ -120,8 +120,8 @@ impl Fs {
     }
 
     /// Plans to set an attribute. A value that fits neither into the inode nor into its block is
-    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after the
-    /// operation lock.
+    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after
+    /// releasing the operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,

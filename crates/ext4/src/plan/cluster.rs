@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The cluster is in use already: its next `len` blocks from `block` on.
+    /// The cluster is in use already; the file blocks get its `len` blocks from `block` on.
     InUse {
         /// The first physical block.
         block: Block,
