@@ -73,14 +73,15 @@ pub(crate) struct Walk<'a> {
     at: At<'a>,
     rest: Cow<'a, [u8]>,
     pos: usize,
-    /// The last component, if the walk is known to be at its directory, which `who` may search.
+    /// The last component, if the walk is known to be at the directory of this component, and `who`
+    /// may search the directory.
     known: Option<(&'a [u8], Slash)>,
     links: u32,
 }
 
 impl<'a> Walk<'a> {
-    /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash,
-    /// that has already passed the directories in memory.
+    /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash.
+    /// The walk has already passed the directories that are in memory.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,

@@ -25,8 +25,9 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// Makes a program of Alice's with `permissions`, and starts `later` in another thread while the
-/// change `first` is made. Returns the result of `later`, and the program's attributes at the end.
+/// Makes a program with `permissions` that Alice owns, and starts `later` in another thread while
+/// the change `first` is made. Returns the result of `later`, and the program's attributes at the
+/// end.
 fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,
