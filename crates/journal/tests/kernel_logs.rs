@@ -64,7 +64,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("{recovered:?}");
     assert!(target.held() > 0);
     ext4.assert_same(&target, &theirs, options);
-    // Replay the log a second time on the result.
+    // The log is replayed a second time, on the result.
     let again = recover(&source, &target).unwrap();
     assert_eq!(again, recovered);
     ext4.assert_same(&target, &theirs, "replayed twice");
