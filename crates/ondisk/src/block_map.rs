@@ -37,7 +37,7 @@ pub fn fanout(block_size: BlockSize) -> usize {
 
 /// Returns the number of file blocks that a pointer with `depth` levels of nodes below it maps.
 pub fn reach(block_size: BlockSize, depth: u16) -> u64 {
-    // At most 2^14 pointers in a block, and three levels.
+    // This is at most (2^14)^3: a block has at most 2^14 pointers, and a map at most three levels.
     (fanout(block_size) as u64).pow(depth.into())
 }
 

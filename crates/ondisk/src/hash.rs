@@ -295,7 +295,8 @@ mod tests {
     fn a_folded_name_has_the_hash_of_its_form() {
         let (version, bytes, seed) = (HashVersion::HalfMd4, NameBytes::Signed, [0; 4]);
         let hasher = NameHasher { version, bytes, seed, folding: Folding::Lenient };
-        // From debugfs -R "dx_hash -h half_md4 -c -e utf8 NAME"; the last form is empty.
+        // From debugfs -R "dx_hash -h half_md4 -c -e utf8 NAME"; the folded form of the last name
+        // is empty.
         for (name, major, minor) in [
             ("ABC", 0xd196_a868, 0xc420_eb28),
             ("aBc\u{200d}", 0xd196_a868, 0xc420_eb28),

@@ -185,8 +185,8 @@ pub fn remove(
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // The slack after the entry is not cleared: the slack may be the whole block, and never
-    // contained this name.
+    // The slack after the entry is not cleared: it may be nearly a whole block, and never contained
+    // this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }
