@@ -123,7 +123,7 @@ impl Pair {
         self.taken.fill(range);
     }
 
-    /// Opens bits that are taken and not allocated.
+    /// Makes bits claimable that are taken and not allocated.
     pub(crate) fn open(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
         self.open += range.end - range.start;

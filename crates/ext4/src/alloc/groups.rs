@@ -195,8 +195,8 @@ impl Groups {
         Group(region.start + group.0 % (region.end - region.start))
     }
 
-    /// Returns a group of the caller's region, without directories if possible. Each call of a lane
-    /// returns the next group.
+    /// Returns a group of the caller's region, without directories if possible. Each call by the
+    /// same lane returns the next group.
     pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
         let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);

@@ -33,8 +33,8 @@ use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::superblock::Superblock;
 use refusal::refused;
 
-/// Returns the blocks that `changes` change, in order, with their new contents. `superblock` is
-/// that after the last transaction; `own` has the runs of the log and of mmp.
+/// Returns the blocks that `changes` change, in order, with their new contents. `superblock` is the
+/// superblock after the last transaction; `own` has the runs of blocks of the log and of mmp.
 ///
 /// # Errors
 /// [`Error::Unsupported`] names a combination that cannot be replayed; [`Error::Corruption`],

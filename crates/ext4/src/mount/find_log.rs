@@ -245,8 +245,8 @@ pub(super) fn plan_copies<'a>(
     }
 }
 
-/// Returns the blocks that the fast commits change, as they are after the copies of `replay` and
-/// the fast commits.
+/// Returns the blocks that the fast commits change, with their contents after the replay of both
+/// the copies and the fast commits.
 fn plan_fast(
     device: &dyn Device,
     primary: &Superblock,

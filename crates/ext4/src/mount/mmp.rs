@@ -138,7 +138,7 @@ impl Drop for Exclusive {
 }
 
 impl Inner {
-    /// Counts up until the right is given up or lost.
+    /// Stores the next number at each interval, until the right is given up or lost.
     fn count(&self) {
         let interval = Duration::from_secs(self.interval.into());
         let (mut due, mut mine) = (Instant::now() + interval, self.state.lock().mine.clone());
@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Sleeps until `due`. Returns `false` at once if the right is given up before.
+    /// Sleeps until `due`. Returns `false` at once if the right is given up before `due`.
     fn sleep_until(&self, due: Instant) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -187,7 +187,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns the seconds in which a living mount counts up at least once.
+/// Returns the seconds within which a computer that has mounted the file system stores a new
+/// number.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {

@@ -28,7 +28,7 @@ pub(crate) struct FastTrack {
     /// One range with all file blocks that were mapped since the last fast commit.
     pub(super) mapped: Range<u32>,
     pub(super) birth: Birth,
-    /// Why the last attempt at a fast commit did not have the changes.
+    /// Why the last fast commit that was attempted could not contain the changes.
     pub(super) refused: Option<Reason>,
 }
 

@@ -125,7 +125,7 @@ impl Orphans {
         }
     }
 
-    /// Committer: chains the parts that were taken.
+    /// Committer: chains the lists that [`Orphans::take_list`] took.
     pub(crate) fn chain(&self) -> Chain {
         let mut chained = self.chained.lock();
         let mut next = HashMap::new();

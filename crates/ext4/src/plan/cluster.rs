@@ -40,7 +40,7 @@ pub struct Usage {
     pub freed: Vec<Extent>,
     /// The number of clusters that come into use.
     pub added: u32,
-    /// Whether a cluster stays in use that has unmapped blocks.
+    /// Whether a cluster of which the change unmaps blocks stays in use.
     pub keeps_unmapped: bool,
 }
 

@@ -142,7 +142,7 @@ impl Ledger {
         }
         for (id, change) in fold.changes(self.kind) {
             // An inode that existed before the mount may have an owner without an entry, if the
-            // quota file was wrong. Then the file stays wrong.
+            // quota file was wrong. Then the quota file stays wrong.
             if let Some(mut quota) = file.get(id) {
                 quota.usage = change.of(quota.usage);
                 quota = limited(quota, quota.limits);

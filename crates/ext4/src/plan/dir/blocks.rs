@@ -104,8 +104,8 @@ impl DirContext {
         self.file_system_seed.of_inode(self.ino, self.generation)
     }
 
-    /// Returns whether two names are equal only if their bytes are, and the bytes are those that
-    /// callers give.
+    /// Returns whether names are compared by their bytes, in the form that callers give: the
+    /// directory does not ignore case and is not encrypted.
     pub fn compares_bytes(&self) -> bool {
         self.hasher.folding == Folding::None && self.format.names == NameForm::Plain
     }
