@@ -71,7 +71,7 @@ impl OrphanBlock {
         }
     }
 
-    /// Encodes this block for the place `block`.
+    /// Encodes this block, which is at `block` of the device.
     pub fn encode(&self, block: Block, seed: OrphanSeed) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
         let sum = seed.checksum(block, &bytes).unwrap_or(0);
