@@ -1,8 +1,9 @@
 //! The layout of a file system whose size follows from its files.
 //!
 //! Superblock and descriptors come first, with room for descriptors of a fixed number of groups;
-//! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Of all
-//! metadata, only the backups of superblock and descriptors are placed before the data is written.
+//! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Only
+//! superblock, descriptors and their backups are placed before the data is written; all other
+//! metadata is placed afterwards.
 
 use super::layout::{File, Layout, Tables, orphan_file_blocks};
 use super::numbers::Numbers;

@@ -30,7 +30,7 @@ const UPDATE_INTERVAL: u16 = 5;
 /// The bounds of `mmp_check_interval`, in seconds.
 const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
 
-/// The block, and the way to check it.
+/// Where the MMP block is, and how its checksum is computed.
 struct Place {
     device: Arc<dyn Device>,
     block: Block,

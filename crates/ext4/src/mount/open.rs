@@ -286,8 +286,8 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the log and the block of mmp do not overlap other metadata: their writes would
-/// destroy it.
+/// Checks that the log and the MMP block do not overlap other metadata, which writes to them would
+/// destroy.
 fn check_log_place(
     geometry: &Geometry,
     descriptors: &[GroupDesc],

@@ -315,8 +315,8 @@ impl Fs {
         }
     }
 
-    /// Returns whether `ancestor` is `dir` or above it. The caller holds the topology lock, so that
-    /// no directory changes its parent meanwhile, and no operation lock.
+    /// Returns whether `ancestor` is `dir` or above it. The caller holds no operation lock. It
+    /// holds the topology lock, so that no directory changes its parent meanwhile.
     fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
         let mut at = dir.clone();
         let mut ascent = Ascent::new(at.ino);

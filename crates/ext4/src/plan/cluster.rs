@@ -157,7 +157,8 @@ fn in_blocks(unit: &Extent, clusters: Clusters) -> Extent {
     }
 }
 
-/// Returns the physical pieces of `these` that no extent of `those` has at the same place.
+/// Returns the parts of `these` whose file blocks `those` maps to other physical blocks, or not at
+/// all.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {
