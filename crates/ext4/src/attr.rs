@@ -183,7 +183,7 @@ pub struct SetAttr {
     /// with [`crate::error::Error::NotSupported`] if the file system has no feature `casefold`.
     pub casefold: Option<bool>,
     /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
-    /// `project`, or the inode no room for the id.
+    /// `project`, or the inode has no room for the id.
     pub project: Option<u32>,
 }
 
@@ -343,8 +343,8 @@ pub enum Fallocate {
     /// Removes the range, which consists of whole blocks inside the file; the bytes after it move
     /// to its start. After a crash the file is as before, or as after.
     CollapseRange,
-    /// Inserts a hole of whole blocks inside the file; the bytes at its start and later move to its
-    /// end. After a crash the file is as before, or as after.
+    /// Inserts a hole of whole blocks inside the file; the bytes from its start on move to its end.
+    /// After a crash the file is as before, or as after.
     InsertRange,
 }
 
@@ -365,7 +365,7 @@ bitflags::bitflags! {
     }
 }
 
-/// An extent of a file: bytes that are together in the file and on the device.
+/// An extent of a file: bytes that are contiguous in the file and on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileExtent {
     /// The offset in the file, in bytes.
@@ -401,8 +401,8 @@ pub enum SyncMode {
 pub struct StatFs {
     /// Block size in bytes.
     pub block_size: u32,
-    /// Total blocks that files can use, without the overhead (as the kernel with its default
-    /// `minixdf` off).
+    /// Total blocks that files can use, without the overhead (as the kernel with its default mount
+    /// option `bsddf`).
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,

@@ -89,7 +89,7 @@ fn find_key<'k>(policy: &Policy, keys: &'k [MasterKey]) -> Result<&'k MasterKey,
     found.ok_or(MissingKey::NotGiven { identifier })
 }
 
-/// Returns why a policy is not supported; `None` if it is.
+/// Returns why a policy is not supported; `None` if it is supported.
 ///
 /// The numbers are those of `linux/fscrypt.h`.
 fn unsupported(policy: &Policy) -> Option<&'static str> {

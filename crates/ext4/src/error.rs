@@ -139,10 +139,10 @@ pub enum Error {
         node: String,
         /// The name of the device there.
         device: String,
-        /// The time of its last message, in seconds since 1970 by its clock.
+        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
         time: u64,
     },
-    /// A check changes the file system, or was interrupted (feature `mmp`).
+    /// e2fsck is changing the file system, or was interrupted (feature `mmp`).
     #[error(
         "e2fsck was started on {node} at {} and has not finished: if it was interrupted, run \
          tune2fs -f -E clear_mmp, and e2fsck again", utc(*time)
@@ -150,7 +150,7 @@ pub enum Error {
     BeingChecked {
         /// The name of the computer with the check.
         node: String,
-        /// The time of its last message, in seconds since 1970 by its clock.
+        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
         time: u64,
     },
     /// A block of a verity file, or of its hash tree, was changed.

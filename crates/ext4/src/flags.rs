@@ -24,16 +24,16 @@ bitflags::bitflags! {
         const MODE = 1;
         /// The owner or the group.
         const OWNER = 1 << 1;
-        /// The times, if one of them is given or omitted.
+        /// A time, except by `TOUCH`.
         const TIMES = 1 << 2;
-        /// Both times are set to the present.
+        /// Both atime and mtime are set to the present time.
         const TOUCH = 1 << 3;
         /// The size.
         const SIZE = 1 << 4;
     }
 }
 
-/// The properties of opening a file that flags affect.
+/// The properties of an open that an inode's flags may forbid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
     /// The file is opened for writing.

@@ -33,15 +33,15 @@ impl Fs {
     }
 
     /// Returns a reference to inode `ino`, read from disk if necessary. [`Error::Stale`] if the
-    /// inode is free or has the value of an attribute, or if `generation` is given and differs.
-    /// [`Fs::find`] looks for a name: a number that was read from a name may be reused by now.
+    /// inode is free or holds the value of an attribute, or if `generation` is given and differs.
+    /// For a name use [`Fs::find`]: the number in a directory entry may be reused before this call.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         self.objects.get(ino, generation)
     }
 
     /// Returns the inode in memory with number `ino`, without a reference. The inode may be deleted
-    /// and the number reused as soon as this returns, so the caller checks again the entry that
-    /// contained the number.
+    /// and the number reused as soon as this returns, so the caller must check afterwards that the
+    /// name still refers to this number.
     ///
     /// Always returns `None` with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy),
     /// which finds inodes with their names.
@@ -66,7 +66,8 @@ impl Fs {
         self.objects.volume.has_verity
     }
 
-    /// Returns whether the name cache has no names of `dir`: it ignores case, or is encrypted.
+    /// Returns whether the name cache has no names of `dir`, because `dir` ignores case or is
+    /// encrypted.
     #[inline]
     pub fn is_uncached(&self, dir: &Inode) -> bool {
         let volume = &self.objects.volume;

@@ -1,9 +1,9 @@
 //! Creates file systems with the layout of `mke2fs -t ext4` 1.47 and its own configuration file.
 //!
-//! It has three steps, and each passes plain values to the next: `numbers` chooses sizes and
-//! counts, `layout` places every block, and `write` writes the blocks, the superblock last. For a
-//! given time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs
-//! except for the count of KiB written.
+//! The three steps pass plain values from each to the next: `numbers` chooses sizes and counts,
+//! `layout` places every block, and `write` writes the blocks, the superblock last. For a given
+//! time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs except
+//! for the count of KiB written.
 //!
 //! A file system can be created together with its files: [`Filling`] takes the data of the files
 //! first, and their tree at the end. `fitting` then chooses the size that the files need.

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
-/// one build (`docs/seeds.md`). The defaults scale. All are correct; they differ in the waits of
-/// threads.
+/// one build (`docs/seeds.md`). The defaults scale. All are correct; they differ in how long
+/// threads wait.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};
@@ -96,8 +96,8 @@ pub enum StreamGoal {
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.
     Global,
-    /// Like `Global`, but with one position for each processor (at most one for four groups). The
-    /// inode's number selects the position, as in Linux 6.17.
+    /// Like `Global`, but with one position for each processor (at most one for each four groups).
+    /// The inode's number selects the position, as in Linux 6.17.
     Hashed,
 }
 
@@ -258,13 +258,13 @@ pub enum Recovery {
 /// Whether an fsync may write a fast commit instead of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FastCommitting {
-    /// No. All that was synced is also there if e2fsck replays the log.
+    /// No. So nothing that was synced is lost if e2fsck replays the log.
     #[default]
     Never,
     /// Yes, if the file system has the feature `fast_commit` and no other that prevents it. After a
     /// crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops the whole log if it
-    /// has fast commits that are older than its last transaction. The kernel's logs suffer the
-    /// same.
+    /// has fast commits that are older than its last transaction. It does the same to logs that the
+    /// kernel wrote.
     IfPossible,
 }
 
@@ -279,7 +279,7 @@ pub enum Atime {
     Strict,
 }
 
-/// The effect of a damaged structure, found while running, on the mount.
+/// The effect on the mount of a damaged structure that an operation finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The operation fails; the mount continues.

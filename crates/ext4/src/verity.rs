@@ -1,6 +1,6 @@
 //! The hashes of verity files, and a cache of verified blocks of their hash trees.
 //!
-//! [`data/verity.rs`](crate::data) reads files through them, `ops/verity.rs` makes verity files.
+//! [`data/verity.rs`](crate::data) reads and verifies files, `ops/verity.rs` makes verity files.
 //! The formats are in [`lanefs_ondisk::verity`].
 
 mod digest;
@@ -32,7 +32,7 @@ impl Default for NewVerity {
     }
 }
 
-/// A verity file's checked descriptor, and what follows from it.
+/// A verity file's checked descriptor, with the hasher and the digest that follow from it.
 #[derive(Debug)]
 pub(crate) struct Verity {
     pub(crate) descriptor: Descriptor,

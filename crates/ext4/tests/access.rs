@@ -69,7 +69,7 @@ impl Scene {
     }
 }
 
-/// The state and the features in the superblock.
+/// Returns whether the state and the features in the superblock are those of a clean file system.
 fn is_clean(device: &dyn Device) -> bool {
     let mut superblock = [0; 1024];
     device.read_at(1024, &mut superblock).unwrap();

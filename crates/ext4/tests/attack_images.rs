@@ -53,8 +53,8 @@ fn an_orphan_file_of_a_false_size_is_read_by_what_it_maps() {
 #[test]
 fn a_log_that_lies_on_an_inode_table_is_refused() {
     let image = Image::made(&["-b", "4096", "-J", "size=4"], "32M");
-    // The journal's superblock is copied into the inode table, and its first extent refers to the
-    // copy.
+    // The journal's superblock is copied into the inode table, and the first extent of the
+    // journal's inode is changed to refer to the copy.
     let place: u64 = image.debugfs(&["bmap <8> 0"]).trim().parse().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let head = bytes[place as usize * 4096..][..4096].to_vec();

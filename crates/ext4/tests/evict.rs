@@ -172,7 +172,7 @@ fn appended_while(held: Held) {
     let (append, appended) = world.start(|fs| {
         fs.append(&open(fs, "cut"), &[b'b'; 500], Privilege::Root).unwrap();
     });
-    // An append that does not wait for the zeroing returns here, and its data is zeroed.
+    // An append that did not wait for the zeroing would return here, and its data would be zeroed.
     let _ = appended.recv_timeout(WATCHED);
     world.device.hold(Held::Nothing);
     commit.join().unwrap();

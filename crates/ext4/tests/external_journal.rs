@@ -35,7 +35,7 @@ impl Pair {
         Pair { fs, log }
     }
 
-    /// Writes both into a directory, and has e2fsck check them.
+    /// Writes copies of both devices into a directory, and runs e2fsck on them.
     fn check(&self, how: &[&str]) -> (tempfile::TempDir, i32) {
         check(&*self.fs, &*self.log, how)
     }
@@ -97,7 +97,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         let pair = Pair::new(block_size, features);
         let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
         write(&mount, "a", b"committed");
-        // A power cut: the devices as they are now.
+        // The contents of the devices after a power cut at this moment.
         let fs = Arc::new(RamDevice::copy_of(&pair.fs).unwrap());
         let log = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
         assert!(log_blocks(&log, block_size) >= 3, "the transaction is in the log's device");
@@ -247,7 +247,7 @@ impl Device for Noting {
 }
 
 /// The power of both devices fails at once, after each write. Each device then has its flushed
-/// writes, and any of the others.
+/// writes, and any subset of its other writes.
 #[test]
 fn what_fsync_promised_survives_a_power_cut_of_both_devices() {
     let pair = Pair::new(1024, "");

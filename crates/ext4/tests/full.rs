@@ -1,5 +1,5 @@
-//! Writers near the end of free space, while reads of bitmaps or commits block: no writer is
-//! refused while there is space, and none waits for another writer's commit.
+//! Tests writers near the end of free space, while reads of bitmaps or commits block: every writer
+//! gets space as long as there is some, and none waits for another writer's commit.
 
 mod image;
 
@@ -151,8 +151,9 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
         append(fs, name, 1, 1).unwrap();
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
-    // Ordinary writers have used their space, and freed blocks go to the reserve until a commit, so
-    // a refused writer requests a commit.
+    // Ordinary writers have used all blocks except the reserve, and the blocks that the truncation
+    // frees are claimable only after a commit. So an ordinary writer waits for a commit, and a
+    // privileged one does not.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();

@@ -23,7 +23,8 @@ fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
     })
 }
 
-/// Fails unless e2fsck and a mount of Lanefs each find `orphans` in the state after a power cut.
+/// Fails unless e2fsck and a mount of Lanefs each find this number of orphans in the state after a
+/// power cut.
 fn both_find(image: &Image, orphans: usize, free: u64) {
     let judged = image.copied();
     let run = Command::new("e2fsck").arg("-fy").arg(judged.path()).output().unwrap();

@@ -344,8 +344,8 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
-/// A thread adds the second name of each pair, in a transaction of its own: of a new file, or of
-/// the file with the first name.
+/// A thread adds the second name of each pair, in a transaction of its own. The name refers to a
+/// new file, or to the file with the first name.
 const NAMES: [(&str, &str); 4] =
     [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
 
@@ -368,8 +368,8 @@ fn add_names(world: &World) {
     }
 }
 
-/// Syncs the directory or the file of the newest name that is found, while the thread that adds it
-/// may be in the middle of that.
+/// Syncs the directory or the file of the newest name that is found, while the thread that adds
+/// this name may not have finished.
 fn sync_what_is_found(world: &World) {
     let fs = &world.fs;
     let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
@@ -530,8 +530,8 @@ fn own_file(world: &World, me: u8) {
     }
 }
 
-/// Changes and drops a file repeatedly, while other threads read it, in memory or not, and create
-/// and remove its neighbours in the table.
+/// Changes and drops a file repeatedly, while other threads read it, whether it is in memory or
+/// not, and create and remove its neighbours in the inode table.
 fn looked_at(world: &World) {
     let root = world.fs.root().unwrap();
     let ino = world.file(&root, "x").ino();

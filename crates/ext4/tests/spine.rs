@@ -181,7 +181,7 @@ fn names_move_between_directories() {
     }
 }
 
-/// The first block of such a directory is the root of an index, not a leaf.
+/// The first block of a large directory is the root of an index, not a leaf.
 #[test]
 fn large_directories_move_and_are_exchanged_between_directories() {
     for (what, image) in images() {

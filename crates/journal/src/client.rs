@@ -6,7 +6,7 @@ use crate::tid::Tid;
 
 /// The file system above the journal: it knows its objects, the journal knows transactions.
 ///
-/// The committer calls all methods, one at a time, and holds no lock. They must not join a
+/// The committer calls all methods, one at a time, and holds no lock. The methods must not join a
 /// transaction: a join may wait for the committer itself.
 ///
 /// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` runs once

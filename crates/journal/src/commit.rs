@@ -4,11 +4,12 @@
 //! - *log blocks, flush, commit block*: if the commit block is on the device, the log blocks and
 //!   ordered data of its transaction are there too.
 //! - *commit block durable, then acknowledge*: an fsync that has returned survives.
-//! - *commit, then write in place*: a block in place never has a change without a commit block.
+//! - *commit, then write in place*: every change in a block in place belongs to a transaction with
+//!   a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
 //! - *a block that programs read before a replay is written after the blocks that it refers to*
-//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is not
-//!   in place without the new descriptors.
+//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is in
+//!   place only after the new descriptors.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
 use crate::client::Client;
@@ -33,7 +34,7 @@ impl<O, D> Journal<O, D> {
         (tid, Gathered::of(parts))
     }
 
-    /// Commits `tid`, which is closed, while the next one runs.
+    /// Commits `tid`, which is closed, while the next transaction runs.
     pub(crate) fn commit_closed(
         &self,
         committer: &mut Committer,
@@ -41,7 +42,7 @@ impl<O, D> Journal<O, D> {
         tid: Tid,
         closed: Gathered<O, D>,
     ) -> Result<(), Error> {
-        // A handle that panicked in `tid` aborted the journal before it left.
+        // If a thread panicked with a handle of `tid`, the drop of the handle aborted the journal.
         self.check_abort()?;
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
@@ -122,7 +123,7 @@ impl<O, D> Journal<O, D> {
             self.checkpoint(log, upto, tid, None)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
-        // Also with a log on another device this flush comes first: the data of files must be
+        // This flush comes first even if the log is on another device: the data of files must be
         // durable before the transaction that refers to it.
         self.flush()?;
         log.flush()?;
@@ -151,9 +152,9 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Frees log space: writes everything up to `upto` in place, and moves the tail after it.
-    /// `next` is the transaction that will be written next, `last` the block that is written after
-    /// all others.
+    /// Frees log space: writes the transactions up to `upto` in place, and moves the tail after
+    /// them. `next` is the transaction that will be written next, `last` the block that is written
+    /// after all others.
     fn checkpoint(
         &self,
         log: &mut LogWriter,
@@ -170,8 +171,8 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Writes in place the durable images up to `upto` of blocks that no later transaction in the
-    /// log contains. The tail does not move, so until then replay would write the same images
-    /// again.
+    /// log contains. The tail does not move yet: until it moves, a replay would write the same
+    /// images again.
     fn write_in_place(&self, log: &LogWriter, upto: Tid, last: Option<Block>) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();

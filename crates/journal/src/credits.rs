@@ -1,4 +1,5 @@
-//! Credits: the number of blocks that handles may still add to the running transaction.
+//! Credits: the number of blocks that handles may still add to the running transaction, counted in
+//! grains ([`Limits`]).
 //!
 //! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
 //! so that joining usually touches only the lane's line. A stash is valid for only one transaction.
@@ -120,7 +121,7 @@ impl Credits {
     ) -> Result<(), Short> {
         let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
-        // Grains in the stashes are for the first thread in the queue.
+        // Only the first thread in the queue takes grains from other lanes' stashes.
         if ahead == 0 && pool.left < grains {
             self.collect(tid, &mut pool);
         }

@@ -59,7 +59,7 @@ pub enum Error {
         blocks: u32,
     },
     /// The journal inode does not map the log: the image is damaged. Found by [`crate::LogMap`].
-    #[error("log block {log_block} has no place on the device, or one that it cannot have")]
+    #[error("log block {log_block} is not mapped, or to a block that the log cannot have")]
     BadLogMap {
         /// The first wrong block, counted from the start of the log.
         log_block: u32,

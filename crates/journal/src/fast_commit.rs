@@ -2,14 +2,14 @@
 //!
 //! The log keeps an area for them. Fast commits of transaction T are replayed after T-1, and have
 //! no effect once T is committed. So the thread that writes one has the committer role: T-1 is
-//! durable, and T does not close meanwhile. T goes on running. If the first fast commit of T
-//! overwrites those of T-1, these have no effect any more.
+//! durable, and T does not close meanwhile. T keeps running. The first fast commit of T may
+//! overwrite those of T-1, which have no effect any more.
 //!
 //! The order that makes a crash harmless: *data, flush, fast commit*. A fast commit of which a part
 //! is missing has a wrong checksum and ends the area; it was not acknowledged.
 //!
-//! Threads that arrive while one is written wait, and the next one has the changes of all of them
-//! ([`FastClient::gather`]).
+//! A thread that arrives while a fast commit is being written waits; the next fast commit has the
+//! changes of all such threads ([`FastClient::gather`]).
 
 use crate::client::Client;
 use crate::committer::Committer;
@@ -25,14 +25,14 @@ pub struct FastBatch {
     /// The changes, in order. The file system must be sound after a replay of the last durable
     /// transaction, of the earlier fast commits of `tid`, and of these changes alone.
     pub changes: Vec<FastChange>,
-    /// The flush that makes the data durable to which the changes refer.
+    /// The mark of the data to which the changes refer, which are flushed first.
     pub mark: FlushMark,
 }
 
-/// The part of the file system in a fast commit.
+/// The calls of a fast commit to the file system.
 pub trait FastClient {
     /// Returns whether the calling thread has nothing to wait for: another thread has written its
-    /// changes, or they cannot be in a fast commit. The journal's lock is held.
+    /// changes, or a fast commit cannot contain them. The journal's lock is held.
     fn is_done(&self) -> bool;
 
     /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.
@@ -41,7 +41,8 @@ pub trait FastClient {
     /// Called when the changes of [`FastClient::gather`] are durable.
     fn is_written(&mut self);
 
-    /// Called instead if there was no room for them; nothing was written.
+    /// Called instead of [`FastClient::is_written`] if the log's area had no room; nothing was
+    /// written.
     fn has_no_room(&mut self);
 }
 
@@ -100,7 +101,7 @@ impl<O, D> Journal<O, D> {
         fast: &mut dyn FastClient,
     ) -> Result<FastEnd, Error> {
         if self.running() != tid {
-            // Committed before this thread took the role.
+            // The transaction was committed before this thread took the role.
             return Ok(FastEnd::Done);
         }
         let Some(log) = committer.log.as_mut().filter(|log| log.takes_fast_commits()) else {

@@ -20,8 +20,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, Padded, PerLane, Rank};
 
-/// The number of the first flush that covers a write. A write with the smallest mark needs no
-/// flush.
+/// The number of the first flush that covers a write. Mark 0 means that no flush is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushMark(pub u64);
 

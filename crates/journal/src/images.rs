@@ -37,8 +37,9 @@ impl Images {
     }
 
     /// Requests that all blocks of the log are written in place as soon as this transaction is
-    /// durable: first all others, then, after a flush, `block`. For a block that programs read
-    /// before they replay the log, and whose new content refers to new contents of other blocks.
+    /// durable: first all others, then, after a flush, `block`. This is for a block that programs
+    /// read before they replay the log, and whose new content refers to new contents of other
+    /// blocks.
     pub fn write_in_place_last(&mut self, block: Block) {
         self.last = Some(block);
     }

@@ -39,8 +39,8 @@ fn each_run(
     Ok(())
 }
 
-/// Writes `images` as [`write`] does, but the image of block `last` after all others, and calls
-/// `flush` between and at the end.
+/// Writes `images` as [`write`] does, but the image of block `last` after all others. Calls `flush`
+/// before that image, and at the end.
 pub(crate) fn write_durably<E: From<DeviceError>>(
     device: &dyn Device,
     block_size: BlockSize,

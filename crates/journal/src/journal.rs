@@ -45,14 +45,14 @@ pub struct Journal<O, D> {
     /// Notified when the server has work.
     pub(crate) work: Padded<Condvar>,
     /// Notified when a transaction becomes durable; the parity of its number selects one of the
-    /// two. At most two transactions are not durable at a time, and one must not wake the waiters
-    /// of the other.
+    /// two. At most two transactions are not durable at any time, and the commit of one must not
+    /// wake the waiters of the other.
     pub(crate) moved: [Padded<Condvar>; 2],
     /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,
     /// Notified when the committer role is free, for threads that wait for a fast commit.
     pub(crate) fast_free: Padded<Condvar>,
-    /// Notified when no thread serves any more.
+    /// Notified when no thread runs [`Journal::serve`] or [`Journal::stop_now`] any more.
     pub(crate) ended: Padded<Condvar>,
 }
 
@@ -65,10 +65,12 @@ pub(crate) struct Fate {
 }
 
 pub(crate) struct Progress {
-    /// The number of commit requests so far. A round serves all requests made before it started.
+    /// The number of commit requests so far. A round (one turn of the committer role) serves all
+    /// requests made before it started.
     pub(crate) requests: u64,
     pub(crate) served: u64,
-    /// Whether the server has to run a round, even if another thread runs one.
+    /// Whether the server (the thread in [`Journal::serve`]) has to run a round, even if another
+    /// thread runs one.
     pub(crate) asked: bool,
     /// The number of threads that wait for `moved`, and for `role_free`: without waiters no wake-up
     /// is sent.

@@ -186,15 +186,16 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
-    /// Returns whether the running transaction may have fast commits: the log has a place for them,
-    /// and the superblock on the device says where the transaction before it ends.
+    /// Returns whether the running transaction may have fast commits: the log has an area for them,
+    /// and the superblock on the device says where the log starts, so recovery will read the area.
     pub(crate) fn takes_fast_commits(&self) -> bool {
         !self.fast_area.is_empty() && self.is_marked()
     }
 
-    /// Writes a fast commit with `changes` after those that `tid`, the running transaction, has.
-    /// Durable when this returns. Returns the number of its blocks, or `None` if it has no room;
-    /// nothing was written then. The data to which the changes refer is durable.
+    /// Writes a fast commit with `changes` after the earlier fast commits of `tid`, the running
+    /// transaction. The data to which the changes refer must be durable. The fast commit is durable
+    /// when this returns. Returns the number of its blocks, or `None` if the area has no room and
+    /// nothing was written.
     pub(crate) fn write_fast_commit(
         &mut self,
         device: &dyn Device,
@@ -213,7 +214,8 @@ impl LogWriter {
         if len > self.fast_area.end.saturating_sub(start) {
             return Ok(None);
         }
-        // A part of a fast commit on the device ends the area, so its blocks need no order.
+        // A fast commit of which only a part reached the device is the end of the area for
+        // recovery, so its blocks may be written in any order.
         self.write_durable_run(device, flusher, start, &bytes)?;
         self.fast_used = Some((tid, used + len));
         Ok(Some(len))
@@ -253,8 +255,8 @@ impl LogWriter {
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The other fields get their values in memory. So this may repeat an update of the
-    /// log's start that failed before.
+    /// and e2fsck. The other fields are written as they are in memory, so this may also write an
+    /// update of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)
@@ -284,7 +286,7 @@ impl LogWriter {
         self.superblock.start().is_some()
     }
 
-    /// Lets the log start at its head with `tid`, without the feature of fast commits, durably.
+    /// Makes the log start at its head with `tid`, without the feature of fast commits, durably.
     pub(crate) fn start_without_fast_commits(
         &mut self,
         flusher: &Flusher,
@@ -309,8 +311,8 @@ impl LogWriter {
             }
         }
         if !self.fast_area.is_empty() {
-            // As by the kernel, an empty log is without the feature, so that programs that do not
-            // know it can read the log.
+            // As with the kernel, an empty log does not have the feature, so that programs that do
+            // not know the feature can read the log.
             let mut incompat = self.superblock.incompat();
             incompat.set(JournalIncompat::FAST_COMMIT, self.is_marked());
             self.superblock.set_features(self.superblock.compat(), incompat);

@@ -27,7 +27,7 @@ pub struct LogMap {
     len: u32,
     /// The block of the journal superblock.
     superblock: Block,
-    /// Whether the blocks are those of the file system.
+    /// Whether the blocks are blocks of the file system.
     is_inside: bool,
 }
 

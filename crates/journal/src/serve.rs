@@ -277,8 +277,8 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Removes the abort of an earlier mount from the journal's superblock, durably. Called once
-    /// the file system's superblock records that there were errors.
+    /// Clears the record of an earlier mount's abort (`s_errno`) in the journal's superblock,
+    /// durably. Called once the file system's superblock records that there were errors.
     ///
     /// # Errors
     /// [`Error::Device`]
@@ -312,7 +312,7 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
         progress.role = self.committer.take();
         progress.served = progress.served.max(self.serves);
         if running == self.running {
-            // There was nothing to commit; the threads that requested it wait only for this
+            // There was nothing to commit; the threads that requested a commit wait only for this
             // wake-up.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
@@ -331,7 +331,7 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
     }
 }
 
-/// Marks that a thread serves; after it is dropped, `stop` does not wait.
+/// Marks that a thread runs the server's loop; [`Journal::stop`] waits until the mark is dropped.
 struct Serving<'a, O, D> {
     journal: &'a Journal<O, D>,
 }

@@ -1,5 +1,5 @@
-//! After each cut of a recorded run, with each kind of loss, recovery restores every change that
-//! was acknowledged.
+//! After a crash at any event of a recorded run, with any kind of lost writes, recovery restores
+//! every change that was acknowledged.
 
 mod toy;
 
@@ -133,7 +133,8 @@ impl Run {
             assert!(tid >= *promised, "cut {cut}, {what:?}: {tid} after {promised} was promised");
         }
         let expected = self.closed.get(&tid).or_else(|| {
-            // Before the first commit the superblock is that of mkfs, whose number is one lower.
+            // Before the first commit the superblock is that of mkfs, whose sequence number is one
+            // lower.
             self.closed.first_key_value().filter(|(first, _)| **first > tid).map(|(_, s)| s)
         });
         let expected = expected.unwrap_or_else(|| panic!("cut {cut}, {what:?}: no {tid}"));

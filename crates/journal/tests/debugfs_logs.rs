@@ -1,7 +1,8 @@
 //! debugfs writes logs; Lanefs and e2fsck replay copies of them, and every block must be the same.
-//! debugfs writes the formats that no kernel writes today: checksums of version 2, and all formats
-//! on a device of their own. `kernel_logs.rs` has the kernel's logs: without checksums, with
-//! checksums of versions 1 and 3, logs that wrap around, and commits that do not wait.
+//! debugfs writes logs that no kernel writes today: logs with checksums of version 2. It also
+//! writes all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs:
+//! without checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
+//! `journal_async_commit`.
 
 mod host;
 
@@ -29,7 +30,8 @@ struct Logged {
 }
 
 impl Logged {
-    /// Makes both by mke2fs; `None` where there is no loop device for the journal.
+    /// Makes the file system and its journal with mke2fs; `None` where there is no loop device for
+    /// the journal.
     fn new(dir: &Path, features: &str, is_outside: bool) -> Option<Logged> {
         let image = dir.join("image");
         File::create(&image).unwrap().set_len(16 << 20).unwrap();
@@ -117,7 +119,7 @@ impl Logged {
         RamDevice::from_file(&image).unwrap()
     }
 
-    /// Replays the log by Lanefs, and compares every block.
+    /// Replays the log with Lanefs and with e2fsck, and compares every block.
     fn compare(&self, dir: &Path, what: &str) -> Recovered {
         let theirs = self.replayed_by_e2fsck(dir);
         let fs: Arc<dyn Device> = Arc::new(RamDevice::from_file(&self.image).unwrap());

@@ -137,7 +137,7 @@ fn a_copy_that_would_go_outside_or_into_the_log_is_refused_before_anything_is_wr
     for wild in [BLOCKS, u64::MAX >> 16, 300, 4] {
         let device = three_transactions(JournalIncompat::BIT64);
         let descriptor = blocks_of(&*device, BlockKind::Descriptor)[1];
-        // The third tag: a header, a tag with a uuid, a tag.
+        // The third tag follows the header, a tag with a UUID, and a tag without one.
         let at = offset(descriptor) + 12 + 12 + 16 + 12;
         device.write_at(at, &(wild as u32).to_be_bytes()).unwrap();
         device.write_at(at + 8, &((wild >> 32) as u32).to_be_bytes()).unwrap();
@@ -162,7 +162,7 @@ fn fast_commits_count_and_stale_or_torn_ones_do_not_matter() {
     for (tid, wrong, counts) in
         [(end.0, whole, true), (end.0, torn, false), (end.0 - 1, whole, false), (0, whole, false)]
     {
-        // A head and a tail; the tail's length goes to the end of the block.
+        // A HEAD tag and a TAIL tag; the tail's length reaches to the end of the block.
         let mut commit = vec![0u8; BS];
         commit[..2].copy_from_slice(&9u16.to_le_bytes());
         commit[2..4].copy_from_slice(&8u16.to_le_bytes());

@@ -64,7 +64,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("{recovered:?}");
     assert!(target.held() > 0);
     ext4.assert_same(&target, &theirs, options);
-    // Replay the log a second time on the result.
+    // The log is replayed a second time, on the result.
     let again = recover(&source, &target).unwrap();
     assert_eq!(again, recovered);
     ext4.assert_same(&target, &theirs, "replayed twice");
@@ -154,7 +154,7 @@ fn fast_commits_of_the_kernel_are_read_until_they_are_torn() {
     let refused = recover(&source, &target).unwrap_err();
     assert!(refused.to_string().contains("fast_commit"), "{refused}");
     assert_eq!(target.held(), 0);
-    // If the end of the first fast commit is missing, there is none, as for e2fsck.
+    // If the end of the first fast commit is missing, the log has no fast commit, as for e2fsck.
     let place = ext4.map.place(superblock.fast_commit_area().start).unwrap().0;
     let mut first = vec![0; ext4.block_size.bytes()];
     let at = place.0 << ext4.block_size.bits();

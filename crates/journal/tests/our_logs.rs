@@ -112,7 +112,7 @@ fn what_we_wrote_is_replayed_alike_by_us_and_by_e2fsck_and_by_the_kernel() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// Logs of checksum version 2: debugfs writes them, current kernels do not.
+/// Logs with checksums of version 2, which debugfs writes and current kernels do not.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

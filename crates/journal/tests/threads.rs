@@ -113,8 +113,8 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
 enum Uses {
     /// The joiner changes something, and has charged all credits at the end.
     AllForAChange,
-    /// It charges all credits for objects that are not on the lists, since they are created and
-    /// deleted in the transaction.
+    /// The handle charges all credits for objects that are not on the lists, since they are created
+    /// and deleted in the transaction.
     AllForNothing,
 }
 

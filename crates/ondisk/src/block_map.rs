@@ -1,4 +1,4 @@
-//! Indirect block maps: the mapping of ext2 and ext3, and of old files in an ext4.
+//! Indirect block maps: the mapping of ext2 and ext3, and of old files on ext4.
 //!
 //! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to
 //! a single, double and triple indirect block. An indirect block is an array of pointers and
@@ -37,7 +37,7 @@ pub fn fanout(block_size: BlockSize) -> usize {
 
 /// Returns the number of file blocks that a pointer with `depth` levels of nodes below it maps.
 pub fn reach(block_size: BlockSize, depth: u16) -> u64 {
-    // At most 2^14 pointers in a block, and three levels.
+    // This is at most (2^14)^3: a block has at most 2^14 pointers, and a map at most three levels.
     (fanout(block_size) as u64).pow(depth.into())
 }
 
@@ -97,7 +97,8 @@ pub struct Pointers(pub Vec<Option<Block>>);
 impl Pointers {
     /// Decodes the pointers in an inode.
     ///
-    /// # Errors Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
+    /// # Errors
+    /// Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,
@@ -123,11 +124,11 @@ impl Pointers {
         decode(bytes, &expected.space, |index| expected.start + index as u64 * each)
     }
 
-    /// Writes the pointers over `bytes`, which they fill.
+    /// Writes the pointers over `bytes`, which must have exactly their length.
     ///
     /// # Panics
-    /// If `bytes` has room for another number of pointers, or a block number has more than 32 bits.
-    /// Both are errors of this program, never of the image.
+    /// If `bytes` has another length, or a block number has more than 32 bits. Both are errors of
+    /// this program, never of the image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.0.len() * POINTER, "the pointers fill the node");
         for (slot, pointer) in bytes.chunks_exact_mut(POINTER).zip(&self.0) {

@@ -37,7 +37,7 @@ impl Folding {
     }
 
     /// Returns whether a new entry may get this name, which is neither "." nor "..". A name with
-    /// the folded form of one of these is refused, since look-ups could not tell them apart.
+    /// the folded form of "." or ".." is refused, since look-ups could not tell the two apart.
     pub fn permits_new(self, name: &[u8]) -> bool {
         let is_dot = || matches!(&*self.form(name), b"." | b"..");
         self == Folding::None || self.permits(name) && !is_dot()
@@ -75,7 +75,8 @@ fn folded(name: &str) -> String {
     for c in name.chars() {
         let (is_ignored, is_known) = (contains(IGNORED, c), contains(ASSIGNED, c));
         if !is_ignored && is_known {
-            // Folding twice also folds the parts of a character that has no folding of its own.
+            // The second folding applies to the decomposition of a character without a folding of
+            // its own.
             run.extend(std::iter::once(c).default_case_fold().nfd().default_case_fold());
             continue;
         }

@@ -12,8 +12,8 @@ use std::fmt;
 /// Bytes of a context of version 1 and of version 2.
 const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 
-/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`.
-/// Nothing reads the field.
+/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`. No
+/// known program reads the field.
 pub const ALGORITHMS: [u8; 4] = [Policy::AES_256_XTS, Policy::AES_256_CTS, 0, 0];
 
 /// The master key of a policy.
@@ -49,7 +49,7 @@ impl Policy {
     pub const PADDING: u8 = 3;
 
     /// Returns the policy that encrypts contents by AES-256-XTS and names by AES-256-CTS, padded to
-    /// 32 bytes, which hides most about their lengths.
+    /// 32 bytes, which hides their lengths best.
     pub fn aes_256(key: [u8; 16]) -> Policy {
         Policy {
             contents_mode: Policy::AES_256_XTS,

@@ -6,7 +6,7 @@ use crate::cause;
 use crate::types::{Block, FileBlock, Group, Ino};
 use thiserror::Error;
 
-/// The image violates the format. Contains the object and the block, if it is known.
+/// The image violates the format. Contains the object and, if known, the block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the place, under the format's names

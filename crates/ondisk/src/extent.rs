@@ -373,7 +373,10 @@ impl RawExtent {
     }
 
     fn of(extent: &Extent) -> RawExtent {
-        assert!(extent.len > 0 && extent.len <= extent.state.max_len(), "{extent:?} has no form");
+        assert!(
+            extent.len > 0 && extent.len <= extent.state.max_len(),
+            "{extent:?} cannot be encoded"
+        );
         let len = extent.len as u16;
         let (hi, lo) = split(extent.block);
         RawExtent {

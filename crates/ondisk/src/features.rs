@@ -67,7 +67,9 @@ bitflags! {
         const DIRDATA = 0x1000;
         /// The seed of all checksums is in the superblock, so the uuid can change.
         const CSUM_SEED = 0x2000;
-        /// Directories over 2 GiB and indexes of three levels.
+        /// Larger directories
+        /// ([`DirFormat::has_large_dirs`](crate::dirent::DirFormat::has_large_dirs)), and indexes
+        /// of three levels.
         const LARGE_DIR = 0x4000;
         /// Small files are in the inode.
         const INLINE_DATA = 0x8000;
@@ -236,7 +238,7 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
         return Support::Refused(incompat_names(refused));
     }
     let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
-    // A value of an attribute in an inode of its own counts for each owner that uses the value.
+    // An attribute value in an inode of its own is charged to every owner that uses the value.
     let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
     reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }

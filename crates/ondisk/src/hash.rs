@@ -76,7 +76,7 @@ pub struct NameHasher {
     pub folding: Folding,
 }
 
-/// MD4's start values, the seed of a file system without its own.
+/// MD4's start values: the seed of a file system that has no seed of its own.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl NameHasher {
@@ -174,8 +174,8 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     }
 }
 
-/// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
-/// are unrolled: this function hashes every name of every directory that is read.
+/// Computes one round of MD4. Always inlined, so that the compiler knows the order of the words and
+/// unrolls the steps: this function hashes every name of every directory that is read.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],
@@ -295,7 +295,8 @@ mod tests {
     fn a_folded_name_has_the_hash_of_its_form() {
         let (version, bytes, seed) = (HashVersion::HalfMd4, NameBytes::Signed, [0; 4]);
         let hasher = NameHasher { version, bytes, seed, folding: Folding::Lenient };
-        // From debugfs -R "dx_hash -h half_md4 -c -e utf8 NAME"; the last form is empty.
+        // From debugfs -R "dx_hash -h half_md4 -c -e utf8 NAME"; the folded form of the last name
+        // is empty.
         for (name, major, minor) in [
             ("ABC", 0xd196_a868, 0xc420_eb28),
             ("aBc\u{200d}", 0xd196_a868, 0xc420_eb28),

@@ -1,8 +1,9 @@
 //! The jbd2 log: superblock, descriptors, tags, commit and revoke blocks. Everything is big endian.
 //!
-//! A log block is recognised by its [`Header`]; all others are copies of file system blocks, in the
-//! order of the tags of the descriptor before them. Functions here return a bare [`Cause`], since
-//! only the caller knows which log block it read (see [`crate::Corruption::Journal`]).
+//! A log block is recognised by its [`Header`]. All other blocks of the log are copies of file
+//! system blocks, in the order of the tags of the descriptor before them. Functions here return a
+//! bare [`Cause`], since only the caller knows which log block it read (see
+//! [`crate::Corruption::Journal`]).
 //!
 //! Source: ext4 disk layout documentation, "Journal (jbd2)".
 

@@ -17,11 +17,11 @@ const DEVICE: usize = 80;
 const CHECK_INTERVAL: usize = 112;
 const CHECKSUM: usize = SIZE - 4;
 
-/// The sequence numbers with a meaning of their own. All others up to [`LAST_SEQUENCE`] are counted
-/// up by the computer that has mounted the file system.
+/// The sequence numbers that represent a state. The computer that has mounted the file system
+/// counts through the other numbers, up to [`LAST_SEQUENCE`].
 const CLEAN: u32 = 0xff4d_4d50;
 const CHECKED: u32 = 0xe24d_4d50;
-/// The largest number that is counted up.
+/// The largest sequence number of a mounted file system.
 pub const LAST_SEQUENCE: u32 = 0xe24d_4d4f;
 
 /// The use of a file system.
@@ -31,7 +31,8 @@ pub enum Use {
     Clean,
     /// e2fsck is checking the file system, or was interrupted.
     Checked,
-    /// The file system is mounted, or was not unmounted. A living mount counts this number up.
+    /// The file system is mounted, or was not unmounted. As long as it is mounted, the number
+    /// increases.
     Mounted(u32),
 }
 
@@ -46,7 +47,8 @@ pub struct Mmp {
     pub node: Vec<u8>,
     /// The name of the device on that computer.
     pub device: Vec<u8>,
-    /// Seconds within which a living mount changes the block.
+    /// A computer that has mounted the file system changes the block at least once in this many
+    /// seconds.
     pub check_interval: u16,
 }
 

@@ -71,7 +71,7 @@ impl OrphanBlock {
         }
     }
 
-    /// Encodes this block for the place `block`.
+    /// Encodes this block, which is at `block` of the device.
     pub fn encode(&self, block: Block, seed: OrphanSeed) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
         let sum = seed.checksum(block, &bytes).unwrap_or(0);
@@ -112,8 +112,8 @@ impl OrphanBlock {
     }
 }
 
-/// Functions that change the bytes of an encoded block. [`OrphanBlock::decode`] has checked the
-/// block; a slot out of range changes nothing.
+/// Returns the bytes of a slot in an encoded block, which [`OrphanBlock::decode`] has checked;
+/// `None` if the slot is out of range.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;
@@ -133,7 +133,7 @@ pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
     }
 }
 
-/// Sets the checksum of the block at the place `block`.
+/// Sets the checksum of a block of the orphan file that is at `block` of the device.
 pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
     let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
     if let Some(sum) = seed.checksum(block, &bytes[..slots]) {

@@ -276,7 +276,7 @@ impl QuotaFile {
         }
     }
 
-    /// Finds all entries, and checks that each used entry has one way through the tree.
+    /// Finds all entries, and checks that exactly one path of the tree leads to each used entry.
     fn read_tree(&mut self) -> Result<(), Cause> {
         // The blocks to visit, each with its level and with the upper bytes of the ids below it.
         let mut left = vec![(ROOT, 0, 0u32)];

@@ -233,8 +233,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`),
-    /// which exist with and without `metadata_csum`.
+    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`). Such
+    /// hashes exist with and without `metadata_csum`.
     pub fn value_seed(&self) -> Seed {
         match self.features().incompat.contains(Incompat::CSUM_SEED) {
             true => Seed::from_raw(self.raw.s_checksum_seed.get()),
@@ -290,7 +290,8 @@ impl Superblock {
         has.then(|| Block(self.raw.s_mmp_block.get()))
     }
 
-    /// Returns the seconds between two changes of that block by a mount; 0 is the default.
+    /// Returns the seconds between two changes of [`Superblock::mmp_block`] by a mount; 0 is the
+    /// default.
     pub fn mmp_update_interval(&self) -> u16 {
         self.raw.s_mmp_interval.get()
     }

@@ -49,7 +49,7 @@ impl BlockSize {
     }
 
     /// Returns the most inodes that a group can have if a block of the inode table holds
-    /// `per_block`: one per bit of a block, and at most 65,536 without one block of the table.
+    /// `per_block`: one per bit of a block, and at most 65,536 less the inodes of one table block.
     pub fn most_inodes_per_group(self, per_block: u32) -> u32 {
         (self.0 * 8).min(COUNTS.saturating_sub(per_block))
     }

@@ -1,10 +1,10 @@
 //! The metadata of a verity file: where it is, its descriptor, and the shape of its hash tree.
 //!
-//! The metadata lies after the end of the file, in the file's own blocks: the hash tree from the
-//! next multiple of 65,536 bytes on, then the descriptor at the start of a block, and in the last
-//! four bytes of the last block the descriptor's size. Sources: kernel documentation, *fs-verity:
-//! read-only file-based authenticity protection*, "Merkle tree" and "fs-verity descriptor"; ext4
-//! disk layout documentation, "Verity files".
+//! The metadata lies after the end of the file, in the file's own blocks. First comes the hash
+//! tree, from the next multiple of 65,536 bytes on, then the descriptor, at the start of a block.
+//! The last four bytes of the last block have the descriptor's size. Sources: kernel documentation,
+//! *fs-verity: read-only file-based authenticity protection*, "Merkle tree" and "fs-verity
+//! descriptor"; ext4 disk layout documentation, "Verity files".
 
 mod method;
 mod tree;
@@ -76,7 +76,7 @@ impl Descriptor {
     /// its signature included. The signature is not verified.
     ///
     /// # Errors
-    /// A [`Cause`] of the descriptor, as far as the kernel checks it too.
+    /// Any [`Cause`] of a descriptor that the kernel refuses too.
     pub fn decode(bytes: &[u8], size: u64, block_size: BlockSize) -> Result<Descriptor, Cause> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wrong = Cause::DescriptorSize { size: len };
@@ -119,8 +119,8 @@ impl Descriptor {
         &self.tree
     }
 
-    /// Returns the hash of the block at the top of the tree; of a file of one block the hash of
-    /// that block, and zeros for an empty file.
+    /// Returns the hash of the block at the top of the tree. For a file of one block it is the hash
+    /// of that block, and for an empty file it is zeros.
     pub fn root_hash(&self) -> &[u8] {
         self.raw.root_hash.get(..self.method.algorithm().hash_bytes()).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! Sets attributes: the rules are applied under the lock under which the attributes change.
+//! Sets attributes: the rules are applied under the operation lock with which the attributes
+//! change.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -79,9 +80,10 @@ impl Vfs {
         self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
-    /// Makes the change that `decide` returns for the present attributes. Both happen under the
-    /// lock: otherwise the file could get another owner between the check and the change. `set`
-    /// determines which attributes are affected.
+    /// Makes the change that `decide` returns for the present attributes. `decide` and the change
+    /// run under one hold of the operation lock: otherwise the file could get another owner in
+    /// between. If `set` has a size or an owner, the capabilities of a regular file are cleared
+    /// first.
     fn apply(
         &self,
         inode: &InodeRef,

@@ -2,13 +2,13 @@
 //! references to the directories of the path. So walks through one directory write no memory that
 //! other threads read.
 //!
-//! It handles the plain cases only: names, ".", directories whose mode allows the search, and no
-//! symbolic link except at the end of the path. In any other case, and for every error, it gives
-//! up, and the walk with references ([`crate::walk`]) decides.
+//! Such a walk handles the plain cases only: names, ".", directories whose mode allows the search,
+//! and no symbolic link except at the end of the path. In any other case, and for every error, it
+//! gives up, and the walk with references ([`crate::walk`]) starts.
 //!
-//! A name may be changed to refer to another inode while its inode is looked up. So the name is
-//! read again after the inode was found: an unchanged mark shows that the name referred to the
-//! inode the whole time ([`crate::names::Sighting`]).
+//! While the inode of a name is looked up, the name may come to refer to another inode. So the name
+//! is read again after the inode was found: if the entry's version is unchanged
+//! ([`crate::names::Sighting`]), the name referred to the inode the whole time.
 
 use crate::credentials::Credentials;
 use crate::names::{Known, LaneNames, NameCache, Sighting};
@@ -70,12 +70,12 @@ impl Vfs {
             // the number refers to this inode.
             (held, slash, names.still(&pin, id(dir), name, &sighting))
         };
-        // If the name refers to another inode now, the reference is dropped after the pin:
-        // releasing a reference may wait.
+        // If the name refers to another inode now, the reference is dropped after the pin has
+        // ended: releasing a reference may wait.
         (still && ends_there(held.file_type(), slash, follow)).then_some(held)
     }
 
-    /// Does the same as [`Vfs::walk_cached`], with the cache that has one lock.
+    /// Does the same as [`Vfs::walk_cached`], with an [`OneLockCache`].
     fn walk_one_lock(
         &self,
         cache: &OneLockCache,
@@ -122,7 +122,7 @@ impl Vfs {
         inode.note_use();
         let attr = inode.attr();
         if attr.file_type == FileType::Symlink && is_encrypted(&attr.rights()) {
-            // Its size is that of the target, which may have to be read.
+            // The size of a symbolic link is the length of its target, which may have to be read.
             return None;
         }
         // `then_some` would copy the attributes once more.
@@ -147,12 +147,13 @@ impl Vfs {
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
             (held, names.still(&pin, dir, name, &sighting))
         };
-        // If the name refers to another inode now, the reference is dropped after the pin.
+        // If the name refers to another inode now, the reference is dropped after the pin has
+        // ended.
         still.then_some(Some(held))
     }
 
-    /// Returns the directory of the last component of `path`, with a reference. `None` if it cannot
-    /// be found in memory, or is `start` itself.
+    /// Returns the directory of the last component of `path`, with a reference. `None` if that
+    /// directory cannot be found in memory, or is `start` itself.
     pub(crate) fn parent_cached<'a>(
         &self,
         who: &Credentials,
@@ -175,7 +176,7 @@ impl Vfs {
         Some(CachedParent { dir, before, last })
     }
 
-    /// Returns whether the cache can know the names in `dir`, and the mode alone lets `who` search
+    /// Returns whether the cache can contain names in `dir`, and the mode alone lets `who` search
     /// it.
     #[inline]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
@@ -235,8 +236,8 @@ impl Vfs {
         names.still(pin, id(dir), name, &sighting).then_some(inode)
     }
 
-    /// Returns the inode that `name` in `dir` seems to refer to, if both are in memory, and the
-    /// sighting that shows afterwards whether it did.
+    /// Returns the inode that `name` in `dir` refers to, if both are in memory, and the sighting
+    /// with which [`NameCache::still`] then checks that the name still refers to it.
     #[inline(always)]
     fn sight<'p>(
         &'p self,

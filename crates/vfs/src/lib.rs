@@ -21,10 +21,10 @@
 //!   (`Acted::NameChanged`), and look-up and check begin again. Otherwise a user could have another
 //!   user's file removed from a sticky directory.
 //! - Attributes, extended attributes and ACLs are checked under the operation lock
-//!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise an owner's chmod during root's chown would
-//!   leave a set-user-ID program of root's.
-//! - Two checks come before the lock: whether a mode or ACL lets a caller write to a directory, and
-//!   whether it lets a caller set a `user.` attribute.
+//!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise an owner's chmod that runs beside root's
+//!   chown could make a set-user-ID program that belongs to root.
+//! - Two checks are made before the operation lock is taken: whether a mode or ACL lets a caller
+//!   write to a directory, and whether it lets a caller set a `user.` attribute.
 //!
 //! If a flag forbids a change of the mode, an operation that would clear set-ID bits is refused.
 #![forbid(unsafe_code)]

@@ -77,7 +77,8 @@ impl Vfs {
         })
     }
 
-    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout belongs to the caller.
+    /// Moves the name `name` in `from` to `new_name` in `to`. A whiteout that the rename leaves is
+    /// owned by `who`.
     pub fn rename(
         &self,
         who: &Credentials,
@@ -168,8 +169,9 @@ impl Vfs {
         Ok(target)
     }
 
-    /// Replaces the error of an operation that is not permitted by "exists" if the name exists.
-    /// This tells the caller nothing new: whoever may search the directory can look the name up.
+    /// If the operation is not allowed and the name exists, returns "exists" instead of the error
+    /// in `allowed`. This tells the caller nothing new: a caller that may search the directory can
+    /// look the name up.
     fn or_exists(
         &self,
         allowed: Result<(), Error>,

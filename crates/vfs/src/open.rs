@@ -143,8 +143,8 @@ impl Vfs {
         self.open_found(who, inode, flags)
     }
 
-    /// Opens `name` in `dir`, and creates it as `new` with the flag `CREATE`; symbolic links are
-    /// not followed.
+    /// Opens `name` in `dir`; with the flag `CREATE`, creates it as `new` if it does not exist.
+    /// Symbolic links are not followed.
     pub fn open_at(
         &self,
         who: &Credentials,

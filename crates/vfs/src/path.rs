@@ -113,7 +113,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails if `name` is invalid for a new entry, or for one to be removed.
+/// Fails unless `name` can be the name of an entry to be created or removed.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => return Err(Error::NotFound),
@@ -157,7 +157,8 @@ mod tests {
     fn the_first_slash_ends_a_component_wherever_it_is() {
         for end in 0..40 {
             for more in [&b""[..], b"/", b"//.0/", b"/ends/after/many/more/bytes"] {
-                // Bytes that differ from a slash by one bit, and the two next to it.
+                // A slash, bytes that differ from it by one bit, and the bytes before and after it
+                // in ASCII.
                 let name: Vec<u8> = (0..end).map(|n| b"./0\xafo?\x27"[n % 7]).collect();
                 let name: Vec<u8> =
                     name.into_iter().map(|b| if b == b'/' { 0 } else { b }).collect();

@@ -54,7 +54,7 @@ impl Vfs {
         Ok(Vfs { root, names: MountNames::Nothing, mount })
     }
 
-    /// Unmounts: writes everything to its place and marks the file system clean.
+    /// Unmounts: writes all changes in place and marks the file system clean.
     pub fn close(self) -> Result<(), Error> {
         let Vfs { root, mount, .. } = self;
         // The reference to the root must be dropped before the mount.
@@ -112,8 +112,8 @@ impl Vfs {
     /// not reused, so if the name still refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." changes when a directory moves, but is never published. The cache compares names by
-        // their bytes, which not every directory does.
+        // ".." changes when a directory moves, but is never published. The cache compares names
+        // byte by byte; a directory that ignores case does not.
         if name != b".."
             && !self.is_uncached(dir)
             && let Some(found) = self.child_cached(id, name)

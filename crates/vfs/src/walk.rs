@@ -1,9 +1,9 @@
 //! Walks paths to inodes.
 //!
-//! The rules are those of path_resolution(7): each directory of the path has to be searchable,
-//! including "." and ".."; at most [`MAX_SYMLINKS`] symbolic links are followed, one in the last
-//! component only if requested or if a slash follows; a name followed by a slash has to be a
-//! directory; ".." of the root is the root.
+//! The rules are those of path_resolution(7). Each directory of the path has to be searchable,
+//! including "." and "..". At most [`MAX_SYMLINKS`] symbolic links are followed; a link in the last
+//! component is followed only if requested, or if a slash follows. A name followed by a slash has
+//! to be a directory. ".." of the root is the root.
 
 use crate::credentials::Credentials;
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
@@ -73,14 +73,15 @@ pub(crate) struct Walk<'a> {
     at: At<'a>,
     rest: Cow<'a, [u8]>,
     pos: usize,
-    /// The last component, if the walk is known to be at its directory, which `who` may search.
+    /// The last component, if the walk is known to be at the directory of this component, and `who`
+    /// may search the directory.
     known: Option<(&'a [u8], Slash)>,
     links: u32,
 }
 
 impl<'a> Walk<'a> {
-    /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash,
-    /// that has already passed the directories in memory.
+    /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash.
+    /// The walk has already passed the directories that are in memory.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,
@@ -167,8 +168,8 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // The targets of nested links add up to a long path. Its length is limited, since the
-        // number of links and the length of each target are limited.
+        // Each link puts its target before the rest of the path. [`MAX_SYMLINKS`] targets of
+        // [`MAX_PATH`] bytes are the longest possible rest.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }
@@ -192,7 +193,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks up the last component, and follows it according to `follow`.
+    /// Looks up the last component; if it is a symbolic link, follows it according to `follow`.
     fn finish(mut self, follow: Follow) -> Result<InodeRef, Error> {
         loop {
             let (name, slash) = match self.last()? {

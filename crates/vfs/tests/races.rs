@@ -1,8 +1,9 @@
 //! Checks that an operation acts on the attributes that were checked, even if other threads change
 //! them.
 //!
-//! Only the detection of a bug depends on timing: the thread that waits for a lock has started
-//! before the lock is released.
+//! The second thread starts while the first one has the lock, and should wait for the lock before
+//! the first one releases it. If the second thread is late, the test may miss a bug, but never
+//! fails without a bug.
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
@@ -24,8 +25,9 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// Returns the attributes of Alice's program, with these permissions, after `later` started during
-/// `first`.
+/// Makes a program with `permissions` that Alice owns, and starts `later` in another thread while
+/// the change `first` is made. Returns the result of `later`, and the program's attributes at the
+/// end.
 fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,

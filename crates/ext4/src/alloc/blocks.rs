@@ -16,13 +16,12 @@ use lanefs_ondisk::Group;
 const ROUNDS: u32 = 8;
 
 impl Groups {
-    /// Claims one run of blocks. Sleeps. [`Error::NoSpace`]. It is final only for a caller that
-    /// passes `alone`: otherwise other claims under way may have drawn blocks that they will not
-    /// use.
+    /// Claims one run of blocks. Sleeps.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is reported once,
-    /// and skipped from then on.
+    /// [`Error::NoSpace`], which is final only for a caller that passes `alone`: otherwise other
+    /// claims under way may have drawn blocks that they will not use. Damage or an I/O error in a
+    /// bitmap. A damaged group is reported once, and skipped from then on.
     pub(crate) fn claim_blocks(
         &self,
         read: &dyn BlockReader,
@@ -70,7 +69,8 @@ impl Groups {
                 }
                 return Ok(run);
             }
-            // Blocks were drawn, so free blocks exist: other threads freed them during this search.
+            // Blocks were drawn, so free blocks exist: other threads freed them in groups that this
+            // search had already passed.
         }
         Err(Error::NoSpace)
     }

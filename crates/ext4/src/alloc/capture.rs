@@ -28,9 +28,9 @@ impl Groups {
             bitmap.encode_inodes_into(&mut bytes, &mut desc, format.geometry(), format.checksums);
             bytes.into()
         });
-        // A later transaction that changes only one of the bitmaps writes the checksum of the other
-        // again. The group cannot have been captured again in between, since commits run one at a
-        // time.
+        // A later transaction that changes only one of the bitmaps writes both checksums, and takes
+        // that of the unchanged bitmap from here. The group cannot have been captured again in
+        // between, since commits run one at a time.
         let mut state = self.shared.state(group);
         state.desc.block_bitmap_csum = desc.block_bitmap_csum;
         state.desc.inode_bitmap_csum = desc.inode_bitmap_csum;

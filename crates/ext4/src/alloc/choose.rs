@@ -14,7 +14,7 @@ const TRIES: usize = 24;
 /// A request for a run of blocks in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// The order of runs that a group must have to be tried.
+    /// A group is tried only if it has a run of this order (base-2 logarithm of the length).
     pub order: u32,
     /// The bit to start at; 0 means anywhere.
     pub from: u32,
@@ -147,8 +147,8 @@ struct Chooser<'a, C> {
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Tries up to `tries` groups that may satisfy the request. Begins at the start of the search,
-    /// and continues at the first group after the last one.
+    /// Tries up to `tries` groups that may satisfy the request. Begins at the group where the
+    /// search starts, and wraps around after the last group.
     fn pass(&self, ask: &C::Ask, wait: Wait, tries: usize) -> Result<Option<C::Claim>, C::Error> {
         let mut tried = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {

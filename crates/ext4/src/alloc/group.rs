@@ -123,7 +123,7 @@ impl Pair {
         self.taken.fill(range);
     }
 
-    /// Opens bits that are taken and not allocated.
+    /// Makes bits claimable that are taken and not allocated.
     pub(crate) fn open(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
         self.open += range.end - range.start;
@@ -208,7 +208,7 @@ impl GroupState {
         dirtied
     }
 
-    /// Treats blocks that were allocated in `tid` as older from now on.
+    /// Treats blocks that were allocated in `tid` as if an earlier transaction had allocated them.
     pub(crate) fn forget_birth(&mut self, tid: Tid, range: Range<u32>) {
         let Maps::Ready(ready) = &mut self.maps else { return };
         if ready.born_in != Some(tid) {

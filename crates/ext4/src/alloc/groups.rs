@@ -59,9 +59,9 @@ impl Request {
     }
 }
 
-/// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
-/// also counts as under way while some of its blocks are kept where other threads may free them (a
-/// window).
+/// A claim, with the blocks that it drew. The claim counts as under way until `drawn` is dropped. A
+/// caller that puts blocks of the claim into a preallocation window drops `drawn` only after the
+/// window is listed: then a search for space finds the window.
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
@@ -195,8 +195,8 @@ impl Groups {
         Group(region.start + group.0 % (region.end - region.start))
     }
 
-    /// Returns a group of the caller's region, the next one each time, without directories if
-    /// possible.
+    /// Returns a group of the caller's region, without directories if possible. Each call by the
+    /// same lane returns the next group.
     pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
         let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Groups {
     }
 
     /// Returns the group of the caller's region to which the owner moves, if other callers work in
-    /// its group too.
+    /// the owner's group too.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
         let region = self.region_of(Some(by.caller));
         if !by.met.get() || region.contains(&by.group) && region.len() == 1 {

@@ -18,7 +18,7 @@ use lanefs_ondisk::{FileType, Group, Ino};
 pub(crate) struct Parent<'a> {
     pub ino: Ino,
     pub place: &'a WorkPlace,
-    /// The number by which a new subdirectory is placed, different for each.
+    /// The number by which a new subdirectory is placed, different for each subdirectory.
     pub before: u32,
     /// Whether the subdirectories of this directory are the tops of unrelated trees: true for the
     /// root, and for directories with the flag `T` of chattr(1).

@@ -37,9 +37,9 @@
 //! # Where are new files placed?
 //!
 //! - A directory in the root, or in a directory with the flag `T` of chattr(1), is placed far from
-//!   its siblings, in a group that had no directory since the mount if one is near. New directories
-//!   are numbered by their parent's link count; in a contended parent, whose link count is out of
-//!   date, each lane has numbers of its own.
+//!   its siblings, in a group that had no directory since the mount if such a group is near. New
+//!   directories are numbered by their parent's link count; in a contended parent, whose link count
+//!   is out of date, each lane has numbers of its own.
 //! - Other directories are placed in the groups after their parent's, each in the next one:
 //!   siblings are near each other and in different groups. The kernel's ext4 puts an unpacked tree
 //!   into one group.
@@ -47,8 +47,8 @@
 //!   Preallocation windows are as large as the file, up to 8 MiB.
 //! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
-//!   If the group of a search's goal is busy, the search continues in the caller's region: all
-//!   other threads that skip the same group would meet in the next group.
+//!   If the group of a search's goal is busy, the search continues in the caller's region: in the
+//!   next group it would meet all other threads that skip the same group.
 //! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
 //!   the run does not continue a file. So the array writes whole rows.
 //!
@@ -56,8 +56,8 @@
 //!
 //! A claim first draws the number of blocks from `space::Space`. These blocks exist for certain, so
 //! the search continues until it finds them. If a claim can draw none, it waits until no other
-//! claim runs, and takes back all preallocation windows. If blocks were freed and their free is not
-//! durable yet, it waits for the commit and tries again, up to three times.
+//! claim runs, and takes back all preallocation windows. If blocks were freed in a transaction that
+//! is not durable yet, the claim waits for that commit and tries again, up to three times.
 //!
 //! # Locking
 //!

@@ -104,8 +104,8 @@ impl AllocPolicy for Older {
     }
 }
 
-/// Finds an inode under one hold of the group's guard and takes it under another if it is still
-/// free; otherwise searches on after it.
+/// Finds a free inode under one hold of the group's guard, and takes it under a second hold if it
+/// is still free; otherwise continues the search after that inode.
 fn claim_inode_in_two_steps(group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
     let mut from = 0;
     loop {

@@ -48,7 +48,7 @@ impl Presence {
 
 /// Keeps the bitmaps of a group in memory until it is dropped.
 #[derive(Debug)]
-#[must_use = "the bitmaps may go when it is dropped"]
+#[must_use = "the bitmaps may be evicted when it is dropped"]
 pub(crate) struct GroupHold<'g> {
     presence: &'g Presence,
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 /// Returns the region of `caller`: the groups in which it places inodes and blocks when other
 /// callers work near the usual place. Regions of different callers overlap only if there are fewer
-/// groups than callers. Lanes are numbered from 0 on, so the first lanes get regions far apart: at
-/// halves, quarters, eighths.
+/// groups than callers. The order of the regions is that of the callers' numbers with their bits
+/// reversed. So the first lanes get regions far apart: at halves, quarters, eighths.
 pub(crate) fn of(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();

@@ -9,8 +9,9 @@
 //! inode of the group is claimed, or is freed and not durably free: a bit of `taken` must not be
 //! lost. A group that was used since the last pass gets a second chance.
 //!
-//! *Locking*: tries the group's guard, and takes no lock that the committer holds. The number of
-//! the last durable transaction shows whether a captured image can be read back already.
+//! *Locking*: eviction skips a group whose guard is held, and takes no lock that the committer
+//! holds. The number of the last durable transaction shows whether a captured image can be read
+//! back already.
 
 use super::group::Maps;
 use super::shared::Shared;

@@ -55,8 +55,8 @@ struct Pool {
     /// Blocks for [`Privilege::Root`] only, at most `reserved`. The reserve is filled before
     /// `open`.
     reserve: u64,
-    /// The number of blocks that were lost after they had been drawn. It is subtracted from later
-    /// returns.
+    /// The number of blocks that [`Space::lose`] could not subtract, since claims had drawn them.
+    /// It is subtracted from blocks that are given back later.
     owed: u64,
     /// Set while a claim runs alone, or waits until no other claim is under way.
     alone: bool,

@@ -42,7 +42,7 @@ pub(crate) fn order_of(len: u32) -> u32 {
     len.max(1).ilog2()
 }
 
-/// Returns the least order at which every run has `len` blocks.
+/// Returns the least order of which every run has at least `len` blocks.
 pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }

@@ -17,8 +17,8 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::{Map, Mutex, PerLane, Pin, Rank};
 
-/// The number of loader locks of a cache. There are many more than threads, so that two numbers that
-/// are loaded at the same time rarely share a lock.
+/// The number of loader locks of a cache. There are many more locks than threads, so that two
+/// numbers that are loaded at the same time rarely share a lock.
 const LOADERS: usize = if cfg!(any(loom, shuttle)) { 16 } else { 1024 };
 
 /// The number of buckets that a hand moves over under one pin.
@@ -102,7 +102,7 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Runs `hold` on the object with this number, marks the object as used and returns the hold.
-    /// `None` if there is no such object, or if `hold` returns `None` because it is dead.
+    /// `None` if there is no such object, or if `hold` returns `None` because the object is dead.
     #[inline]
     pub(crate) fn hold<H>(
         &self,
@@ -154,8 +154,8 @@ impl<T: Cached> Cache<T> {
         &self.loaders[spread as usize % LOADERS]
     }
 
-    /// Maps the number of `object` to it from now on; runs `look` on the object that the number
-    /// referred to before.
+    /// From now on the number of `object` refers to `object`; runs `look` on the object to which
+    /// the number referred before.
     pub(crate) fn insert(&self, object: Arc<T>, look: impl FnOnce(&T)) {
         self.objects.replace(object.number(), object, |before| look(before));
     }
@@ -204,8 +204,8 @@ impl<T: Cached> Cache<T> {
                 evicted += usize::from(done != Evicted::Nothing);
             }
         }
-        // Threads of one lane share a hand: a thread may set it back, and then buckets are only
-        // visited again.
+        // Threads of one lane share a hand, so a thread may move the hand back. Then some buckets
+        // are visited again, which does no harm.
         hand.store(at, Ordering::Relaxed);
         evicted
     }

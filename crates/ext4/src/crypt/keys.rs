@@ -60,7 +60,8 @@ impl MasterKey {
     /// # Errors
     /// Those of `source`; [`BadKey`] as invalid data.
     pub fn read_from(source: impl Read) -> io::Result<MasterKey> {
-        // One byte more than a key has, and no growth, which would leave copies behind.
+        // Room for one byte more than the longest key, so that the vector does not grow, which
+        // would leave copies of the key in memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MOST + 1));
         source.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
         MasterKey::new(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

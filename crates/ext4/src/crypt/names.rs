@@ -37,8 +37,8 @@ impl Names {
         Some(padded)
     }
 
-    /// Returns the name of which `encrypted` is the encrypted form; `None` if it is too short to be
-    /// one.
+    /// Returns the name of which `encrypted` is the encrypted form; `None` if `encrypted` is
+    /// shorter than any encrypted name.
     pub(crate) fn decrypt(&self, encrypted: &[u8]) -> Option<Vec<u8>> {
         if encrypted.len() < UNIT {
             return None;
@@ -72,7 +72,8 @@ impl Names {
         }
     }
 
-    /// Makes `chain` the encrypted form of `text`, padded with NULs, after `chain`.
+    /// Encrypts `text`, padded with NULs, as the unit after the encrypted unit `chain` (CBC), and
+    /// stores the result in `chain`.
     fn chain_in(&self, chain: &mut Unit, text: &[u8]) {
         for (byte, of_text) in chain.iter_mut().zip(text) {
             *byte ^= of_text;

@@ -1,9 +1,10 @@
 //! The text that stands for an encrypted name while its key is missing.
 //!
 //! The text is base64url of the name's directory hash and the encrypted name. If that would be more
-//! than 255 characters, the first 149 bytes of the encrypted name and the SHA-256 of the others
-//! take the place of the name. With the hash the name is found again in its leaf. This is the form
-//! of the kernel (`struct fscrypt_nokey_name`, since 5.10), seen in listings of Linux 6.18.
+//! than 255 characters, the first 149 bytes of the encrypted name and the SHA-256 of the remaining
+//! bytes replace the encrypted name. The directory hash leads to the leaf with the name. This is
+//! the form of the kernel (`struct fscrypt_nokey_name`, since 5.10), seen in listings of Linux
+//! 6.18.
 
 use lanefs_ondisk::hash::NameHash;
 use sha2::{Digest, Sha256};
@@ -12,7 +13,7 @@ use sha2::{Digest, Sha256};
 const HASH: usize = 8;
 /// The largest number of bytes of the encrypted name that the text contains.
 const MOST: usize = 149;
-/// Bytes of the digest of the others.
+/// Bytes of the digest of the remaining bytes.
 const DIGEST: usize = 32;
 
 /// The most characters of a text.
@@ -20,7 +21,7 @@ const MOST_TEXT: usize = (HASH + MOST + DIGEST) / 3 * 4;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A name that was given as such a text.
+/// An encrypted name that was given as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoKeyName {
     /// The whole encrypted name.
@@ -92,8 +93,8 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Decodes base64url without padding; `None` if the unused bits are not zero, too. As in the
-/// kernel, a last character alone is ignored if it has only zeros.
+/// Decodes base64url without padding; `None` also if the unused bits are not zero. As in the
+/// kernel, a single character after the last whole byte is ignored if its bits are zero.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     for group in text.chunks(4) {
@@ -103,7 +104,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             bits = bits << 6 | digit as u32;
         }
         let bits = bits << (24 - 6 * group.len());
-        // One byte fewer than characters, after the byte that is always zero.
+        // The first byte is always zero; after it, `n` characters give `n - 1` bytes.
         let decoded = bits.to_be_bytes();
         let (used, unused) = decoded.split_at_checked(group.len())?;
         if unused.iter().any(|byte| *byte != 0) {

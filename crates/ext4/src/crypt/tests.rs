@@ -98,7 +98,7 @@ fn contents_are_encrypted_as_the_kernel_encrypts_them() {
     contents.encrypt(0, 4096, &mut both);
     let digest = "bd72326bc369c4d7eb36f90005afae21b01efd2fbb00f8216578a807d5cf21d0";
     assert_eq!(Sha256::digest(&both).to_vec(), bytes(digest));
-    // A block alone is the same as the block among others.
+    // A block that is encrypted alone is the same as one that is encrypted together with others.
     let mut second = plain[4096..].to_vec();
     contents.encrypt(1, 4096, &mut second);
     assert_eq!(second, both[4096..]);

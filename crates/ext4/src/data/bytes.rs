@@ -17,8 +17,8 @@ pub(crate) struct Piece {
     pub(crate) device: Option<u64>,
 }
 
-/// Reads into `buf` from `offset`, in whole units of `unit` bytes by `read`: parts of units at the
-/// edges are copied from whole ones.
+/// Reads into `buf` from `offset` by calls of `read` for whole units of `unit` bytes. Of units that
+/// the range covers in part, the part is copied.
 pub(super) fn in_whole_units(
     unit: usize,
     offset: u64,
@@ -132,7 +132,7 @@ impl FileData<'_> {
             }
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             let device = extent.block.0 * block_size + (start - from);
-            // This part of the data, extended to whole blocks.
+            // The bytes before and after `part` in its first and last block.
             let head = (start % block_size) as usize;
             let tail = (stop.next_multiple_of(block_size) - stop) as usize;
             if extent.state == State::Written || (head == 0 && tail == 0) {

@@ -160,7 +160,8 @@ impl<'m> FileData<'m> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let (first, stop) = (at / size * size, end.min(at / size * size + size));
-            // The device does not align blocks to those of the file.
+            // The start on the device of the file block with byte `at`: `device` need not be the
+            // start of a block.
             let place = (device + (at - offset)) - (at - first);
             let mut block = vec![0; size as usize];
             if stop - at < size {

@@ -79,8 +79,9 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until no transaction can be lost that unmapped blocks of a cluster in use: the crash
-    /// would bring the old contents of these blocks back, which must not be overwritten by then.
+    /// Waits until all transactions are durable that unmapped some blocks of a cluster which is
+    /// still in use. Until then a crash could map these blocks again, so their contents must not be
+    /// overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
@@ -131,7 +132,7 @@ impl FileData<'_> {
 }
 
 /// Takes the claims for the clusters of file blocks below `end` off the front; splits a claim that
-/// reaches beyond the last of them.
+/// reaches beyond the last of these clusters.
 pub(crate) fn take_front(
     claims: &mut Vec<(u32, Claim)>,
     end: u32,

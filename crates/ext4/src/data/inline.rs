@@ -112,7 +112,7 @@ pub(crate) fn is_marked(flags: InodeFlags) -> bool {
 }
 
 /// Apply: removes the mark of data in the inode, and the attribute that holds a part of the data.
-/// The caller replaces the other part, in place of the extent tree.
+/// The caller replaces the part that is stored in place of the extent tree.
 pub(crate) fn stop_inline(volume: &Volume, inode: &Inode, state: &mut InodeState) {
     state.disk.flags -= InodeFlags::INLINE_DATA;
     state.disk.flags.set(InodeFlags::EXTENTS, volume.new_form == Form::Extents);

@@ -236,7 +236,7 @@ impl<'m> FileData<'m> {
             FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
         };
-        // One credit for the revokes of nodes, one for the inode.
+        // Three credits cover the inode and the revokes of nodes.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         Ok(MapChange {
@@ -370,7 +370,7 @@ pub(crate) fn check_reach(form: Form, extents: &[Extent]) -> Result<(), Error> {
 }
 
 /// Fails if mappings of this form cannot refer to `block`: a block map reaches 2^32 blocks. The
-/// kernel's ext4 looks for a lower block first; here the caller gets the same error at once.
+/// kernel's ext4 looks for a lower block first; Lanefs returns the same error at once.
 fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     match form {
         Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),

@@ -68,7 +68,7 @@ impl Objects {
 
 impl FileData<'_> {
     /// Adds spare bytes to a quota file: the rest of its last block, or a new block. The committer
-    /// writes a block as a whole before it counts as used, so the new block is not written here.
+    /// writes a new block as a whole before the block counts as used, so it is not written here.
     fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let (len, rest) = ledger.len();

@@ -246,7 +246,7 @@ impl FileData<'_> {
         Ok(change)
     }
 
-    /// Lustre counted neither the references to a value nor its space.
+    /// Returns whether Lustre wrote the value: Lustre counted neither its references nor its space.
     fn is_of_lustre(&self, value: &InodeRef) -> bool {
         value.state.lock().disk.is_value_of(self.inode.ino, self.inode.generation)
     }

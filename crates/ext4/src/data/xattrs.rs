@@ -334,7 +334,7 @@ impl<'m> FileData<'m> {
 
     /// Removes all attributes whose values are in inodes of their own from an inode that is being
     /// deleted, one in each handle. A value that cannot be found is left out. The caller holds the
-    /// operation lock exclusively, and drops the result after it.
+    /// operation lock exclusively, and drops the result after releasing the lock.
     pub(crate) fn remove_values(&self) -> Result<Vec<ReleasedValues>, Error> {
         let objects = self.objects;
         let mut released = Vec::new();

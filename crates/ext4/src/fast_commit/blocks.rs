@@ -91,7 +91,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Fails if memory for one object more than `count` of `size` bytes is refused.
+    /// Fails if `count` objects of `size` bytes and one more take more than [`MOST_BYTES`].
     pub(super) fn check_room(&self, count: usize, size: usize) -> Result<(), Error> {
         match count.saturating_add(1).saturating_mul(size) > MOST_BYTES {
             true => Err(refused("that change more blocks than a log has")),

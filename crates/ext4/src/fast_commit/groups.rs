@@ -18,8 +18,8 @@ impl Draft<'_> {
         self.descriptors.get_mut(group.0 as usize).ok_or(Error::Stale)
     }
 
-    /// Marks blocks as free. Blocks that are free already stay so: a replay by another program
-    /// that was interrupted may have freed them.
+    /// Marks blocks as free. Blocks that are free already stay so: an interrupted replay by another
+    /// program may have freed them.
     pub(super) fn free(&mut self, start: Block, len: u32) -> Result<(), Error> {
         for (group, bits) in self.pieces(start, len)? {
             let bitmap = self.bitmap_mut(group)?;
@@ -34,7 +34,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Marks blocks as in use, whether they are or not.
+    /// Marks blocks as in use, even if some are in use already.
     pub(super) fn take(&mut self, start: Block, len: u32) -> Result<(), Error> {
         for (group, bits) in self.pieces(start, len)? {
             self.bitmap_mut(group)?.fill(bits);
@@ -122,7 +122,7 @@ impl Draft<'_> {
         Ok(self.inode_bitmap_mut(place.group)?.get(place.index))
     }
 
-    /// Marks an inode as in use, and makes its part of the table valid.
+    /// Marks an inode as in use, and initialises the inode table up to the inode's block.
     pub(super) fn use_inode(&mut self, ino: Ino) -> Result<(), Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
         self.initialise_table(&place)?;
@@ -135,7 +135,7 @@ impl Draft<'_> {
     }
 
     /// Zeroes the part of a group's table that was never used, up to the block of an inode, if
-    /// mke2fs left that for later.
+    /// mke2fs did not zero it (`lazy_itable_init`).
     fn initialise_table(&mut self, place: &InodePlace) -> Result<(), Error> {
         let desc = *self.descriptor(place.group)?;
         let is_zeroed = desc.flags.contains(GroupFlags::INODE_ZEROED);

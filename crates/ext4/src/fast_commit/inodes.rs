@@ -43,7 +43,7 @@ impl<'a> Inodes<'a> {
         self.nodes.get_mut(&ino).ok_or(Error::Stale)
     }
 
-    /// Applies change `n` if it is one of an inode's fields or mappings.
+    /// Applies change `n` if it changes an inode's fields or mappings.
     pub(super) fn apply(&mut self, n: usize, change: &FastChange) -> Result<(), Error> {
         match change {
             FastChange::Inode { ino, record } => {

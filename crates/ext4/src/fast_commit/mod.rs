@@ -1,9 +1,10 @@
-//! Replays fast commits: computes the blocks that their changes lead to. Nothing is written here.
+//! Replays fast commits: computes which blocks they change, and the new contents. Nothing is
+//! written here.
 //!
 //! A fast commit has the fields of inodes, mappings and names, not blocks. They are applied to the
 //! file system as the last transaction left it, in this order:
-//! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. An inode
-//!    number may be used again: then its last owner counts, and the blocks of the first are free.
+//! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. If an inode
+//!    number was reused, only its last inode counts, and the blocks of the first one are freed.
 //! 2. `trees`: first the bitmaps get the blocks that the files now have, so that no new node or
 //!    directory block takes one of them. Then the extent trees are changed.
 //! 3. `names`: names are added and removed, in the order of the changes. Link counts follow from
@@ -32,8 +33,8 @@ use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::superblock::Superblock;
 use refusal::refused;
 
-/// Returns the blocks that `changes` lead to, in order, with their new contents. `superblock` is
-/// that after the last transaction; `own` has the runs of the log and of mmp.
+/// Returns the blocks that `changes` change, in order, with their new contents. `superblock` is the
+/// superblock after the last transaction; `own` has the runs of blocks of the log and of mmp.
 ///
 /// # Errors
 /// [`Error::Unsupported`] names a combination that cannot be replayed; [`Error::Corruption`],

@@ -25,7 +25,7 @@ enum Added {
 }
 
 impl<'a> Inodes<'a> {
-    /// Applies change `n` if it is one of a name.
+    /// Applies change `n` if it adds or removes a name.
     pub(super) fn apply_name(&mut self, n: usize, change: &FastChange) -> Result<(), Error> {
         match change {
             FastChange::Create(name) => self.add(n, name, Added::First),
@@ -40,7 +40,7 @@ impl<'a> Inodes<'a> {
         let is_meant = node.is_meant(n);
         let is_directory = is_meant && node.is_directory();
         let needs_dots = is_directory && node.born.is_some() && !node.has_dots;
-        // If another inode has the number by now, the entry is removed again.
+        // If a later inode has the number, a later change removes this entry: any type will do.
         let file_type = node.inode()?.file_type().filter(|_| is_meant);
         let is_started = needs_dots && added == Added::First;
         if is_started {
@@ -91,7 +91,7 @@ impl<'a> Inodes<'a> {
         }
     }
 
-    /// Counts one more or one less subdirectory of the directory that change `n` means.
+    /// Adds `more` (1 or -1) to the subdirectories of the directory to which change `n` refers.
     fn count_directory(&mut self, n: usize, ino: Ino, more: i32) -> Result<(), Error> {
         let node = self.node(ino)?;
         if node.is_meant(n) && node.counts(n) {
@@ -133,8 +133,9 @@ impl<'a> Inodes<'a> {
         Ok(true)
     }
 
-    /// Removes an entry. Returns whether it was one of a directory; `None` if there is no such
-    /// entry: a file that was created and removed between two fast commits has only its removal.
+    /// Removes an entry. Returns whether the entry was a directory's; `None` if there is no such
+    /// entry: of a file that was created and removed between two fast commits, only the removal is
+    /// recorded.
     fn take_out(&mut self, n: usize, old: &FastName) -> Result<Option<bool>, Error> {
         let name = Name::new(&old.name).map_err(|_| Error::NameTooLong)?;
         let was_directory = self.node(old.ino)?.is_directory();
@@ -158,8 +159,8 @@ impl<'a> Inodes<'a> {
         Ok(Some(stored.unwrap_or(was_directory)))
     }
 
-    /// Returns the directory to which change `n` refers; `None` if another inode has its number by
-    /// now, so that its names are gone.
+    /// Returns the directory to which change `n` refers; `None` if a later inode has the number,
+    /// since the names of the older directory are gone.
     fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Found<'_, 'a>>, Error> {
         let node = self.node(ino)?;
         if !node.is_meant(n) {
@@ -274,7 +275,7 @@ impl Node {
         }
     }
 
-    /// Takes a block for block `n` of a directory.
+    /// Allocates a block for block `n` of a directory.
     fn append_block(&mut self, draft: &mut Draft<'_>, n: u32) -> Result<Block, Error> {
         let mappings = self.map.as_mut().ok_or(Error::Stale)?;
         let near = mappings.now.last().map_or(Block(0), |extent| extent.block);

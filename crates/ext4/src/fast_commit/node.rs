@@ -13,9 +13,9 @@ use lanefs_ondisk::{Block, Corruption, FileType, Ino};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// The bytes of a record with its block field: before it and after it are plain fields.
+/// The bytes of `i_block` in a record.
 const BLOCK_FIELD: Range<usize> = 0x28..0x64;
-/// The bytes of a record with its generation, which follows the block field.
+/// The bytes of `i_generation` in a record.
 const GENERATION: Range<usize> = 0x64..0x68;
 /// The bytes of an inode without extra fields.
 const GOOD_OLD_SIZE: usize = 128;
@@ -31,7 +31,7 @@ pub(super) struct Node {
     record: Vec<u8>,
     /// The number of the change since which the inode number belongs to this inode.
     pub(super) born: Option<usize>,
-    /// How many inodes took the number, one after another.
+    /// How many new inodes got the number, one after another.
     births: u32,
     /// The number of the last change that set the record.
     pub(super) set: Option<usize>,
@@ -43,7 +43,7 @@ pub(super) struct Node {
 
 /// The mappings of an inode.
 pub(super) struct Mappings {
-    /// Those on the device, empty for an inode that was created since.
+    /// The mappings on the device; empty for an inode that a fast commit created.
     pub(super) before: Map,
     pub(super) now: Map,
     /// The parts of the file that differ.
@@ -90,19 +90,20 @@ impl Node {
         self.now.as_ref().and_then(Inode::file_type) == Some(FileType::Directory)
     }
 
-    /// Returns whether the inode has taken the place of another one.
+    /// Returns whether another inode had the number before this inode.
     pub(super) fn replaces(&self) -> bool {
         self.born.is_some() && self.before.is_some()
     }
 
-    /// Returns whether change `n` concerns this inode and not an older inode with its number. The
-    /// first record of an inode may come after its first name, if it was created without one.
+    /// Returns whether change `n` concerns this inode and not an older inode with its number. If no
+    /// inode had the number before, earlier changes concern this inode too: the record of an inode
+    /// may come after its first name.
     pub(super) fn is_meant(&self, n: usize) -> bool {
         let is_first = self.before.is_none() && self.births == 1;
         is_first || self.born.is_none_or(|born| born <= n)
     }
 
-    /// Returns whether no record after change `n` has the link count.
+    /// Returns whether change `n` changes the link count: no later record sets the count.
     pub(super) fn counts(&self, n: usize) -> bool {
         self.is_meant(n) && self.set.is_none_or(|set| set < n)
     }
@@ -127,7 +128,7 @@ impl Node {
             old.generation == new.generation && old.file_type() == new.file_type()
         });
         if !is_same {
-            // Bytes of an older inode after the fields are not attributes of the new one.
+            // The attributes of an older inode with this number are not those of the new inode.
             record.fill(0);
             overwrite(&mut record, raw, 0..BLOCK_FIELD.start);
             overwrite(&mut record, raw, GENERATION.start..len);

@@ -19,7 +19,7 @@ pub enum MkfsError {
     TooManyInodes { inodes: u64 },
     #[error("a journal of {blocks} blocks is too short, or too large for the file system")]
     JournalSize { blocks: u32 },
-    #[error("the device wants writes of {device} bytes, blocks have {block_size}")]
+    #[error("the device needs writes of {device} bytes, and blocks have {block_size}")]
     Alignment { device: u32, block_size: u32 },
     /// An option is out of range.
     #[error("{option} out of range")]

@@ -57,7 +57,7 @@ impl NewGroup {
     }
 }
 
-/// Places the groups from `from` on after all blocks of the groups before. `geometry` is the
+/// Places the metadata of the groups from `from` on, in these groups only. `geometry` is the
 /// geometry of the larger file system. Returns `None` if there is no room for the metadata of the
 /// groups.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {

@@ -10,8 +10,7 @@ const BASE: Features = Features {
     ro_compat: RoCompat::SPARSE_SUPER.union(RoCompat::LARGE_FILE),
 };
 
-/// The features that a new file system can have. Of these, only those that Lanefs also writes are
-/// made.
+/// The features that a new file system can have. `check` also requires that Lanefs can write them.
 const MAKEABLE: Features = Features {
     compat: BASE
         .compat

@@ -1,8 +1,9 @@
 //! The layout of a file system whose size follows from its files.
 //!
 //! Superblock and descriptors come first, with room for descriptors of a fixed number of groups;
-//! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Only the
-//! backups of superblock and descriptors have places that are known before the data is written.
+//! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Only
+//! superblock, descriptors and their backups are placed before the data is written; all other
+//! metadata is placed afterwards.
 
 use super::layout::{File, Layout, Tables, orphan_file_blocks};
 use super::numbers::Numbers;
@@ -123,7 +124,7 @@ impl Fitting {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;
             let end = wanted + spare.blocks(wanted, self.block_size());
-            // Blocks of backups within the free space are not free.
+            // Backups that lie within the free space do not count as free space.
             let backups = self.used.used_in(wanted..end).map(|run| run.end - run.start);
             let end = self.round_up(end + backups.sum::<u64>());
             if end > self.used.end() {

@@ -38,11 +38,11 @@ pub fn make_journal_device(
 }
 
 /// Makes `journal` the journal of the file system on `device`, as `mke2fs -J device=` does. The
-/// file system is clean and has no journal. `number` is the number of the journal's block device in
-/// the form of the superblock, by which the kernel finds it, or 0 for a file.
+/// file system must be clean and have no journal. `number` is the device number by which the kernel
+/// finds the journal, encoded as in the superblock, or 0 for a file.
 ///
-/// The journal lists the file system first. So after a crash in the middle the file system has no
-/// journal, and the same call completes the change.
+/// First the file system is recorded in the journal, then the journal in the file system. So after
+/// a crash between the two the file system has no journal, and the same call completes the change.
 ///
 /// # Errors
 /// [`Error::JournalDevice`] if `journal` is no journal, has other blocks, or belongs to another
@@ -52,7 +52,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = Superblock::decode(&bytes)?;
     if superblock.journal().is_some() || !superblock.state().contains(State::VALID) {
-        let what = "a journal is given to a clean file system that has none";
+        let what = "the file system is not clean, or has a journal";
         return Err(Error::InvalidArgument { what });
     }
     journal.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -2,12 +2,12 @@
 //! file system has, in the order of mke2fs.
 //!
 //! The superblock, the descriptors and their reserve for growing are in groups 0, 1 and powers of
-//! 3, 5 and 7. For each 16 groups all bitmaps and inode tables are at the start of the first of
-//! them. Then follow root, `lost+found` and the resize inode's block of pointers, the journal near
-//! the middle, and the orphan file. If descriptors and reserve would take more than three quarters
-//! of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in the groups that
-//! it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks are before the
-//! first block that they point to.
+//! 3, 5 and 7. The bitmaps and inode tables of each 16 groups are at the start of the first of
+//! these groups. Then follow root, `lost+found` and the resize inode's block of pointers, the
+//! journal near the middle, and the orphan file. If descriptors and reserve would take more than
+//! three quarters of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in
+//! the groups that it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks
+//! are before the first block that they point to.
 //!
 //! A group that contains only its own metadata, except the last one, keeps its bitmaps unwritten
 //! (`BLOCK_UNINIT`, `INODE_UNINIT`), as long as descriptors have checksums.
@@ -202,7 +202,7 @@ impl Layout {
                 file.nodes.push(free.start);
             }
         }
-        // This suffices for the longest journal with the smallest blocks.
+        // Four leaves suffice for the longest journal with the smallest blocks.
         (file.nodes.len() <= ROOT_EXTENTS).then_some(file)
     }
 
@@ -224,7 +224,8 @@ impl Layout {
                 goal = free.start + 1;
                 Ok(free.start)
             };
-            // The place of the data is set by `fill` later; here the map only counts.
+            // `fill` sets the places of the data later; here the map only shows where pointer
+            // blocks are needed.
             let mut nodes = Vec::new();
             map.set(start.into(), 0, 1, &mut || {
                 let place = one()?;
@@ -339,7 +340,8 @@ impl Layout {
         raw.s_overhead_clusters.set(overhead as u32);
         raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {
-            // A copy of the journal's place, with which e2fsck finds it without its inode.
+            // A copy of the journal's mappings, with which e2fsck finds the journal if its inode is
+            // damaged.
             raw.s_jnl_backup_type = 1;
             let words = self.root_node(journal);
             for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(words.as_chunks().0) {
@@ -400,7 +402,7 @@ pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
 pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
-        // Up to 2^21 blocks: one per 4,096 blocks.
+        // A file system of up to 2^21 blocks: one block per 4,096 blocks.
         count @ 32..512 => count as u32,
         _ => 512,
     }

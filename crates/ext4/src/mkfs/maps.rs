@@ -67,8 +67,8 @@ impl BlockMap {
         }
     }
 
-    /// Points to `len` blocks from `place` on, at `at` and after it. `claim` returns the places of
-    /// new pointer blocks.
+    /// Maps the `len` file blocks from `at` on to the blocks from `place` on. `claim` returns the
+    /// places of new pointer blocks.
     pub(super) fn set<E>(
         &mut self,
         at: u64,

@@ -254,7 +254,8 @@ impl Numbers {
         let JournalLength { blocks, fast_commit_blocks } = self.journal;
         let most = (self.blocks / 2).min(10_240_000);
         let is_short = blocks - fast_commit_blocks < journal::LEAST_BLOCKS;
-        // As in mke2fs, a size that was not given may be more than half.
+        // As in mke2fs, a journal may take more than half of the file system if its size was not
+        // given.
         let is_given = options.journal != JournalSize::BySize
             || options.fast_commit_bytes.is_some_and(|bytes| bytes > 0);
         match blocks > 0 && is_given && (is_short || u64::from(blocks) > most) {

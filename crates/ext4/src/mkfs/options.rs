@@ -214,7 +214,8 @@ pub struct MkfsOptions {
     pub on_error: OnError,
     /// Marks the file system for development kernels only.
     pub is_test: bool,
-    /// When inode tables are zeroed. Without checksums of descriptors always immediately.
+    /// When inode tables are zeroed. Without checksums of descriptors, they are always zeroed
+    /// immediately.
     pub inode_tables: InodeTables,
     /// The present contents of the device.
     pub contents: Contents,

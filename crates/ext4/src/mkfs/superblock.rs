@@ -13,13 +13,14 @@ const HASH_HALF_MD4: u8 = 1;
 const CHECKSUM_CRC32C: u8 = 1;
 /// Unicode 12.1 in UTF-8, the only encoding of names.
 const ENCODING_UTF8_12_1: u16 = 1;
-/// The flag of an encoding in which other names are refused.
+/// The flag of `s_encoding_flags` for names that must be valid.
 const STRICT_ENCODING: u16 = 1;
 
 impl Numbers {
     /// Returns the superblock without the fields that depend on the layout.
     pub(super) fn raw_superblock(&self, options: &MkfsOptions) -> RawSuperblock {
-        // The UUID is zero until the file system is identified; the geometry does not depend on it.
+        // The UUID is zero until `MkfsOptions::identified` has chosen one; the geometry does not
+        // depend on the UUID.
         let uuid = options.uuid.unwrap_or_default();
         let time = options.time.unwrap_or_default();
         let (features, low_time, high_time) = (self.features, time as u32, (time >> 32) as u8);

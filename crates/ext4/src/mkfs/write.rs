@@ -178,7 +178,8 @@ fn groups_with_super(geometry: &Geometry) -> Vec<Group> {
     groups.filter(|&group| geometry.group_has_super(group)).collect()
 }
 
-/// A backup is not marked clean: a file system restored from it must be checked first.
+/// Writes the backups of the superblock. They are not marked clean: a file system restored from a
+/// backup must be checked first.
 fn write_backups(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
     let mut bytes = vec![0; geometry.block_size().bytes()];

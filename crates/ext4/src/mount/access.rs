@@ -43,7 +43,7 @@ impl Mount {
             return Err(Error::ReadOnly);
         }
         if objects.is_read_only() {
-            // Before any change: after a crash the log must be replayed.
+            // This comes before any change: after a crash, mounts must replay the log.
             self.mark_in_use(Purpose::Use)?;
             objects.journal.resume();
             objects.read_only.store(false, Ordering::Release);

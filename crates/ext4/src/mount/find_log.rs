@@ -204,7 +204,7 @@ pub fn plan<'a>(
 ) -> Result<LogReplay<'a>, Error> {
     let replay = plan_copies(device, superblock, log)?;
     // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
-    // log. So after an interruption of this replay, the descriptors must be there.
+    // log. So this replay writes the descriptors before a superblock that counts more of them.
     let geometry = superblock.geometry();
     let next = copied_superblock(&replay, superblock).ok().flatten();
     let grows = next.is_some_and(|next| next.geometry().block_count() > geometry.block_count());
@@ -233,7 +233,7 @@ pub(super) fn plan_copies<'a>(
     };
     let planned = within(geometry.block_count());
     let Err(lanefs_journal::Error::WildBlock { .. }) = planned else { return Ok(planned?) };
-    // A file system that grew while it was mounted: the log has the larger superblock, and blocks
+    // If the file system grew while it was mounted, the log has the larger superblock, and blocks
     // that only the larger file system has.
     let whole = within(device.len() >> geometry.block_size().bits());
     let larger = whole.ok().and_then(|whole| copied_superblock(&whole, superblock).ok().flatten());
@@ -245,7 +245,8 @@ pub(super) fn plan_copies<'a>(
     }
 }
 
-/// Returns the blocks that the fast commits lead to after the copies of `replay`.
+/// Returns the blocks that the fast commits change, with their contents after the replay of both
+/// the copies and the fast commits.
 fn plan_fast(
     device: &dyn Device,
     primary: &Superblock,
@@ -293,7 +294,7 @@ impl LogReplay<'_> {
     }
 
     /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the
-    /// fast commits, so `target` is a view in memory if there are any.
+    /// fast commits, so `target` must be a view in memory if there are any.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -332,7 +333,7 @@ fn copied_superblock(
     block.map(|bytes| decode(&bytes)).transpose()
 }
 
-/// Decodes the superblock in its block.
+/// Decodes the superblock from the block that contains it.
 fn decode(block: &[u8]) -> Result<Superblock, Error> {
     let at = SUPERBLOCK.start % block.len().max(1);
     Ok(Superblock::decode(block.get(at..).unwrap_or_default())?)

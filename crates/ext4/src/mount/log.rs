@@ -74,9 +74,9 @@ pub(super) fn open(
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
-    // A file system becomes smaller when its superblock is written: the new size and the flag that
-    // requests the replay are in the same sector. A torn superblock with the older version of this
-    // sector has neither.
+    // Shrinking takes effect when the superblock is written: the new size and the flag that
+    // requests the replay are in the same sector. If a torn superblock has the older version of
+    // this sector, it has neither.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;

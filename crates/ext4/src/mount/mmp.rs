@@ -1,10 +1,10 @@
 //! Multiple mount protection (feature `mmp`): only one computer writes a file system.
 //!
-//! A block holds a number. The computer that has mounted the file system counts it up. Before a
-//! mount writes anything, it waits for longer than a living mount needs for its next number. The
-//! mount then stores a random number of its own and waits again: of two computers that start at the
-//! same time, only one finds its number afterwards. While the file system is mounted, a thread
-//! counts up. If the thread finds a number that it did not store, it stops all writing.
+//! A block holds a number. On the computer that has mounted the file system, a thread increments
+//! the number at regular intervals. Before a mount writes anything, it waits for longer than such
+//! an interval, and fails if the number has changed. The mount then stores a random number of its
+//! own and waits again: of two computers that mount at the same time, only one finds its own number
+//! afterwards. If the thread finds a number that it did not store, it stops all writing.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those of the
 //! kernel, by observation.
@@ -30,7 +30,7 @@ const UPDATE_INTERVAL: u16 = 5;
 /// The bounds of `mmp_check_interval`, in seconds.
 const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
 
-/// The block, and the way to check it.
+/// Where the MMP block is, and how its checksum is computed.
 struct Place {
     device: Arc<dyn Device>,
     block: Block,
@@ -138,7 +138,7 @@ impl Drop for Exclusive {
 }
 
 impl Inner {
-    /// Counts up until the right is given up or lost.
+    /// Stores the next number at each interval, until the right is given up or lost.
     fn count(&self) {
         let interval = Duration::from_secs(self.interval.into());
         let (mut due, mut mine) = (Instant::now() + interval, self.state.lock().mine.clone());
@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Returns `false` if the right is given up before.
+    /// Sleeps until `due`. Returns `false` at once if the right is given up before `due`.
     fn sleep_until(&self, due: Instant) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -187,7 +187,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns the seconds in which a living mount counts up at least once.
+/// Returns the seconds within which a computer that has mounted the file system stores a new
+/// number.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {

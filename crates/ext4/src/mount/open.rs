@@ -70,12 +70,14 @@ impl Mount {
         let exclusive = log::take_mmp(&device, &primary.superblock, &options)?;
         let (device, primary) = match &exclusive {
             None => (device, primary),
-            // Another computer may have unmounted the file system after the first read.
+            // The superblock is read again: another computer may have unmounted the file system
+            // since.
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
-            // The replay of the log has added the feature, so the mount starts anew.
+            // The superblock in the log has the feature `mmp`, unlike the one on the device: the
+            // mount starts again.
             return Mount::open(device, options);
         }
         let geometry = superblock.geometry();
@@ -209,7 +211,7 @@ impl Mount {
             .spawn(move || serving.objects.journal.serve(&serving.objects))
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
-        // If this fails, the close of this mount must record damage, as after any other failure.
+        // The error is noted, so that closing this mount records it in the superblock.
         finish_orphans(&fs.objects, superblock.orphan_file(), superblock.last_orphan())
             .inspect_err(|error| fs.objects.note_error(error))
     }
@@ -271,7 +273,7 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is not a directory, or is empty.
+/// Fails if the root is not a directory, or has no blocks; the kernel refuses such a root too.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
@@ -284,8 +286,8 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the log and the block of mmp do not overlap other metadata: their writes would
-/// destroy it.
+/// Checks that the log and the MMP block do not overlap other metadata, which writes to them would
+/// destroy.
 fn check_log_place(
     geometry: &Geometry,
     descriptors: &[GroupDesc],

@@ -30,7 +30,7 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Which changes are durable when the call returns.
     pub synchronous: Synchronous,
-    /// The reaction to a damaged structure found while running.
+    /// The reaction to a damaged structure that an operation finds.
     pub on_error: OnError,
     /// Whether freed blocks are discarded once they are free durably.
     pub discard: bool,

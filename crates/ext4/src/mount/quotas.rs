@@ -7,10 +7,10 @@ use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::quota::Kind;
 
 /// Reads the quota files, if the file system has any; from now on each commit updates them. Obeys
-/// the limits of these kinds of owners.
+/// the limits of the kinds of owners in `obeyed`.
 ///
 /// # Errors
-/// Also [`Error::Unsupported`] if one of these kinds has no file.
+/// Also [`Error::Unsupported`] if a kind in `obeyed` has no file.
 pub(super) fn keep_quotas(objects: &Objects, obeyed: &[Kind]) -> Result<(), Error> {
     let mut ledgers = objects.read_quotas()?;
     for kind in obeyed {

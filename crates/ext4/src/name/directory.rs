@@ -24,7 +24,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported};
 use std::ops::ControlFlow;
 
-/// More than the number of blocks that one operation appends to a directory.
+/// An upper bound for the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
 /// Bytes of the first area of entries in an inode.
 const INLINE_AREA: usize = 56;
@@ -76,7 +76,7 @@ impl DirBlocks for Directory<'_> {
 }
 
 impl<'d> Directory<'d> {
-    /// Creates a view of `dir`. The caller holds its operation lock.
+    /// Creates a view of `dir`. The caller holds the operation lock of `dir`.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; an error for a directory that is not mapped in a supported way, or

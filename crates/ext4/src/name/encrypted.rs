@@ -36,7 +36,7 @@ impl StoredName<'_> {
 /// Turns stored names into those that callers see.
 struct Shown<'d> {
     crypt: &'d InodeCrypt,
-    /// The hash that names without key contain; `None` if they contain zeros.
+    /// Computes the hash in the text that stands for a name; `None` if the text has zeros instead.
     hasher: Option<NameHasher>,
 }
 
@@ -59,8 +59,8 @@ impl Directory<'_> {
         Ok(bytes.and_then(StoredName::encrypted))
     }
 
-    /// Returns the stored name that a text stands for. Reads only the entries of the hash in the
-    /// text, or all if it has none.
+    /// Returns the stored name that a text stands for. Reads only the entries with the hash in the
+    /// text, or all entries if the text has no hash.
     fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
         let mut look = |entry: &DirEntry<'_>| {
@@ -101,8 +101,8 @@ impl Directory<'_> {
         Ok(damage?)
     }
 
-    /// Returns the hash of names without key. As in listings of the kernel (6.18), names of a
-    /// linear directory of several blocks have none.
+    /// Returns the hasher for the texts that stand for names; `None` in a linear directory of
+    /// several blocks, as in listings of the kernel (6.18).
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),

@@ -5,9 +5,9 @@
 //! name, or would contain it, is known before a handle is joined. Under the handle the names of
 //! that block are locked, and its contents are checked again.
 //!
-//! If the block is ambiguous or has no room, nothing was changed yet, and the operation starts
-//! again with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a
-//! handle of its own, and changes the name in the same way.
+//! If several blocks may contain the name, or its block has no room, the operation starts again
+//! with the lock held exclusively; nothing was changed yet. Then it first makes room
+//! ([`Directory::make_room`]), in a handle of its own, and changes the name in the same way.
 //!
 //! The operation lock is held exclusively for:
 //!
@@ -20,7 +20,7 @@
 //!   threads do not see each other's counts.
 //!
 //! So the entries of a block never move under the shared lock, and a reader misses no entry that
-//! stays.
+//! exists the whole time.
 //!
 //! A rename writes the new name first. Between the two writes both names refer to the file, as
 //! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
@@ -64,8 +64,8 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if its block is
-    /// ambiguous or an outdated index must be dropped first. Sleeps.
+    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if several blocks
+    /// may contain the name, or if an outdated index must be dropped first. Sleeps.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.
@@ -285,8 +285,8 @@ impl EntrySlot<'_> {
     }
 }
 
-/// A planned change: of an entry, or of the room for a new entry. The names are locked when the
-/// entry or the room is found.
+/// A planned change of an entry, or of the room for a new entry. The entry or the room was found
+/// with the block's names locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Edit {
     Add(Room, Named),

@@ -62,8 +62,8 @@ pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) ->
     locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
 }
 
-/// Fails if `dir` cannot get another name, or no other name of this kind. The caller holds the
-/// operation lock of `dir`.
+/// Fails if `dir` cannot get another name, or if `change` adds a subdirectory and `dir` cannot have
+/// more. The caller holds the operation lock of `dir`.
 pub(crate) fn check_addable(
     volume: &Volume,
     dir: &InodeRef,

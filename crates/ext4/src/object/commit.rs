@@ -27,8 +27,8 @@ impl Client<Dirty, Deferred> for Objects {
     }
 
     fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
-        // Zeroes tails before it frees blocks: a freed block may be claimed by another file as soon
-        // as it is released.
+        // Tails are zeroed before blocks are freed: another file may claim a freed block as soon as
+        // it is released.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
                 self.volume.device.write_zeros(offset, u64::from(len))?;
@@ -106,7 +106,8 @@ impl Objects {
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         let mut fold = Fold::default();
-        // A growth is captured first, so that the descriptors of new groups have their places.
+        // A growth is captured first, so that captures of new groups find the blocks of their
+        // descriptors.
         let growth = objects.iter().find_map(|object| match object {
             Dirty::Growth(growth) => Some(growth.clone()),
             _ => None,

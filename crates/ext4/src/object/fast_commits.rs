@@ -1,4 +1,4 @@
-//! What a mount keeps for fast commits (`fast_write.rs`), and what inodes note.
+//! The state of a mount for fast commits (`fast_write.rs`), and the notes of its inodes.
 
 use crate::object::fast_track::{Birth, FastPart, FastTrack, Reason};
 use crate::object::inode::Inode;
@@ -21,7 +21,7 @@ pub(crate) struct FastCommits {
     unfit_in: Padded<AtomicU64>,
     /// The last transaction whose fast commits filled their area.
     pub(super) full_in: AtomicU64,
-    /// By [`Reason::ALL`].
+    /// The number of fsyncs that committed, for each reason in [`Reason::ALL`].
     refused: [LaneCounter; Reason::ALL.len()],
 }
 
@@ -49,7 +49,8 @@ impl FastCommits {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }
 
-    /// Notes a change of the whole tree in `tid`, before others can see it.
+    /// Notes a change in `tid` that concerns the whole tree (a renamed directory, added groups),
+    /// before other threads can see it.
     pub(crate) fn tree_changes(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -93,7 +94,7 @@ fn note_unfit(word: &AtomicU64, tid: Tid) {
 }
 
 impl Inode {
-    /// Notes a change in `tid` that no fast commit expresses, before others can see it.
+    /// Notes a change in `tid` that no fast commit expresses, before other threads can see it.
     pub(crate) fn is_unfit_for_fast_commits(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -108,15 +109,15 @@ impl Inode {
         }
     }
 
-    /// Notes the name that a new inode gets, before others can see it.
+    /// Notes the name that a new inode gets, before other threads can see it.
     pub(crate) fn note_first_name(&self, parent: Ino, name: &[u8]) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.birth = Birth::Named { parent, name: name.into() };
         }
     }
 
-    /// Returns the numbers of changes in `tid`, of all and of those in fast commits; `None` if none
-    /// was noted.
+    /// Returns the number of changes in `tid`, and how many of them are in fast commits; `None` if
+    /// no change was noted.
     pub(super) fn fast_changes(&self, tid: Tid) -> Option<(u64, u64)> {
         let state = self.state.lock();
         let fast = state.fast.as_ref().filter(|fast| fast.tid == tid)?;
@@ -127,7 +128,7 @@ impl Inode {
         self.unfit_in.load(Ordering::Acquire) == tid.0
     }
 
-    /// Lets the fsyncs of this inode commit `tid`.
+    /// Makes the fsyncs of this inode commit `tid`, for this reason.
     pub(super) fn is_refused(&self, tid: Tid, reason: Reason) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.refused = Some(reason);
@@ -135,7 +136,7 @@ impl Inode {
         self.is_unfit_for_fast_commits(tid);
     }
 
-    /// Returns why an unfit inode is so.
+    /// Returns why an inode is unfit for fast commits.
     pub(super) fn refusal(&self, tid: Tid) -> Reason {
         let state = self.state.lock();
         let fast = state.fast.as_ref().filter(|fast| fast.tid == tid);

@@ -9,7 +9,8 @@ use std::ops::Range;
 pub(crate) enum FastPart {
     /// No part does.
     None,
-    /// The inode's record. A directory needs no part: the change belongs to a name in it.
+    /// The inode's record. Of a directory no record is needed, since the replay of a name changes
+    /// the directory.
     Record,
     /// The record, and mappings that were added for these file blocks; none was removed.
     Mappings(Range<u32>),
@@ -24,10 +25,10 @@ pub(crate) struct FastTrack {
     /// The number of changes, and how many of them are in fast commits.
     pub(super) changes: u64,
     pub(super) written: u64,
-    /// The file blocks that were mapped since the last fast commit, with those between them.
+    /// One range with all file blocks that were mapped since the last fast commit.
     pub(super) mapped: Range<u32>,
     pub(super) birth: Birth,
-    /// Why the last fast commit that was tried did not have them.
+    /// Why the last fast commit that was attempted could not contain the changes.
     pub(super) refused: Option<Reason>,
 }
 
@@ -74,9 +75,10 @@ pub(super) enum Reason {
     Kind,
     /// The inode shares a block of its table with the journal's inode.
     Table,
-    /// The inode has another change.
+    /// The inode has a change that no fast commit expresses.
     Change,
-    /// The directory of its name has another change, or is of a form that a replay cannot change.
+    /// The directory of the inode's name has a change that no fast commit expresses, or a form that
+    /// a replay cannot change.
     Directory,
     /// The inode has new mappings in nodes outside of the inode.
     Nodes,

@@ -2,10 +2,10 @@
 //!
 //! A fast commit has the record of an inode, its new mappings, and its name if T created it. It is
 //! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
-//! does not if
+//! does not need the rest if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
-//!   record, or an added mapping. A change of another kind, and each for which the code names no
+//!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
 //! - its number was free after T-1. A new inode whose number T freed is unfit;
 //! - the directory of a new name exists after T-1, has room for the name and no other entry of that
@@ -13,7 +13,8 @@
 //!   unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
 //! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
-//! - its blocks have no other use until T is durable, also if T frees them (`Groups::free_blocks`).
+//! - its blocks are not claimed again before T is durable, even if T frees them
+//!   (`Groups::free_blocks`).
 //!
 //! An fsync of anything else commits T.
 
@@ -87,13 +88,13 @@ impl Objects {
             }
             FastEnd::Done if fast.is_full(tid) => refused(Reason::Room),
             FastEnd::Done if inode.is_unfit(tid) => refused(inode.refusal(tid)),
-            // A commit may have come first.
+            // A commit may have made the changes durable instead.
             FastEnd::Done => Ok(self.journal.durable() >= tid || round.is_written_up_to_now()),
         }
     }
 
     /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
-    /// or why they cannot be in one.
+    /// or why a fast commit cannot have them.
     fn take_fast_changes(
         &self,
         inode: &Inode,
@@ -142,9 +143,9 @@ impl Objects {
                 self.check_fast_parent(*parent, tid)?;
                 let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
                 let name = FastChange::Create(FastName { parent, ino, name });
-                // The record comes before the ranges, because they need an inode. As in the kernel,
-                // it comes once more after them: the kernel's replay (6.18) counts the blocks of
-                // the file when it sets a record.
+                // The record comes before the ranges, because a replay maps ranges only in an
+                // existing inode. As in the kernel, the record comes once more after the ranges:
+                // the kernel's replay (6.18) counts the blocks of the file when it sets a record.
                 changes.insert(0, record.clone());
                 changes.push(name);
                 if changes.len() > 2 {
@@ -161,8 +162,8 @@ impl Objects {
     fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
         let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        // In a directory of several blocks without an index, another order of names may need
-        // another block, which the kernel (6.18) cannot add in a replay.
+        // In a directory of several blocks without an index, names that are added in another order
+        // may need one more block, which the kernel (6.18) cannot add in a replay.
         let is_simple =
             flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
         match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {
@@ -231,7 +232,7 @@ impl FastClient for Round<'_> {
 
     fn has_no_room(&mut self) {
         self.fast.full_in.store(self.tid.0, Ordering::Release);
-        // Their changes were taken.
+        // The changes were taken and not written, so only a commit can make them durable.
         for (inode, _) in self.taken.drain(..) {
             inode.is_unfit_for_fast_commits(self.tid);
         }

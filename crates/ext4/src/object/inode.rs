@@ -60,7 +60,7 @@ pub struct Inode {
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
     /// Whether the file was found in an encrypted directory of another policy, so that it must not
-    /// be opened. Relates to no other field.
+    /// be opened. No other field depends on it.
     pub(crate) has_foreign_policy: AtomicBool,
     /// The descriptor of a verity file, set when the file is first read; it never changes.
     pub(crate) verity: OnceLock<Box<Verity>>,
@@ -85,8 +85,8 @@ pub struct Inode {
     /// Blocks claimed ahead of a growing file.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode; `data_synced_by` is the last
-    /// transaction that changed anything needed to read its data. Written in a handle of that
-    /// transaction, so that they never decrease.
+    /// transaction that changed anything needed to read its data. Both are written in a handle of
+    /// the transaction that they name, so they never decrease.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The last transaction with a change of this inode, or of a directory's names, that fast
@@ -199,7 +199,7 @@ impl Inode {
     }
 
     /// Returns the attributes without the lanes' deltas: for a directory in which several lanes
-    /// change names, times and links may be out of date. For callers that need the other
+    /// change names, times and links may be out of date. For callers that need only the other
     /// attributes. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
@@ -306,8 +306,8 @@ impl Inode {
             state.owed = 0;
         }
         self.is_synced_by(tid, concerns);
-        // Listed before, too: a commit that finds no listed object has nothing to do, and does not
-        // wait for this handle.
+        // The inode is listed before the change is visible, too: a commit that finds no listed
+        // object does nothing, and does not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -330,8 +330,8 @@ impl Inode {
         result
     }
 
-    /// Lets an fsync wait for `tid`. Called before other threads can see a change in `tid`, because
-    /// a thread that saw the change may sync it. The caller has a handle of `tid`.
+    /// Makes an fsync wait for `tid`. Called before other threads can see a change in `tid`,
+    /// because a thread that saw the change may sync it. The caller has a handle of `tid`.
     fn is_synced_by(&self, tid: Tid, concerns: Concerns) {
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
@@ -339,11 +339,11 @@ impl Inode {
         }
     }
 
-    /// Apply: lets an fsync of this directory wait for `tid`, before other threads can see that one
-    /// of its names changed. [`crate::name::links::names_changed`] follows.
+    /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
+    /// one of its names changed. [`crate::name::links::names_changed`] follows.
     pub(crate) fn name_changes(&self, tid: Tid) {
-        // A directory whose lanes keep deltas was changed before in the transaction in which it is
-        // listed. So these lanes only read here.
+        // If deltas are listed in `tid`, an earlier change in `tid` has stored the number. So the
+        // lanes of a contended directory only read here.
         if !self.deltas.are_listed(tid) {
             self.is_synced_by(tid, Concerns::Data);
         }
@@ -352,8 +352,7 @@ impl Inode {
     /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
     /// freed in the same transaction, the new inode's record stands for both inodes, and this
     /// object is taken off the transaction's list. Otherwise creating and removing a file
-    /// repeatedly would fill the memory until the next commit.
-    /// Returns when it was freed.
+    /// repeatedly would fill the memory until the next commit. Returns when the number was freed.
     pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) -> NumberFreed {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
@@ -371,9 +370,9 @@ impl Inode {
     }
 
     /// Returns whether commits no longer need this object, whose guard is held: no transaction
-    /// waits for its image, and the last one that changed it is settled. Until then the object has
-    /// state that a reloaded one would lack: the transaction an fsync waits for, and the tail still
-    /// to be zeroed.
+    /// waits for its image, and the last transaction that changed it is settled. Until then the
+    /// object has state that a reloaded one would lack: the transaction an fsync waits for, and the
+    /// tail still to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed

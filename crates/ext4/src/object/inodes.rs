@@ -14,7 +14,7 @@ pub(crate) struct Inodes {
     table: Table,
 }
 
-/// Maps numbers to inodes, by the policy of S5.
+/// Maps numbers to inodes, as [`NameCachePolicy`](crate::policy::NameCachePolicy) selects.
 enum Table {
     /// Looks inodes up without a lock.
     Lanes(Cache<Inode>),
@@ -52,8 +52,8 @@ impl Inodes {
         }
     }
 
-    /// Maps the number of `inode` to it from now on; runs `look` on the inode that the number
-    /// referred to before.
+    /// From now on the number of `inode` refers to `inode`; runs `look` on the inode to which the
+    /// number referred before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
             Table::Lanes(cache) => cache.insert(inode, look),

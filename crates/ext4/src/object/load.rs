@@ -31,7 +31,7 @@ impl MetaSource for Objects {
 
 impl Objects {
     /// Returns a hold on inode `ino`, and reads the inode if it is not in memory. [`Error::Stale`]
-    /// if the inode is free or has the value of an attribute, or if `generation` is given and
+    /// if the inode is free or holds the value of an attribute, or if `generation` is given and
     /// differs.
     pub(crate) fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         if !self.volume.is_for_names(ino) {

@@ -43,8 +43,8 @@ impl MapSlot {
         Evicted::Contents
     }
 
-    /// Counts `bytes` beyond [`SMALL`]. For most files the count is and stays zero, and nothing is
-    /// written.
+    /// Counts `bytes` beyond [`SMALL`]. For most files the count stays zero, and this function
+    /// writes nothing.
     fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);
         if before != bytes {

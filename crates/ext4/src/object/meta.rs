@@ -185,7 +185,7 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // As an inode, the block is listed before others can see the change.
+        // Like an inode, the block is listed before other threads can see the change.
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
@@ -413,9 +413,8 @@ impl MetaCache {
         self.blocks.insert(created.clone(), |_| ());
     }
 
-    /// Apply: frees `block` in memory. If an earlier transaction is being captured, the image of
-    /// that transaction stays with it; images in the log are revoked. The caller clears the bit of
-    /// the block.
+    /// Apply: frees `block` in memory. An image that is still to be captured for an earlier
+    /// transaction is kept; images in the log are revoked. The caller clears the bit of the block.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
         let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),

@@ -20,8 +20,8 @@
 //! Two objects for one inode would lose each other's changes. So each inode, metadata block and
 //! table block is found in a map and has a hold word (`lanefs_lanes::Hold`). A look-up takes no
 //! lock: it adds a reference, or finds the object dead and starts over. Eviction makes an
-//! unreferenced object dead, under its guard. One thread loads a number, under a loader lock
-//! (`crate::cache`).
+//! unreferenced object dead, under its guard. Only one thread at a time loads the object of a
+//! number, under a loader lock (`crate::cache`).
 //!
 //! - The link count of a nameless inode is zero before the object is dead; otherwise a look-up
 //!   would load it again. The last reference to a nameless inode deletes it (`ops/delete.rs`).
@@ -31,7 +31,7 @@
 //!
 //! # Which objects stay in memory?
 //!
-//! `pressure` has the part of the memory cap that each cache gets, and the moments of eviction. An
+//! `pressure` says which part of the memory cap each cache gets, and when objects are evicted. An
 //! object stays as long as its eviction would lose information:
 //!
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
@@ -39,7 +39,7 @@
 //!   and the inode's entry among the orphans.
 //! - A metadata block stays until the last transaction that changed it is settled. Before that, the
 //!   object is its only image. It also knows the transaction that allocated the block: if the same
-//!   transaction frees the block, it needs no revoke.
+//!   transaction frees the block, the block needs no revoke.
 //! - An inode-table block stays until the transaction to which it is charged is settled, and while
 //!   an inode of the block is in memory.
 //!
@@ -48,8 +48,8 @@
 //! - *Inode tables.* With descriptor checksums, the part of a table beyond `itable_unused` may hold
 //!   garbage, and counts as zeros. When a descriptor says that more is in use, the committer writes
 //!   all of that part, not only the blocks whose inodes changed.
-//! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once its
-//!   transaction is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
+//! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once the
+//!   truncation is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
 //!   there. Growing the file waits for this, and zeroes the bytes between the old end and the new
 //!   data, since another system may have left other bytes there. The last block of an encrypted
 //!   file is replaced by a copy with zeros (`ops/truncate.rs`).

@@ -138,8 +138,8 @@ impl Objects {
 
     /// Claims blocks. If the claim fails, waits until the other claims under way have finished,
     /// gives all windows back, and tries again while new claims wait. If that fails too and freed
-    /// blocks wait for a commit, waits for the commit, during which others may claim, and tries
-    /// again. The caller holds no handle.
+    /// blocks wait for a commit, waits for the commit, during which other threads may claim, and
+    /// tries again. The caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
@@ -149,8 +149,8 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // The number is read before the claim, since blocks whose free becomes durable after
-            // the failed claim no longer count as pending.
+            // The number is read before the claim, since blocks that become available after the
+            // failed claim no longer count as pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,

@@ -23,7 +23,7 @@ pub(crate) struct Orphans {
     file_entries: LaneCounter,
     /// [guard] Each lane's part of the legacy list.
     lists: PerLane<Mutex<List>>,
-    /// [committer]
+    /// The list as captured last. [used by the committer only]
     chained: Mutex<Chained>,
 }
 
@@ -125,7 +125,7 @@ impl Orphans {
         }
     }
 
-    /// Committer: chains the parts that were taken.
+    /// Committer: chains the lists that [`Orphans::take_list`] took.
     pub(crate) fn chain(&self) -> Chain {
         let mut chained = self.chained.lock();
         let mut next = HashMap::new();

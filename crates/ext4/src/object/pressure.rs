@@ -68,7 +68,8 @@ pub(crate) struct Pressure {
     pub(super) tables: Share,
     /// The number of objects that each lane loaded.
     pub(super) loads: PerLane<AtomicU64>,
-    /// The eighth of a second in which a commit last reclaimed memory; used only by the committer.
+    /// The time in eighths of a second at which a commit last reclaimed memory; used only by the
+    /// committer.
     pub(super) eighth: AtomicU64,
 }
 
@@ -86,8 +87,8 @@ impl Share {
         Share { most: part / bytes, bytes }
     }
 
-    /// Returns the number of objects to evict if there are `there` objects. An eighth is kept free,
-    /// since other lanes load meanwhile.
+    /// Returns the number of objects to evict if there are `there` objects. An eighth of the limit
+    /// is kept free for objects that other lanes load meanwhile.
     pub(super) fn excess(self, there: usize) -> u64 {
         (there as u64).saturating_sub(self.most - self.most / 8)
     }

@@ -79,8 +79,8 @@ impl Fs {
         Ok((offset, Growth::Alone { _hold: alone }))
     }
 
-    /// Does a write that may allocate, convert or grow. The caller holds the operation lock
-    /// exclusively.
+    /// Does a write that may allocate blocks, convert unwritten blocks, or extend the file. The
+    /// caller holds the operation lock exclusively.
     pub(super) fn write_locked(
         &self,
         inode: &Arc<Inode>,

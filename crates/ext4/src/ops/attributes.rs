@@ -40,7 +40,7 @@ impl Fs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let (mut elsewhere, mut _released) = (None, None);
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
@@ -109,8 +109,8 @@ impl Fs {
         Ok(inode.attr())
     }
 
-    /// Returns whether the directory will ignore case, if that changes. The caller holds the
-    /// operation lock exclusively.
+    /// Returns whether the directory will ignore case; `None` if that does not change. The caller
+    /// holds the operation lock exclusively.
     fn check_casefold(&self, inode: &InodeRef, set: &SetAttr) -> Result<Option<bool>, Error> {
         let folds = folds_names(&inode.rights());
         let Some(asked) = set.casefold.filter(|asked| *asked != folds) else { return Ok(None) };
@@ -118,11 +118,11 @@ impl Fs {
         if is_immutable(&inode.rights()) && stays_immutable {
             return Err(Error::NotPermitted);
         }
-        // The hashes of an encrypted directory that ignores case have a key.
+        // An encrypted directory that ignores case hashes names with a key, which is not supported.
         if self.objects.volume.folding.is_none() || self.data(inode).crypt()?.is_some() {
             return Err(Error::NotSupported);
         }
-        // The names in the directory have other hashes afterwards.
+        // Names would have other hashes afterwards, so the directory must be empty.
         match Directory::of(&self.objects, inode)?.is_empty()? {
             true => Ok(Some(asked)),
             false => Err(Error::NotEmpty),

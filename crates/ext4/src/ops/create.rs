@@ -186,7 +186,7 @@ impl Fs {
 
     /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
     /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
-    /// inode after it.
+    /// inode after releasing the lock.
     pub(super) fn write_value<'p>(
         &self,
         owner: &InodeRef,
@@ -288,8 +288,8 @@ impl Fs {
         Ok(Born { claim, inode, block, xattrs, part, held })
     }
 
-    /// Makes sure that the owners of a new inode are counted, and that their limits permit the
-    /// inode and its first block.
+    /// Makes sure that the owners of a new inode have entries in the quota files, and that their
+    /// limits permit the inode and its first block.
     fn hold_for_new(
         &self,
         disk: &disk::Inode,
@@ -465,7 +465,7 @@ impl Fs {
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
         // An inode created without a name may get its first one later. The attributes were
-        // published by the inode's creation.
+        // published when the object was created.
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)

@@ -22,7 +22,8 @@ impl Fs {
         debug_assert!(held, "a held inode is not dead");
     }
 
-    /// Removes `n` such references; removing the last one deletes an inode without names.
+    /// Removes `n` references of [`Fs::hold`]; removing the last one deletes an inode without
+    /// names.
     pub fn forget(&self, ino: Ino, n: u64) {
         let Some(inode) = self.objects.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {
@@ -30,8 +31,8 @@ impl Fs {
         }
     }
 
-    /// Deletes the inodes without names that [`Fs::hold`] still counts, after the kernel that held
-    /// them is gone and will not forget them. No other operation may run in this file system.
+    /// Deletes the inodes without names that still have references of [`Fs::hold`], after the
+    /// kernel that held these references is gone. No other operation may run in this file system.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {
@@ -55,7 +56,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        // Declared before the lock, since the values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();

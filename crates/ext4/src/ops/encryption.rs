@@ -39,8 +39,8 @@ impl Fs {
 
     /// Checks that `child`, found in `dir`, has the policy of that directory if `dir` is encrypted.
     /// A file with another policy is only marked: as in the kernel it can be removed, but not
-    /// opened ([`Fs::check_contents`]), nor written. Else somebody who can change the image could have
-    /// new data written in plain text.
+    /// opened ([`Fs::check_contents`]), nor written. Otherwise an attacker who can change the image
+    /// could make a program write new data in plain text.
     ///
     /// # Errors
     /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.

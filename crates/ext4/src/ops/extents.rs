@@ -14,7 +14,8 @@ const BLOCK_FIELD: u64 = 0x28;
 
 impl Fs {
     /// Returns the extents of a file or directory in ascending order, space allocated beyond its
-    /// end included. Extents that continue each other, in the file and on the device, are one.
+    /// end included. Extents that continue each other, in the file and on the device, are returned
+    /// as one.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for other types of files.
@@ -68,7 +69,8 @@ fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: 
 
 impl FileData<'_> {
     /// Returns the data in the inode as an extent: from the block field of the inode on. The bytes
-    /// after the first 60 are elsewhere in the inode; the kernel does not show that either.
+    /// after the first 60 are elsewhere in the inode, which the extent does not show, as on the
+    /// kernel's ext4.
     fn inline_extent(&self) -> Result<FileExtent, Error> {
         let FileData { objects, inode } = *self;
         let place = objects.volume.inode_place(inode.ino)?;

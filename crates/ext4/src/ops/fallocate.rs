@@ -17,7 +17,7 @@ use lanefs_ondisk::FileType;
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Whether the last block of a range was mapped just now.
+/// Whether a handle has mapped the last hole of a range, and so has changed the inode too.
 enum Last {
     Applied,
     HadNoHole,
@@ -67,7 +67,8 @@ impl Fs {
         flags::check_allocation(&inode.rights(), how)?;
         let moves = matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange);
         if self.data(inode).contents()?.is_some() && moves {
-            // The number of a block in the file is part of its encryption.
+            // The encryption of a block depends on its number in the file, so data cannot be moved
+            // to another offset.
             return Err(Error::NotSupported);
         }
         self.data(inode).leave_inode(u64::MAX)?;

@@ -139,7 +139,8 @@ impl Objects {
             let added = new.group_count().saturating_sub(first.0);
             if added <= 1 {
                 let what = format!(
-                    "the change takes {} blocks of the journal, and it has {most}: unmount it first",
+                    "the change takes {} blocks of the journal, and it has {most}: unmount the \
+                     file system first",
                     growth.credits() + LAST_GROUP
                 );
                 return Err(Error::CannotGrow { what });
@@ -159,8 +160,8 @@ impl Objects {
         Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
 
-    /// Returns the changes of the resize inode. It reserves the remaining descriptor blocks of the
-    /// old groups and of the new ones.
+    /// Returns the changes of the resize inode, which then reserves the remaining descriptor blocks
+    /// of the old groups and of the new ones.
     fn plan_resize_inode(
         &self,
         old: &Geometry,

@@ -22,7 +22,7 @@ impl Fs {
     /// name, to the name cache.
     ///
     /// # Errors
-    /// [`Error::ForeignPolicy`] as of [`Fs::check_child`].
+    /// Also those of [`Fs::check_child`].
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
@@ -36,7 +36,8 @@ impl Fs {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = view.find(name)?;
-                // This name changes only under the lock held exclusively.
+                // Such a name changes only with the operation lock held exclusively, so `found` is
+                // still right.
                 if let Some(named) = self.to_publish(found)
                     && view.context.compares_bytes()
                     && !matches!(name.bytes(), b"." | b"..")

@@ -36,8 +36,8 @@ pub struct Ends<'r> {
 }
 
 impl<'r> Ends<'r> {
-    /// Creates the ends of a rename: `name` in `from` refers to `source`, and `new_name` in `to` to
-    /// `target`, or does not exist.
+    /// Creates the ends of a rename: `name` in `from` refers to `source`; `new_name` in `to` refers
+    /// to `target`, or does not exist if `target` is `None`.
     ///
     /// # Errors
     /// An error if a name cannot be moved, or cannot be the new name.
@@ -315,8 +315,8 @@ impl Fs {
         }
     }
 
-    /// Returns whether `ancestor` is `dir` or above it. The caller holds the topology lock, so that
-    /// no directory changes its parent meanwhile, and no operation lock.
+    /// Returns whether `ancestor` is `dir` or above it. The caller holds no operation lock. It
+    /// holds the topology lock, so that no directory changes its parent meanwhile.
     fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
         let mut at = dir.clone();
         let mut ascent = Ascent::new(at.ino);

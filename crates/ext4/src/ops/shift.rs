@@ -14,7 +14,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless the range consists of whole clusters and ends before the
-    /// file.
+    /// end of the file.
     pub(super) fn collapse_range(
         &self,
         inode: &Arc<Inode>,

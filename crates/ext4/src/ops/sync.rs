@@ -32,7 +32,7 @@ impl Fs {
     }
 
     /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that;
-    /// `mode` selects whether the data and size or also the attributes changed.
+    /// `mode` is [`SyncMode::Data`] if only the data and the size changed.
     ///
     /// # Errors
     /// After an error the change was made, but it is unknown whether it will survive a crash.

@@ -47,7 +47,7 @@ impl Fs {
         let shift = objects.volume.geometry().block_size().bits();
         let (mut at, mut run_end, mut discarded) = (bits.start, bits.start, 0);
         loop {
-            // The rest of a long run belongs to it, however short the rest is.
+            // The rest of a long enough run is discarded too, however short the rest is.
             let least = if at < run_end { 1 } else { least };
             let run = objects.groups.claim_free_run(objects, group, at..bits.end, least)?;
             let Some(run) = run else { break };

@@ -32,7 +32,7 @@ impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         flags::check_data_changes(&inode.rights())?;
-        // As in the kernel, another size needs the key.
+        // As in the kernel, a change of the size needs the key.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(self.data(inode).form(), size)?;

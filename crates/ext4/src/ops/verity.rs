@@ -1,9 +1,9 @@
 //! Makes verity files, and returns their digests.
 //!
-//! While its hash tree is written after its end, the inode is recorded as an orphan: after a crash
-//! the next mount frees these blocks, as those of an unfinished truncation. One handle then sets
-//! the flag and removes the record. The commit of that handle flushes the device first, so the tree
-//! is durable before the flag.
+//! While the hash tree is written after the end of the file, the inode is recorded as an orphan:
+//! after a crash the next mount frees the tree's blocks, as those of an unfinished truncation. One
+//! handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
+//! flushes the device first, so the tree is durable before the flag.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::Privilege;
@@ -44,7 +44,7 @@ impl Fs {
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the feature
-    /// `verity`, and for a file with a block map; [`Error::Exists`] if it is one already;
+    /// `verity`, and for a file with a block map; [`Error::Exists`] if it is a verity file already;
     /// [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
     /// [`Error::InvalidArgument`]; [`Error::NoKey`].
     pub fn enable_verity(
@@ -79,7 +79,8 @@ impl Fs {
         inode.window.give_back();
         let (size, block_size) = (inode.size(), self.objects.volume.block_size() as u64);
         let keep = u32::try_from(size.div_ceil(block_size)).map_err(|_| Error::FileTooLarge)?;
-        // The tree is the only thing after the end, and the rest of the last block is zeros.
+        // Frees blocks after the end, and zeroes the rest of the last block: only the tree may
+        // follow the data.
         data.free_from(keep)?;
         data.prepare_growth(size, size.next_multiple_of(block_size))?;
         let mut handle = self.objects.join(6)?;

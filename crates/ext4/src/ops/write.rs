@@ -107,7 +107,7 @@ impl Fs {
         }
     }
 
-    /// Writes with the operation lock shared (S3). Returns `None` if the write needs the lock
+    /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
     /// exclusively, because it covers a part of a device block (the device reads and merges the
     /// rest) or a part of an unwritten block (the write zeroes the rest). Two such writes at once
     /// would lose data.
@@ -214,7 +214,8 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         self.objects.check_writable()?;
-        // A mount may not be asked about opens.
+        // A FUSE kernel may open files without a request, so the checks of an open are made here
+        // too.
         inode.check_not_foreign()?;
         flags::check_data_changes(&inode.rights())
     }

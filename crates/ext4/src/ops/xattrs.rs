@@ -63,7 +63,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -97,7 +97,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since values may be deleted when they are dropped.
+        // Declared before the lock, since dropping these may delete inodes of attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
@@ -119,8 +119,9 @@ impl Fs {
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
     }
 
-    /// Plans to set an attribute. A value that has no other room is written to a new inode, which
-    /// is left in `elsewhere`; the caller drops `elsewhere` after the operation lock.
+    /// Plans to set an attribute. A value that fits neither into the inode nor into its block is
+    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after
+    /// releasing the operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,

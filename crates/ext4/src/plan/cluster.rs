@@ -2,8 +2,8 @@
 //!
 //! Extents count blocks, and space is allocated in clusters. A *logical cluster* is the run of file
 //! blocks that starts at a multiple of the cluster size. All its mapped blocks lie in one physical
-//! cluster, each at the same place in both. So a cluster is in use while any of its blocks is
-//! mapped, and a hole in a logical cluster that is in use needs no new space.
+//! cluster, each at the same offset as in the logical cluster. So a cluster is in use while any of
+//! its blocks is mapped, and a hole in a logical cluster that is in use needs no new space.
 //!
 //! Without `bigalloc` a cluster is a block, and nothing is rounded.
 
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The cluster is in use already: its next `len` blocks from `block` on.
+    /// The cluster is in use already; the file blocks get its `len` blocks from `block` on.
     InUse {
         /// The first physical block.
         block: Block,
@@ -34,13 +34,13 @@ pub enum Filling {
 /// The effect of a change of mappings on the space of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// The blocks that lose their mapping, or get another place.
+    /// The blocks that are no longer mapped, or no longer at the same place in the file.
     pub unmapped: Vec<Extent>,
     /// The clusters that are no longer in use, in blocks.
     pub freed: Vec<Extent>,
     /// The number of clusters that come into use.
     pub added: u32,
-    /// Whether a cluster stays in use that has unmapped blocks.
+    /// Whether a cluster of which the change unmaps blocks stays in use.
     pub keeps_unmapped: bool,
 }
 
@@ -107,8 +107,9 @@ pub fn place_behind(
     clusters.ceil(end).checked_add(clusters.offset(extent.block.0))
 }
 
-/// Returns the first extent of `map` that does not lie at the same place in its physical cluster as
-/// in its logical one, or that does not lie in the cluster of the extent before it, as it should.
+/// Returns the first extent of `map` that has another offset in its physical cluster than in its
+/// logical one, or another physical cluster than the extent before it although both share a logical
+/// cluster.
 pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     if clusters.are_blocks() {
         return None;
@@ -156,7 +157,8 @@ fn in_blocks(unit: &Extent, clusters: Clusters) -> Extent {
     }
 }
 
-/// Returns the physical pieces of `these` that no extent of `those` has at the same place.
+/// Returns the parts of `these` whose file blocks `those` maps to other physical blocks, or not at
+/// all.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {

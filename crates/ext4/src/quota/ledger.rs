@@ -116,8 +116,8 @@ impl Ledger {
         stored.blocks.extend(block);
     }
 
-    /// Apply: notes that the committer adds `id` in the running transaction, for which
-    /// [`Ledger::has_room`] has returned true to this thread, the only one that adds ids now.
+    /// Apply: notes that the committer adds `id` in the running transaction. [`Ledger::has_room`]
+    /// must have returned true to this thread, and no other thread may add ids since then.
     pub(crate) fn promise(&self, id: u32) {
         self.stored.lock().promised += BLOCKS_OF_AN_ID;
         self.known.insert(u64::from(id), Arc::default());
@@ -142,7 +142,7 @@ impl Ledger {
         }
         for (id, change) in fold.changes(self.kind) {
             // An inode that existed before the mount may have an owner without an entry, if the
-            // quota file was wrong. Then the file stays wrong.
+            // quota file was wrong. Then the quota file stays wrong.
             if let Some(mut quota) = file.get(id) {
                 quota.usage = change.of(quota.usage);
                 quota = limited(quota, quota.limits);

@@ -23,7 +23,7 @@ impl Hash {
     }
 }
 
-/// A hash algorithm that has taken in the salt.
+/// A hash algorithm that has already hashed the salt.
 #[derive(Debug, Clone)]
 pub(crate) enum Hasher {
     Sha256(Sha256),
@@ -31,7 +31,7 @@ pub(crate) enum Hasher {
 }
 
 impl Hasher {
-    /// Takes in the salt, padded by zeros to a multiple of the algorithm's unit.
+    /// Hashes the salt, padded with zeros to a multiple of the algorithm's block.
     pub(crate) fn new(algorithm: Algorithm, salt: &[u8]) -> Hasher {
         let mut salt = salt.to_vec();
         salt.resize(salt.len().next_multiple_of(algorithm.unit_bytes()), 0);

@@ -60,8 +60,8 @@ impl VerifiedBlocks {
     }
 }
 
-/// Returns the place of a block in a table of `places`. The blocks of one tree have places in a
-/// row, from one that its digest determines.
+/// Returns the place of a block in a table of `places`. The blocks of one tree have consecutive
+/// places, the first of which the file's digest determines.
 fn place(file: &FileDigest, stored: u64, places: usize) -> usize {
     let start = file.bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (start.wrapping_add(stored) % places as u64) as usize

@@ -1,5 +1,5 @@
-//! The properties of a mount that operations do not change: the device, the places on it, and the
-//! formats. Only a growth of the file system changes the size and adds places.
+//! The properties of a mount that operations do not change: the device, the positions of metadata
+//! on it, and the formats. Only a growth of the file system changes the size and adds positions.
 
 pub(crate) mod descriptors;
 pub(crate) mod kind;
@@ -43,7 +43,7 @@ pub(crate) struct Volume {
     /// Feature `dir_nlink`: a directory with too many subdirectories no longer counts them.
     pub(crate) dir_nlink: bool,
     /// The file system's own files beyond the reserved numbers: the orphan file, quota files, a
-    /// journal with a number of its own.
+    /// journal in another inode than 8.
     own_files: Vec<Ino>,
     system: Arc<SystemBlocks>,
     /// The first block of each group's inode table.
@@ -59,7 +59,7 @@ pub(crate) struct Volume {
     max_size: u64,
     /// The largest size in bytes of a file with a block map.
     max_mapped_size: u64,
-    /// Feature `inline_data`: small files and directories may be in their inode.
+    /// Feature `inline_data`: small files and directories may have their data in the inode.
     pub(crate) inline_data: bool,
     /// Feature `encrypt`: files, directories and symbolic links may be encrypted.
     pub(crate) encrypts: bool,

@@ -10,7 +10,8 @@ pub(crate) trait BlockReader: Send + Sync {
     /// Returns the contents of `block`, one block long. Sleeps.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
 
-    /// Reports that the contents read were damaged; reported once.
+    /// Reports that contents read through this reader are damaged. The caller reports each damage
+    /// once.
     fn damaged(&self, _error: &Error) {}
 
     /// Reports that memory exceeds its limit, and a commit would make some of it clean.

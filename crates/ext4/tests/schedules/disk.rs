@@ -18,7 +18,8 @@ type Sectors = HashMap<u64, (u64, Sector)>;
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
-    /// Each operation reads it at its start and at its end: at a read, another thread may run.
+    /// Each operation reads this word at its start and at its end, so that another thread may run
+    /// there.
     turn: AtomicU64,
 }
 
@@ -50,7 +51,7 @@ impl Disk {
         Disk { base, state: Mutex::default(), turn: AtomicU64::new(0) }
     }
 
-    /// Cuts the power at the write or flush of this number from now.
+    /// Cuts the power at write or flush number `event`, counted from now.
     pub fn lose_power_at(&self, event: u64, survivors: u64) {
         let mut state = self.state();
         (state.until_cut, state.survivors) = (Some(event), survivors);

@@ -12,9 +12,9 @@
 //! - *the new transaction, with the number after the expected one, then the log starts at this
 //!   transaction*: the log never starts at half of a transaction;
 //! - *in the same write the log loses the feature of fast commits*: e2fsck (1.47.0) drops the whole
-//!   log, and so the transaction, if it finds fast commits of an older number. Without the feature
-//!   it does not look at them. The log then goes around at another place, so the transaction does
-//!   not go around.
+//!   log, and so the transaction, if it finds fast commits of an older number. Without the feature,
+//!   e2fsck does not look at fast commits. But the ring of the log then includes their area and
+//!   wraps after it, so the new transaction must not wrap.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -49,8 +49,8 @@ pub fn check_fits(
 }
 
 /// Replaces the fast commits of `log` by a transaction with their effect, durably. The copies of
-/// the transactions before are in place, durably; nothing else writes the log. After an error or a
-/// crash the log has either the fast commits or the transaction.
+/// all transactions must be in place, durably, and no other thread may write the log. After an
+/// error or a crash the log has either the fast commits or the transaction.
 ///
 /// # Errors
 /// [`Error::TooBig`] before anything is written, [`Error::Device`].

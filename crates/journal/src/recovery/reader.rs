@@ -13,7 +13,8 @@ use std::ops::Range;
 /// The most bytes that are read together.
 const PIECE: usize = 64 << 10;
 
-/// The most bytes of the log that are kept. So the later passes do not read a short log again.
+/// The most bytes of the log that are kept in memory. So the later passes do not read a short log
+/// again.
 const KEPT: usize = 8 << 20;
 
 /// The log as a ring of blocks.
@@ -57,7 +58,7 @@ impl<'a> Reader<'a> {
         let size = self.format.block_size.bytes();
         let piece = match self.read_run(at, (PIECE / size).min(adjacent as usize)) {
             Ok(piece) => piece,
-            // The bad block may be one that no pass needs.
+            // The block that cannot be read may be one of those read ahead, which no pass may need.
             Err(_) => return self.read_run(at, 1),
         };
         let block = piece.get(..size).unwrap_or_default().to_vec();

@@ -1,4 +1,4 @@
-//! Decides accesses by a list.
+//! Decides accesses by an access control list.
 
 use super::{Acl, Permissions, Tag};
 
@@ -31,8 +31,8 @@ impl Acl {
             return gives(Tag::Owner);
         }
         if self.mode_bits() & 0o070 == 0 {
-            // Linux then ignores the list and uses only the mode: a named user or group counts as
-            // one of the others, where acl(5) would deny access.
+            // Without group permissions in the mode, Linux ignores the list: a named user or group
+            // gets the permissions of others, where acl(5) would deny access.
             return match subject.gids.contains(&owner.gid) {
                 true => wanted == Permissions::NONE,
                 false => gives(Tag::Other),

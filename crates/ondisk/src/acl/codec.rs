@@ -1,4 +1,4 @@
-//! Encodes and decodes both forms.
+//! Encodes and decodes both forms of an access control list.
 
 use super::{Acl, AclEntry, Cause, Permissions, Tag};
 
@@ -33,7 +33,8 @@ impl Acl {
         bytes
     }
 
-    /// Decodes the form of setxattr(2); `None` if it has no entries: this asks to remove the list.
+    /// Decodes the form of setxattr(2); `None` if `bytes` have no entries, which is a request to
+    /// remove the list.
     pub fn from_system(bytes: &[u8]) -> Result<Option<Acl>, Cause> {
         let mut rest = after_version(bytes, SYSTEM_VERSION)?;
         let mut entries = Vec::new();

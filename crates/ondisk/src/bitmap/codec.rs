@@ -104,10 +104,10 @@ impl Bitmap {
         self.write_to(bytes);
     }
 
-    /// Returns the block bitmap of a group with `BLOCK_UNINIT`. In use are those blocks of the
-    /// superblock, the descriptors and the runs of `metadata` that are in the group. Usually
-    /// `metadata` is the group's own [`GroupDesc::metadata`]: a program that places metadata of
-    /// other groups in a group also initialises the group's bitmap.
+    /// Returns the block bitmap of a group with `BLOCK_UNINIT`. The blocks in use are those of the
+    /// superblock, of the descriptors and of the runs of `metadata`, as far as they are in the
+    /// group. Usually `metadata` is the group's own [`GroupDesc::metadata`]: a program that places
+    /// metadata of other groups in a group also initialises the group's bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.
@@ -171,8 +171,8 @@ impl GroupDesc {
     }
 }
 
-/// Returns the runs that must be in use in a group's block bitmap, as far as the group itself
-/// determines them.
+/// Returns the bits of a group's block bitmap for the group's own metadata: superblock,
+/// descriptors, and those of its bitmaps and table that are in the group. These bits must be set.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,

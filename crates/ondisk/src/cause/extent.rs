@@ -30,8 +30,8 @@ pub enum Cause {
     Range { start: FileBlock, to: FileBlock },
     #[error("the entry at {start} points to {len} blocks from {block}, outside of the file system")]
     Target { start: FileBlock, block: Block, len: u32 },
-    /// With `bigalloc` a block has the same place in its logical and in its physical cluster.
-    #[error("the extent at {start} does not lie in the cluster of its place, but at {block}")]
+    /// With `bigalloc` a block has the same offset in its logical and in its physical cluster.
+    #[error("the extent at {start} is at {block}, with another offset in its cluster")]
     Cluster { start: FileBlock, block: Block },
     #[error("checksum {found:#010x} where {computed:#010x} is right")]
     Checksum { found: u32, computed: u32 },

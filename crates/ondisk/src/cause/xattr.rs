@@ -26,7 +26,7 @@ pub enum Cause {
     ValueOverlap { offset: usize },
     #[error("the entry at {offset} has hash {found:#010x}, computed {computed:#010x}")]
     Hash { offset: usize, found: u32, computed: u32 },
-    #[error("the entry at {offset} is not behind the one before in the order of entries")]
+    #[error("the entry at {offset} and the one before are not in the order of entries")]
     Order { offset: usize },
     #[error("the entry at {offset} has a value of {size} bytes in an inode of its own")]
     ValueSize { offset: usize, size: u32 },

@@ -109,8 +109,8 @@ pub enum Sought<'a> {
     Room(Option<Room>),
 }
 
-/// Finds the entry with that name as [`find`](super::find), or room for one as [`find_room`], in
-/// one pass over the records.
+/// Finds the entry with the name of `new` as [`find`](super::find) does, or room for `new` as
+/// [`find_room`] does, in one pass over the records.
 pub fn find_or_room<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -165,8 +165,8 @@ pub fn insert(
 
 /// Removes the entry at `offset`: its record becomes slack of the previous record, or stays as an
 /// unused record if it is the first. The name is overwritten with zeros, so that it does not stay
-/// on disk. The previous record is searched from the one at `from`, which is before the entry; 0
-/// always is.
+/// on disk. The search for the previous record starts at `from`, the offset of a record before the
+/// entry; 0 is always possible.
 pub fn remove(
     format: &DirFormat,
     block: &mut [u8],
@@ -185,8 +185,8 @@ pub fn remove(
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // The slack after the entry is not cleared: the slack may be the whole block, and never
-    // contained this name.
+    // The slack after the entry is not cleared: it may be nearly a whole block, and never contained
+    // this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }

@@ -13,7 +13,7 @@ pub const MIN_RECORD: usize = 12;
 pub const TAIL: usize = 12;
 
 /// `struct ext4_dir_entry_2` without the name. Without the feature `filetype` the last byte is the
-/// high half of the name's length, and zero.
+/// high half of the name's length, which is always zero.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct RawDirEntry {
@@ -49,7 +49,7 @@ pub enum NameForm {
     /// All but `/` and NUL.
     #[default]
     Plain,
-    /// Any: the names are encrypted.
+    /// All bytes: the names are encrypted.
     Encrypted,
 }
 

@@ -18,7 +18,7 @@ pub struct Entry<'a> {
     pub rec_len: usize,
     /// The inode number; `None` for an unused record.
     pub ino: Option<Ino>,
-    /// The file type, if the directory stores it and it is a known one.
+    /// The file type, if the directory stores it and the type is known.
     pub file_type: Option<FileType>,
     /// The name; without meaning in an unused record.
     pub name: &'a [u8],

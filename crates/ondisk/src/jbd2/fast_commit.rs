@@ -1,10 +1,10 @@
 //! Reads the area of fast commits, which follows the log; `write.rs` encodes them.
 //!
 //! The area has records of a tag, a length and a value, little endian. A fast commit is some
-//! records and a `TAIL` with a checksum of all of them; the first one starts with `HEAD`. No record
-//! crosses a block: a padding record fills the block, and `TAIL` has a length up to the end of its
-//! block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and so do bytes
-//! that are no records.
+//! records and a `TAIL` with a checksum of all of them; the first fast commit starts with a `HEAD`.
+//! No record crosses a block: a padding record fills the block, and `TAIL` has a length up to the
+//! end of its block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and
+//! so do bytes that are not a record.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -108,7 +108,7 @@ pub enum FastFault {
     },
 }
 
-/// Whether the area may go on after a block.
+/// Whether more records may follow after a block of the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastNext {
     /// The next block may have more records.
@@ -123,7 +123,8 @@ pub struct FastCommits {
     expected: Sequence,
     /// The number of blocks that were read.
     blocks: u32,
-    /// The checksum of the open fast commit; it starts with zero, unlike the others of the journal.
+    /// The checksum of the open fast commit; it starts with zero, unlike the other checksums of the
+    /// journal.
     sum: Seed,
     has_head: bool,
     open: Vec<FastChange>,
@@ -135,7 +136,7 @@ pub struct FastCommits {
 }
 
 impl FastCommits {
-    /// Starts with the fast commits after the transaction before `expected`.
+    /// Creates a reader of the fast commits after the transaction before `expected`.
     pub fn new(expected: Sequence) -> FastCommits {
         FastCommits {
             expected,
@@ -195,7 +196,7 @@ impl FastCommits {
                     continue;
                 }
                 PAD => {}
-                // Zeros after the last record of an area that was never used.
+                // Zeros: nothing was written to this part of the area.
                 0 => return Ok(FastNext::End),
                 _ => match change(tag, value) {
                     Ok(change) => self.open.push(change),
@@ -224,7 +225,7 @@ impl FastCommits {
 }
 
 /// Moves the ranges of each inode after its first record. A fast commit may have the ranges first,
-/// also if the inode's number belonged to another inode before.
+/// even if the inode's number belonged to another inode before.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {

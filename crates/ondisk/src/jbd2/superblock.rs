@@ -131,8 +131,8 @@ impl JournalSuperblock {
     }
 
     /// Returns the superblock of a journal whose last `blocks` blocks are for fast commits
-    /// (`s_num_fc_blks`); 0 is `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. Without the feature `fast_commit`
-    /// in use, the log has these blocks too.
+    /// (`s_num_fc_blks`); 0 is `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. While the feature `fast_commit`
+    /// is not set, the log uses these blocks too.
     pub fn with_fast_commit_blocks(mut self, blocks: u32) -> JournalSuperblock {
         self.raw.s_num_fc_blks.set(blocks);
         self
@@ -310,8 +310,8 @@ impl JournalSuperblock {
         self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
-    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it only
-    /// if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
+    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it
+    /// only if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
     pub fn has_room_for_fast_commits(&self) -> bool {
         self.raw.s_maxlen.get().saturating_sub(self.wanted_fast_commit_blocks()) >= MIN_BLOCKS
     }

@@ -1,4 +1,4 @@
-//! The internal write-intent bitmap: it marks the parts of the members that may differ.
+//! The internal write-intent bitmap: it marks the chunks in which the members may be inconsistent.
 //!
 //! One bit represents a chunk of every member's data area (not of the array's data). The bit is set
 //! durably before a write to the chunk starts. After a crash only the chunks of set bits need new

@@ -52,7 +52,7 @@ pub struct Entry {
     pub pp_size: u32,
     /// Bytes of data that were written.
     pub data_size: u32,
-    /// The slot of the member with the parity, which has this log.
+    /// The slot of the member that has the parity, and this log.
     pub parity_disk: u32,
     /// CRC-32C of the partial parity.
     pub checksum: u32,

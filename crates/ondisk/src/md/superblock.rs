@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 const MAGIC: u32 = 0xa92b_4efc;
 const HEAD: usize = 256;
-/// The most roles that fit after the head into 4096 bytes.
+/// The most roles that fit into 4096 bytes after the fixed fields.
 const MAX_DEVICES: u32 = 1920;
 /// Number of roles for which mdadm leaves room.
 const NEW_DEVICES: usize = 128;

@@ -26,13 +26,13 @@ pub struct Usage {
 /// The limits of an id; 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Space in units of 1024 bytes that is never exceeded.
+    /// The usage of space that is never exceeded, in units of 1024 bytes.
     pub kib_hard: u64,
-    /// Space in units of 1024 bytes that may be exceeded for the grace time.
+    /// The usage of space that may be exceeded for the grace time, in units of 1024 bytes.
     pub kib_soft: u64,
     /// Number of inodes that is never exceeded.
     pub inodes_hard: u64,
-    /// Number of inodes that may be exceeded for the grace time.
+    /// The number of inodes that may be exceeded for the grace time.
     pub inodes_soft: u64,
 }
 
@@ -74,8 +74,8 @@ impl Quota {
     }
 
     pub(super) fn encode(&self, id: u32, bytes: &mut [u8]) {
-        // An entry of zeros counts as free, so the entry of id 0 without usage and limits gets a
-        // time.
+        // An entry of zeros counts as free. So if id 0 has no usage and no limits, a time in its
+        // entry marks the entry as used.
         let fields = if id == 0 && *self == Quota::default() { IN_USE } else { *self };
         bytes.fill(0);
         let mut put = |at: usize, word: u64| {
@@ -95,7 +95,7 @@ impl Quota {
     }
 }
 
-/// The form of the entry of id 0 without usage and limits.
+/// The contents of the entry of id 0 if id 0 has no usage and no limits.
 const IN_USE: Quota = Quota {
     usage: Usage { bytes: 0, inodes: 0 },
     limits: Limits { kib_hard: 0, kib_soft: 0, inodes_hard: 0, inodes_soft: 0 },

@@ -184,8 +184,8 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// Returns the size of flexible groups, 1 without them. As in the kernel (6.18) the field then has
-/// no meaning, and 0 means 1.
+/// Returns the number of groups in a flexible group: 1 without the feature `flex_bg`, where the
+/// field has no meaning, and 1 if the field is 0, as in the kernel (6.18).
 fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     if !features.incompat.contains(Incompat::FLEX_BG) {
         return Ok(1);
@@ -232,8 +232,8 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Either an inode or a device. The number of the device is only a hint, and is 0 for an
-        // image file; the UUID identifies the device.
+        // The journal is either an inode or a device. The number of the device is only a hint, and
+        // is 0 for an image file; the UUID identifies the device.
         let names_device = device != 0 || raw.s_journal_uuid != [0; 16];
         if (ino == 0 && !names_device) || (ino != 0 && (device != 0 || !exists(ino))) {
             return Err(Cause::JournalPlace { ino, device });

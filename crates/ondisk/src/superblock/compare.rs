@@ -30,16 +30,16 @@ impl Superblock {
         }
     }
 
-    /// Returns whether both superblocks agree in every field that mounts, checks and settings do
-    /// not change. A backup may be as old as the last change of the layout. None of these fields
-    /// crosses the boundary of two sectors.
+    /// Returns whether both superblocks agree in every field that only a change of the layout
+    /// changes: a backup may be as old as the last such change. None of these fields crosses the
+    /// boundary of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
-    /// Fails unless `next`, the superblock in the log, agrees in every field that was used to find
-    /// the log, and in every field that does not change while mounted. `next` may have more blocks,
-    /// since a file system can grow.
+    /// Fails unless `next`, the superblock in the log, agrees with this one in every field that was
+    /// used to find the log, and in every field that does not change while mounted. `next` may have
+    /// more blocks, since a file system can grow.
     ///
     /// # Errors
     /// [`Cause::ChangedInLog`].
@@ -66,8 +66,8 @@ impl Superblock {
     }
 }
 
-/// Returns whether the checksums of both superblocks are computed in the same way. `gdt_csum`
-/// starts from the uuid, which may change; the log is found without the uuid.
+/// Returns whether the checksums of both superblocks are computed in the same way. The uuid, from
+/// which the checksums of `gdt_csum` start, may change: the log is found without it.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
@@ -86,12 +86,12 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let mut kept = raw.clone();
     let features = check::features(raw);
     if !features.incompat.contains(Incompat::CSUM_SEED) {
-        // Without `metadata_csum_seed` the field has no meaning, and it is written before the
-        // feature is set.
+        // Without `metadata_csum_seed` the field has no meaning; it is written before the feature
+        // is set.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     if !features.incompat.contains(Incompat::ENCRYPT) {
-        // The same holds for the feature `encrypt`.
+        // The same holds for `s_encrypt_algos` and the feature `encrypt`.
         kept.s_encrypt_algos = blank.s_encrypt_algos;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());

@@ -1,7 +1,8 @@
 //! The superblock of a device that only has a log (`journal_dev`).
 //!
 //! The device has a superblock at the same offset as a file system, with few fields in use. The
-//! journal superblock is in the block after it, and the log has the blocks after that one.
+//! journal superblock is in the block after this superblock, and the log in the blocks after the
+//! journal superblock.
 //!
 //! Source: ext4 disk layout documentation, "External Journal".
 

@@ -40,14 +40,15 @@ impl Superblock {
         }
     }
 
-    /// Returns the reason for which a file system of writable features must not be written.
+    /// Returns the reason why a file system must not be written although Lanefs can write all of
+    /// its features.
     fn read_only_reason(&self) -> Option<&'static str> {
         let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
         let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());
         if self.exceeds_block_maps() {
             Some("more than 2^32 blocks without extent")
         } else if !clusters.are_blocks() && !has_extents {
-            // The kernel refuses these.
+            // The kernel refuses such file systems.
             Some("bigalloc without extent")
         } else if clusters.offset(blocks) != 0 {
             Some("a part of a cluster at the end")

@@ -41,8 +41,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the bytes that the algorithm takes in at once. A salt is padded to a multiple of
-    /// them.
+    /// Returns the block size of the algorithm in bytes. A salt is padded to a multiple of it.
     pub fn unit_bytes(self) -> usize {
         match self {
             Algorithm::Sha256 => 64,

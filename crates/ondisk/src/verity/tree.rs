@@ -1,8 +1,8 @@
 //! The shape of a hash tree: its levels, and where each block is.
 //!
-//! Level 0 are the blocks of data. Each block of another level has the hashes of blocks of the
-//! level below, and the highest level has one block. A file of one block or none has no tree. The
-//! blocks of the tree are stored level by level, the highest first.
+//! Level 0 is the data. Each block of another level has the hashes of blocks of the level below,
+//! and the highest level has one block. A file of one block or none has no tree. The blocks of the
+//! tree are stored level by level, the highest first.
 
 use super::method::Method;
 use crate::cause::verity::Cause;
@@ -24,7 +24,7 @@ pub struct Tree {
 /// The place of a block's hash in the level above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Child {
-    /// The number in its level of the block that has the hash.
+    /// The number of the block that has the hash, within the level of that block.
     pub parent: u64,
     /// The number of that block in the stored tree.
     pub stored: u64,

@@ -102,8 +102,8 @@ fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
 
 type Located<'a> = (usize, &'a RawEntry, &'a [u8]);
 
-/// Returns the entries with their offsets and names, and the end of the entries after the four
-/// zeros.
+/// Returns the entries with their offsets and names, and the offset after the four zeros that end
+/// the entries.
 fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
     let mut found = Vec::new();
     let mut at = area.entries;

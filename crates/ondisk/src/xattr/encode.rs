@@ -14,8 +14,7 @@ pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<V
     sorted.sort_by_key(|attribute| attribute.name);
     let mut block = vec![0; block_size];
     let hashes = encode(&mut block, HEADER, 0, &sorted, block_hash)?;
-    // If an entry has no hash, the block's hash is 0: then the block cannot be compared with
-    // others.
+    // If an entry has no hash, the block's hash is 0, so that the kernel does not share the block.
     let hash = match hashes.contains(&0) {
         true => 0,
         false => hashes.iter().fold(0u32, |hash, entry| hash.rotate_left(16) ^ entry),

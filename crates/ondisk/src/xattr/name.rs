@@ -54,7 +54,7 @@ impl<'a> AttributeName<'a> {
 
     /// `system.`
     pub const SYSTEM: u8 = 7;
-    /// Of the encryption context.
+    /// The prefix of the encryption context, which has no text form.
     pub const ENCRYPTION: u8 = 9;
 
     /// Returns the name of the attribute that holds data of a file or directory in its inode

@@ -73,7 +73,7 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
 }
 
 /// Unmounts, and waits while the mount is busy: if another test of this program starts a process,
-/// the process has all files open until it runs its program.
+/// the process has all files open until its execve(2).
 fn unmount(mountpoint: &Path) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

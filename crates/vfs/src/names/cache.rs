@@ -5,12 +5,12 @@ use super::known::Known;
 use lanefs_ext4::{DirId, Names, NoNames, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 
-/// The result of a look-up, with a mark that changes when the name is published again.
+/// The result of a look-up, with a version that changes when the name is published again.
 #[derive(Clone, Copy)]
 pub struct Sighting<'p> {
     /// The inode that the name refers to.
     pub known: Known,
-    /// The cache's own form of the result, with the mark.
+    /// The cache's own form of the result, with the version.
     pub(crate) seen: Seen,
     /// The entry, if the cache keeps it in memory as long as the pin lives.
     pub(crate) entry: Option<&'p Entry>,
@@ -26,11 +26,11 @@ pub trait NameCache: Names {
     /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
-    /// Returns whether the name is unchanged since `seen`: no publication came in between. Needs
-    /// the same pin.
+    /// Returns whether the name is unchanged since `seen`: no publication came in between. `pin` is
+    /// the pin of the look-up that returned `seen`.
     fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
 
-    /// Like [`NameCache::sight`], without the mark.
+    /// Like [`NameCache::sight`], without the version.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
         self.sight(&pin(), dir, name).known
     }

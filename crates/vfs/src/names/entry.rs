@@ -19,7 +19,8 @@ const ABSENT: u64 = 1 << 63;
 pub(crate) struct Entry {
     hash: u64,
     dir: DirId,
-    /// The inode's number in the low bits, and the type as in a mode above them; or [`ABSENT`].
+    /// The inode number in the low 32 bits, and above them the file type as in `i_mode`; or
+    /// [`ABSENT`].
     target: VersionedWord,
     /// Set when the entry is found. The next eviction in the bucket clears the mark and keeps the
     /// entry once. The mark is only a hint, so its accesses are relaxed.

@@ -3,7 +3,8 @@
 //! The table has a fixed number of buckets with a few ways each: memory is bounded without a list
 //! that all threads write, since each bucket evicts its own entries. A look-up pins, reads one
 //! bucket's ways, and writes no shared memory, except once for an entry that was not used since the
-//! bucket's last eviction. The entry itself shows whether the name was published again meanwhile.
+//! bucket's last eviction. The entry itself shows whether the name was published again after the
+//! look-up.
 //!
 //! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!
@@ -15,8 +16,8 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket. With lock, tags and addresses it is one cache line, so a new name moves
-/// one line if another thread changed the bucket last.
+/// Entries of one bucket. Lock, tags and addresses of a bucket share one cache line, so a thread
+/// that adds a name fetches at most this line from another processor.
 const WAYS: usize = 4;
 
 /// A one in each tag of a word.
@@ -25,11 +26,12 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 /// A bucket of one cache line.
 #[repr(align(64))]
 struct Bucket {
-    /// The way at which the next search for room starts.
+    /// Guards changes of the bucket. The value is the way at which the next search for room starts.
     change: Mutex<u8>,
     /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
-    /// each and are compared together. A tag and its way do not change together: a reader in
-    /// between does not find the name, as if it had read a moment earlier. Written under `change`.
+    /// each and are compared together. A tag changes before or after its way, not at the same time.
+    /// A reader between the two changes does not find the name, as if it had read before both.
+    /// Written under `change`.
     tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }
@@ -48,8 +50,8 @@ impl Bucket {
     #[inline]
     fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
         let other = self.tags.load(Ordering::Relaxed) ^ (tag_of(hash) * ONES);
-        // A tag that matches is zero now, and its highest bit gets set. The highest bits of some
-        // tags after it may get set too, so the entry itself is compared.
+        // A matching tag is zero in `other`, and its highest bit is set in `same`. The highest bits
+        // of some later tags may be set too, so the entry itself is compared.
         let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
         while same != 0 {
             let entry = self.ways[same.trailing_zeros() as usize / 16].get(pin);

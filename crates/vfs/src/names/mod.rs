@@ -1,8 +1,8 @@
 //! The name cache: it maps names in directories to inodes, and stores absent names too.
 //!
 //! ext4 publishes every name that is read or changed, while it holds the directory's operation lock
-//! ([`Names`]). So an entry is never older than its directory, and a look-up that finds one needs
-//! no other check. An entry carries the directory's generation, so the entries of a deleted
+//! ([`Names`]). So an entry is never older than its directory, and a look-up that finds an entry
+//! needs no other check. An entry carries the directory's generation, so the entries of a deleted
 //! directory are never found.
 //!
 //! There are two implementations, for the comparison in `docs/seeds.md`: [`LaneNames`] (the
@@ -39,7 +39,7 @@ impl MountNames {
         }
     }
 
-    /// Returns the cache as ext4 publishes names to it.
+    /// Returns the cache as the [`Names`] to which ext4 publishes.
     pub(crate) fn for_ext4(&self) -> Arc<dyn Names> {
         match self {
             MountNames::Lanes(names) => names.clone(),

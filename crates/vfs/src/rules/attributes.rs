@@ -20,13 +20,13 @@ pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     }
 }
 
-/// Returns whether both times become the present time, as touch(1) requests. A caller with write
-/// permission may make this change.
+/// Returns whether atime and mtime both become the present time, as touch(1) requests. A caller
+/// with write permission may make this change.
 pub(crate) fn is_touch(set: &SetAttr) -> bool {
     matches!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::Now)))
 }
 
-/// Returns the kind of change for the rules of flags.
+/// Returns the kinds of change in `set`, for the rules of inode flags.
 fn change_of(set: &SetAttr) -> Change {
     let times = set.atime.is_some() || set.mtime.is_some();
     let mut change = Change::empty();
@@ -59,7 +59,8 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     }
     let permissions = permissions_after(who, attr, set);
     if permissions.is_some() {
-        // Flags also forbid a change of the mode that is a consequence of another change.
+        // Inode flags that forbid chmod also forbid a change of the mode that follows from another
+        // change.
         check_attributes(&attr.rights(), Change::MODE)?;
     }
     Ok(SetAttr { permissions, ..*set })

@@ -6,7 +6,7 @@ use crate::credentials::Credentials;
 use lanefs_ext4::flags::check_deletion;
 use lanefs_ext4::{Error, NewInode, NewKind, Rights};
 
-/// The caller's description of a new inode; the owner is that of the credentials.
+/// The caller's description of a new inode. The credentials give its owner.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode<'a> {
     /// The file type, with the target of a symbolic link.

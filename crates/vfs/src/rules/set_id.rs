@@ -44,7 +44,7 @@ pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
     (kept != rights.permissions).then_some(kept)
 }
 
-/// Returns the part of `permissions` that a caller may set; `member` is whether the caller is in
+/// Returns the bits of `permissions` that a caller may set; `member` is whether the caller is in
 /// the group of the file.
 pub(super) fn settable(permissions: u16, member: Member) -> u16 {
     permissions & !(if member == Member::No { SGID } else { 0 })

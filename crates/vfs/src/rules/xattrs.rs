@@ -25,7 +25,7 @@ pub(crate) enum Rule {
     AsData,
     Hidden,
     Denied,
-    /// The attribute cannot exist, so no caller gets an error for removing it.
+    /// The attribute cannot exist: removing it has no effect and is no error.
     Nothing,
     /// An inode of this type cannot have such an attribute.
     Impossible,

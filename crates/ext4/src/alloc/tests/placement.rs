@@ -147,7 +147,7 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
     }
 }
 
-/// Creates the groups of an image with `count` groups that does not exist; no bitmap is read.
+/// Creates `count` groups without an image; no bitmap may be read.
 fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }

@@ -37,7 +37,7 @@ impl<'d> BlockWriter<'d> {
         self.written
     }
 
-    /// Adds bytes that were written without this writer.
+    /// Counts bytes that were written without this writer.
     pub(super) fn count(&mut self, bytes: u64) {
         self.written += bytes;
     }

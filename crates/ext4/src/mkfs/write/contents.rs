@@ -117,8 +117,8 @@ impl Writer<'_, '_, '_> {
         let stored = self.store(index, &file.attributes)?;
         inode.file_acl = stored.block;
         blocks += u64::from(stored.block.is_some());
-        // With `bigalloc` a new file system gets no files from outside, so only directories have
-        // blocks, and none has a block of attributes.
+        // A file system with `bigalloc` cannot be created together with files. So only directories
+        // have blocks, and no inode has a block of attributes.
         let clusters = self.format.clusters;
         let blocks = blocks.div_ceil(clusters.blocks().into()) << clusters.bits();
         inode.sectors = blocks << (self.format.block_size.bits() - 9);

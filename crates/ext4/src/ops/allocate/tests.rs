@@ -149,7 +149,8 @@ fn an_append_is_on_the_device_beside_writes_inside_the_file_and_reads_run() {
         let offsets = [Some(0), Some(LEN as u64), Some(2 * LEN as u64), None];
         meet(device, fs, file, &offsets, "all four");
         assert_eq!(file.attr().size, 4 * LEN as u64);
-        // A write on the device keeps no reader out: the append is held until the reader is done.
+        // A write on the device keeps no reader out: the device delays the append until the reader
+        // is done.
         device.expect(2);
         std::thread::scope(|s| {
             s.spawn(|| fs.append(file, &[DATA; LEN], Privilege::Root).unwrap());

@@ -17,8 +17,8 @@ pub trait DirBlocks {
     /// Returns the contents of block `n`, which is below [`DirBlocks::count`]; a block read from
     /// disk has passed [`verify`].
     fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error>;
-    /// Runs `look` on the contents of block `n`, if possible without a copy. May hold a guard
-    /// meanwhile.
+    /// Runs `look` on the contents of block `n`, if possible without a copy. May hold a guard while
+    /// `look` runs.
     fn look(&self, n: FileBlock, look: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         look(&self.block(n)?);
         Ok(())
@@ -104,8 +104,8 @@ impl DirContext {
         self.file_system_seed.of_inode(self.ino, self.generation)
     }
 
-    /// Returns whether two names are equal only if their bytes are, and the bytes are those that
-    /// callers give.
+    /// Returns whether names are compared by their bytes, in the form that callers give: the
+    /// directory does not ignore case and is not encrypted.
     pub fn compares_bytes(&self) -> bool {
         self.hasher.folding == Folding::None && self.format.names == NameForm::Plain
     }

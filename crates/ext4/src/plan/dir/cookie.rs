@@ -2,10 +2,11 @@
 //!
 //! Entries are read in the order of their *position*, a number computed from the name only, so that
 //! a reader can continue after any change of the directory: splits, the conversion to an index,
-//! insertions, removals. Position, from the top: 31 bits of the hash by which an index is sorted,
-//! 26 further bits of hash, 6 bits that count entries equal in all of these. The kernel's position
-//! is the two halves of the directory hash. It loses names of equal hash when a reader stops
-//! between them; with the legacy hash, which has no second half, such names are common.
+//! insertions, removals. A position consists, from the highest bit down, of 31 bits of the hash by
+//! which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the same
+//! 57 bits. The kernel's position is the two halves of the directory hash. With it a reader that
+//! stops between names of equal hash misses some of them; with the legacy hash, which has no second
+//! half, such names are common.
 
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::hash::{HashVersion, NameHasher};

@@ -37,7 +37,7 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Creates an empty list for the directory of `blocks`. Without `large_dir` the size of a
-    /// directory is a 32-bit number, and an index always has 28 bits for a block.
+    /// directory is a 32-bit number, and an index entry always has 28 bits for a block.
     pub(super) fn new(cx: &DirContext, blocks: &dyn DirBlocks) -> Growth {
         let most = match cx.format.has_large_dirs {
             true => htree::MAX_CHILD.0,

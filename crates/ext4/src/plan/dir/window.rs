@@ -86,8 +86,8 @@ impl Window {
         *names = kept;
     }
 
-    /// Delivers the entries in order. Entries before the position that have its key were collected
-    /// too, since the ordinals of the other entries with this key depend on them.
+    /// Delivers the entries in order. Entries that come before the position and have the same key
+    /// were collected too: the ordinals of the other entries with this key depend on them.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

@@ -231,10 +231,10 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Returns `children`, `height` levels above the leaves, after the change. The first and the
-    /// last child that the range touches, neighbours at its ends included, are joined into one
-    /// list; the children between them are removed. So the extents at both ends come into one leaf,
-    /// where they can be merged.
+    /// Returns `children` after the change; they are `height` levels above the leaves. The first
+    /// and the last child that the range touches, neighbours at its ends included, are joined into
+    /// one list; the children between them are removed. So the extents at both ends come into one
+    /// leaf, where they can be merged.
     fn apply(&self, children: &[Child], height: u32) -> Vec<Child> {
         let first = children.partition_point(|c| c.from < self.range.start).saturating_sub(1);
         let end = children.partition_point(|c| c.from <= self.range.end).max(first);

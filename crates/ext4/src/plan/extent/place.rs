@@ -92,8 +92,7 @@ impl<N: Encode> Plan<N> {
     /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
     ///
     /// # Panics
-    /// If the number of blocks is another one, or a block map gets a block number of more than 32
-    /// bits.
+    /// If there are more or fewer blocks, or a block map gets a block number of more than 32 bits.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
         let mut root = [0; ROOT_BYTES];

@@ -113,8 +113,8 @@ impl Planner<'_> {
         range: Range<u32>,
         with: &[Extent],
     ) -> Result<(DraftNode, Range<u32>), Error> {
-        let leaf = path.pop().expect("a way has a leaf at its end");
-        let Draft::Leaf(old) = &leaf.node.entries else { unreachable!("the way ends in a leaf") };
+        let leaf = path.pop().expect("a path has a leaf at its end");
+        let Draft::Leaf(old) = &leaf.node.entries else { unreachable!("the path ends in a leaf") };
         let (range, with) = self.one_leaf_full(range, with, leaf.to);
         let changed = match old.last() {
             Some(last) if range.start < last.end() => Changed::Within,
@@ -140,8 +140,8 @@ impl Planner<'_> {
         Ok((self.collapse(root)?, range))
     }
 
-    /// Returns the part of the change that lies in the leaf, which ends before `to`. It at most
-    /// doubles the leaf's entries, so that one additional leaf suffices.
+    /// Returns the part of the change that lies in the leaf, which ends before `to`. This part at
+    /// most doubles the number of the leaf's entries, so that one additional leaf suffices.
     fn one_leaf_full(
         &self,
         range: Range<u32>,

@@ -1,5 +1,5 @@
-//! Plans a whole new tree for a file: its mappings move as one, and no node of the old tree is
-//! changed.
+//! Plans a whole new tree for a file: all its mappings are replaced at once, and no node of the old
+//! tree is changed.
 
 use super::load::{Limits, Nodes, child_range};
 use super::map::{Builder, Map, overlapping};

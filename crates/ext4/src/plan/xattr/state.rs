@@ -52,7 +52,7 @@ impl ValueInode {
 pub enum Stored<'a> {
     /// The value itself.
     Here(&'a [u8]),
-    /// The inode that holds it.
+    /// The inode that holds the value.
     Inode(ValueInode),
 }
 

@@ -120,7 +120,7 @@ fn only_whole_fast_commits_after_the_expected_transaction_count() {
     assert_eq!(count(&whole[..first], 7), Ok(1));
     assert_eq!(count(&whole[..2 * BLOCK], 7), Ok(1), "the tail was not written");
     assert_eq!(count(&[0; 2 * BLOCK], 0), Ok(0));
-    // A head, a range, and the part of the tail that has a meaning.
+    // The bytes of a `HEAD`, of a range, and of the fields of a `TAIL`.
     for at in 0..12 + 16 + 12 {
         let mut broken = whole.clone();
         broken[at] ^= 0x40;

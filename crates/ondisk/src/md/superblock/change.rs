@@ -26,8 +26,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // Bitmap and log have the same position relative to the superblock on all members, so the
-        // position in `fresh` stays.
+        // The bitmap and the partial parity log have the same position relative to the superblock
+        // on all members, so their position is copied from `fresh`.
     }
 
     /// Sets the role of device `number`; returns `false` if the number does not exist.
@@ -36,7 +36,7 @@ impl Superblock {
         place.map(|place| *place = role.number()).is_some()
     }
 
-    /// Sets another number and uuid of this device: the number and uuid of a new member.
+    /// Gives this device the number and uuid of a new member.
     pub fn set_device(&mut self, number: u32, device: Uuid) {
         self.raw.dev_number.set(number);
         self.raw.device_uuid = device.0;
@@ -44,7 +44,7 @@ impl Superblock {
         self.raw.devflags = 0;
     }
 
-    /// Sets another data area of this device, in sectors.
+    /// Sets the data area of this device, in sectors.
     pub fn set_data(&mut self, offset: u64, size: u64) {
         self.raw.data_offset.set(offset);
         self.raw.data_size.set(size);
