@@ -13,7 +13,7 @@ pub enum ModeChange {
     Symbolic(Vec<Clause>),
 }
 
-/// One step: `u+x`.
+/// One step, such as `u+x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
     /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no

@@ -43,7 +43,7 @@ impl<'p> WholeImage<'p> {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }
 
-    /// Returns the source, for a file system on it.
+    /// Returns the open image or array, for a file system on it.
     pub fn into_source(self) -> Source {
         self.source
     }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal
+/// Value of `s_jnl_backup_type`: `s_jnl_blocks` holds the block numbers and the size of the journal
 /// (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 

@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Changes the mount on the mount point.
+/// Remounts: changes options of the existing mount.
 fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let options = Options::for_remount(&arguments.options)?;
     let wanted = &arguments.mount_point;

@@ -18,8 +18,8 @@ links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of a
 modification, change and birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a
 percent sign.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs stat disk.img:/etc/passwd

@@ -84,10 +84,10 @@ impl OutputFile {
         Ok(OutputFile { path: path.into(), file, is_empty })
     }
 
-    /// Checks that `path` is another file.
+    /// Checks that `path` is not this file.
     ///
     /// # Errors
-    /// `path` is the same file.
+    /// `path` is this file.
     fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
-// The image comes first: an option with several values would take it.
+// The image comes first: after an option with several values it would be one of these.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.

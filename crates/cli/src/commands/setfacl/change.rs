@@ -29,8 +29,8 @@ impl Change {
         self.clear_access || self.clear_default
     }
 
-    /// Returns the new list; `None` removes it. `access` completes a default list that lacks the
-    /// entries that each list needs.
+    /// Returns the new list; `None` removes it. A default list that lacks the required entries gets
+    /// them from `access`.
     pub fn of(
         &self,
         scope: Scope,
