@@ -183,7 +183,7 @@ impl FileSystem {
         act(&parent.dir, &parent.last).at(path)
     }
 
-    /// Runs `act` on the directory and the name of a new file; `slash` is whether a slash may
+    /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may
     /// follow the name.
     fn with_new_name<T>(
         &self,

@@ -138,7 +138,7 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     assert_eq!(errno(fs.write("/f", b"new")), NOT_PERMITTED);
     let size = lanefs::SetAttr { size: Some(1), ..Default::default() };
     assert_eq!(errno(fs.set_attr("/f", &size, lanefs::Follow::Links)), NOT_PERMITTED);
-    // Below the checks of open files.
+    // The ext4 layer refuses writes too, although the handle passed no check for writing.
     let file = fs.open_file("/f").unwrap();
     let (ext4, inode) = (fs.vfs().fs(), file.as_open_file().inode());
     let by = lanefs::ext4::Privilege::Root;

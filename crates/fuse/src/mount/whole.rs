@@ -52,7 +52,8 @@ pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
         // SAFETY: the kernel reads one u32, which the setter has.
         Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
     };
-    // The kernel refuses changes for as long as the server does.
+    // Whenever the server refuses changes, the kernel does too: it is made writable last, and
+    // read-only first.
     if !options.read_only {
         ask(0)?;
     }

@@ -220,8 +220,9 @@ impl Server {
         self.validity_unless(folds)
     }
 
-    /// Returns the seconds for which the kernel may cache that a name does not exist. An empty
-    /// directory may get the flag of chattr +F, and then find the name.
+    /// Returns the seconds for which the kernel may cache that a name does not exist. That can
+    /// become wrong without a request for the name: after `chattr +F` of an empty directory, a name
+    /// created there also matches other spellings.
     fn absence_validity(&self) -> u64 {
         self.validity_unless(self.fs().has_casefold())
     }

@@ -2,10 +2,10 @@
 
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The threads that should wait for requests. A request that finds no waiting thread stays in the
-/// kernel's queue until a thread replies to another request, even if a thread is started for it. So
-/// some threads wait in reserve; on machines with many processors the reserve is smaller, since
-/// each ring takes a descriptor.
+/// Returns how many threads of a queue should wait for requests. A request that finds no waiting
+/// thread stays in the kernel's queue until a thread replies to another request, even if a thread
+/// is started for it. So some threads wait in reserve; on machines with many processors the reserve
+/// is smaller, since each ring takes a descriptor.
 pub fn reserve(processors: usize) -> usize {
     (512 / processors.max(1)).clamp(2, 8)
 }

@@ -38,7 +38,7 @@ pub struct Ring {
     // Dropped first: the kernel must release the entries before their memory is freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
-    /// The places without an entry: their requests are being served.
+    /// The indexes in `entries` without an entry: the requests of these entries are being served.
     free: Vec<usize>,
     /// The queues of this ring.
     queues: Vec<u16>,
@@ -216,7 +216,8 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Replies to a request on a thread that has no ring, after all rings are dropped.
 ///
-/// # Errors io_uring failed: closing the connection then has the effect of a reply.
+/// # Errors
+/// io_uring failed: closing the connection then has the effect of a reply.
 pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;

@@ -10,7 +10,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// The number of free blocks from which on writes to a file that found no space are tried again.
+/// Writes to a file that found no space are tried again once this many blocks are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
