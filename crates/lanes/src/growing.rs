@@ -29,7 +29,7 @@ struct Kept<T> {
 }
 
 impl<T: Send + Sync> Latest<T> {
-    /// Creates it with its first value.
+    /// Creates a `Latest` with its first value.
     pub fn new(value: T) -> Latest<T> {
         Latest { now: AtomicPtr::new(Kept::of(value)), _owns: PhantomData }
     }

@@ -108,7 +108,7 @@ mod loom_tests {
             let seen = word.look();
             let found = thing.load(Ordering::Acquire);
             if seen.version == 0 && seen.word == 1 && word.is_still(seen) {
-                assert_eq!(found, 0, "not what it led to");
+                assert_eq!(found, 0, "`is_still` is true although the word changed");
             }
             writer.join().expect("no panic");
         });

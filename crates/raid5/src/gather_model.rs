@@ -27,8 +27,8 @@ enum Beside {
     Failure,
 }
 
-/// Models requests that begin and end within two rows: the second has the end of the first row and
-/// the start of the second. Adds the number of gathered writes to `gathered`.
+/// Models three requests in two rows: the second request has the end of the first row and the start
+/// of the second row. Adds the number of gathered writes to `gathered`.
 fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| Memory::new(DATA_OFFSET + ROWS * CHUNK)).collect();
@@ -56,7 +56,7 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     });
     match beside {
         Beside::Nothing => {}
-        Beside::Removal => array.fail(0).expect("one may fail"),
+        Beside::Removal => array.fail(0).expect("one member may fail"),
         Beside::Failure => devices[0].broken.store(true, atomic::Ordering::Relaxed),
     }
     writers.into_iter().for_each(|writer| writer.join().expect("a writer"));

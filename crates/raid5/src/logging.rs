@@ -125,7 +125,8 @@ impl Array {
 
     /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
     ///
-    /// # Locking The caller holds no lock or range, since writes under way have to complete.
+    /// # Locking
+    /// The caller holds no lock or range, since writes under way have to complete.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();

@@ -385,7 +385,7 @@ impl Array {
     }
 }
 
-/// Members that failed in the writes of a row, or were removed since it was planned.
+/// Members that failed in the writes of a row, or were removed since the writes were planned.
 #[derive(Default)]
 struct Failed {
     slots: Slots,

@@ -78,7 +78,7 @@ impl Hooked {
     /// Checks that the new member keeps its slot; that it can be rebuilt; and that the array then
     /// has all data.
     fn assert_kept(&self, slot: usize, case: &str) {
-        assert!(self.hooks.iter().all(|hook| !hook.is_set()), "{case}: it came to it");
+        assert!(self.hooks.iter().all(|hook| !hook.is_set()), "{case}: every hook has run");
         let status = self.array.status();
         assert_eq!((status.members[slot], status.stopped), (NEW, false), "{case}");
         assert!(content(&*self.array) == self.model, "{case}");
