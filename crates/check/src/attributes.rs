@@ -17,7 +17,7 @@ const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
 /// Zeros after the last entry.
 const END: usize = 4;
-/// `system.`, whose `data` is the rest of an inline file.
+/// The number of the prefix `system.`: `system.data` has the rest of an inline file.
 const SYSTEM: u8 = 7;
 
 /// The attribute with the encryption context: the number of its prefix, and its name.

@@ -1,7 +1,7 @@
 //! Compares the usage in quota files with the space and number of the inodes of each user, group
 //! and project.
 //!
-//! Source: `lanefs_ondisk::quota`; which inodes count: observing e2fsck.
+//! Sources: `lanefs_ondisk::quota`; for which inodes count, the observed behaviour of e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;

@@ -35,7 +35,7 @@ fn base(at: &Path) {
         write(&at.join("d").join(name), n as u8 + 1, 3000 * n + 100);
     }
     write(&at.join("d/long"), 9, 300_000);
-    // Fragments: a tree with nodes.
+    // A fragmented file, whose extent tree has nodes.
     let holes = File::create(at.join("d/holes")).expect("a file");
     for n in 0..400 {
         holes.write_all_at(&[n as u8; 100], n * 12_000).expect("a write");
