@@ -14,7 +14,7 @@ use crate::workloads;
 use std::time::{Duration, Instant};
 
 /// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped
-/// run returns its results so far: complete slices only, and no workload without one.
+/// run returns its results so far: only complete slices, and only workloads that have one.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {

@@ -76,8 +76,8 @@ impl Scale {
         let block = self.block as u64;
         let far = match mappings {
             Mappings::Extents | Mappings::Encrypted => self.far,
-            // A part of the reach of the triple indirect block, and less than 2^32 sectors: there
-            // may be no `huge_file`.
+            // An offset that the triple indirect block maps, below 2^32 sectors, since the image
+            // may lack `huge_file`.
             Mappings::BlockMaps => ((block / 4).pow(2) * 3 * block).min(1 << 40),
         };
         Scale { mappings, far, ..self }

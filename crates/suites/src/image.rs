@@ -45,15 +45,15 @@ impl Mappings {
     }
 }
 
-/// Returns the size of the blocks in an image that mke2fs makes with `options`, which name it.
+/// Returns the size of the blocks in an image that mke2fs makes with `options`, which contain `-b`.
 pub fn block_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-b").and_then(|_| words.next());
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
 }
 
-/// Returns the size of the clusters in an image that mke2fs makes with `options`, which name it.
-/// Without `bigalloc` a cluster is a block.
+/// Returns the size of the clusters in an image that mke2fs makes with `options`, which contain
+/// `-b`, and `-C` with `bigalloc`. Without `bigalloc` a cluster is a block.
 pub fn cluster_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-C").and_then(|_| words.next());

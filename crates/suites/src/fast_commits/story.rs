@@ -63,7 +63,8 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         let kept = story.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
         let begun = story.versions.iter().rposition(|version| version.begun < at.cut);
-        // An operation without a write can make its promise at the very event.
+        // An operation that needs no write can make its promise even if it started exactly at this
+        // cut.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &story.versions[sure.unwrap_or(0)..=last];
         // An empty file can be one of several versions: its new name may have belonged to another.

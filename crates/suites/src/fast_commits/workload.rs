@@ -196,7 +196,7 @@ impl Workload {
         let mode = if self.rng.u32(..4) == 0 { SyncMode::Data } else { SyncMode::Full };
         let is_whole = mode == SyncMode::Full;
         self.act(Op::Fsync { file, mode })?;
-        // Attributes that fdatasync(2) leaves out make its promise hard to say.
+        // An fdatasync(2) may leave out some attributes, so its promise is not recorded.
         if is_whole {
             self.promise(id, |version| version.what == Changed::File);
         }

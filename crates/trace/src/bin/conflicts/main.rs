@@ -42,7 +42,7 @@ static HEAP: LineHeap = LineHeap;
 /// apart.
 #[derive(Parser)]
 #[command(after_help = "\
-Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
+Exit codes: 0 done, 1 a pair conflicts that --known does not have, or a failure, 2 wrong usage.
 
 Examples:
   lanefs-conflicts --reasons --json conflicts.json          # all, some twenty minutes
@@ -73,7 +73,7 @@ struct Arguments {
     policies: Policies,
     /// Trace this many operations of each thread in turn instead of matrix and table, and count
     /// every line that moves: nothing is counted apart, freed memory is used again, and tables have
-    /// their usual sizes. Some milliseconds for each operation of each thread.
+    /// their usual sizes. Takes some milliseconds for each operation of each thread.
     #[arg(long, value_name = "OPERATIONS")]
     steady: Option<usize>,
     /// Print why lines are shared.
