@@ -161,7 +161,7 @@ impl Workload {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// Returns whether the workload can run on this place: external programs need a directory of
+    /// Returns whether the workload can run on this target: external programs need a directory of
     /// the host.
     pub fn fits(self, place: &dyn TargetTree) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()

@@ -47,7 +47,8 @@ struct Area<'a> {
     in_inode: bool,
 }
 
-/// Checks the attributes of an inode. Returns the blocks (clusters) that they take.
+/// Checks the attributes of an inode. Returns the number of blocks (clusters) that the attributes
+/// take.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
     let values = check_inode_area(run, ino, record, bytes);
     let block = record.file_acl(&run.volume.geometry);

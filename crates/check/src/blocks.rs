@@ -172,6 +172,6 @@ fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
     let bits = geometry.block_size().bits();
     let per_block = 1u64 << (bits - 2);
     let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
-    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in 512 bytes too.
+    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in units of 512 bytes too.
     blocks << bits
 }

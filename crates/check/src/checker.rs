@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// A check that could not be made.
+/// The reason why an image could not be checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

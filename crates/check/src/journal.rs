@@ -100,7 +100,7 @@ pub struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// Finds the blocks; `None` if the image has no log, or a damaged one.
+    /// Finds the log's blocks; `None` if the image has no log, or a damaged one.
     pub fn of(volume: &Volume, groups: &Groups) -> Option<LogBlocks> {
         let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
         Some(LogBlocks { ino, runs: Log::open(volume, groups, ino).ok()?.runs })

@@ -198,7 +198,7 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             wrong.push((field, found));
         }
     };
-    // Without this feature the kernel does not read the size.
+    // Without this feature the kernel does not read the size of descriptors.
     if !volume.incompat(Incompat::BIT64) {
         let size = raw.s_desc_size.get();
         let is_valid = size == 0 || (size.is_power_of_two() && size <= MOST_DESCRIPTOR_SIZE);

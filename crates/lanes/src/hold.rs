@@ -59,7 +59,7 @@ const CLOSED: u64 = 1 << 63;
 /// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. Its initial holds belong to the calling lane.
+/// A hold word. The value's initial holds belong to the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
@@ -311,7 +311,7 @@ impl<T: Holdable> Shares<T> {
             return None;
         }
         if let Some(share) = table.get(&address(value)) {
-            // Under the lock a share in the table is never closed.
+            // While the table's lock is held, no share in the table is closed.
             share.holds.fetch_add(1, Ordering::Relaxed);
             return Some(share.clone());
         }

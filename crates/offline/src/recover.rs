@@ -126,7 +126,7 @@ pub fn look_with(
 /// clean already is not written. The numbers and times of mounts do not change.
 ///
 /// # Errors
-/// The same as for [`look`], and errors of writing; after an error it can be called again.
+/// The same as for [`look`], and errors of writing; after an error this can be called again.
 pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
     recover_with(device, None)
 }

@@ -254,7 +254,7 @@ fn fast_commits_give_the_tree_of_the_last_fsync_as_the_kernel_and_e2fsck_replay_
     }
 }
 
-/// Checks that a mount that only reads shows the fast commits, and writes nothing.
+/// Checks that a read-only mount shows the changes in the fast commits, and writes nothing.
 fn shows_without_writing(image: &Image, live: &Listing, context: &str) {
     let device = in_memory(image);
     let before = RamDevice::copy_of(&device).expect("memory");

@@ -25,7 +25,7 @@ impl Array {
     /// computed.
     ///
     /// # Locking
-    /// The caller holds the place's blocks exclusively, and a unit of the budget.
+    /// The caller holds the blocks of the range exclusively, and a unit of the budget.
     pub(crate) fn correct(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
         let Lost { member, error, .. } = lost;

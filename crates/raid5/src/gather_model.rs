@@ -43,7 +43,7 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
         consistency,
         active: true,
         unsynced_from: u64::MAX,
-        // One unit: the threads also wait for each other in the row budget.
+        // With one unit in the row budget the threads also wait for each other there.
         policies: Policies { rows: 1, ..Policies::default() },
     };
     let array = Arc::new(Array::start(setup).unwrap());

@@ -7,8 +7,8 @@
 //! A write to a row is cut into *strips*: ranges of offsets in which the same chunks are written in
 //! the same way. For each strip `plan.rs`, a pure function, chooses the fewest reads: none if all
 //! data is written, the data not written (*reconstruct*), or the old data and parity (*modify*). If
-//! a crash left the parity in doubt, it reconstructs; if a member that is not written is missing,
-//! it modifies. On the calling thread (`request.rs`, `write.rs`):
+//! a crash left the parity in doubt, the plan is to reconstruct; if a member that is not written is
+//! missing, to modify. On the calling thread (`request.rs`, `write.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait.
 //!    The holder may write this thread's part together with its own (*gathering*); then nothing is

@@ -26,7 +26,7 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
 
-/// md counts the array in units of this many bytes.
+/// Entries of the log give positions in the array in units of this many bytes.
 const SECTOR: u64 = 512;
 
 /// The result of [`Array::write_group`].

@@ -154,7 +154,7 @@ impl Image {
         String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned()
     }
 
-    /// Returns the byte offset of an inode, which is a path or `<number>`.
+    /// Returns the byte offset of the inode that a path or `<number>` names.
     pub fn inode_at(&self, inode: &str, block_size: u64) -> u64 {
         let said = self.debugfs(&format!("imap {inode}"));
         // For example: "located at block 123, offset 0x0300".

@@ -42,7 +42,7 @@ impl Mender<'_> {
         let Some((mut bytes, record)) = self.read_inode(ino) else { return };
         let content = quota::content(self.run, ino, &record);
         let usages = quota::usages(self.run, kind);
-        // Blocks after a hole are possibly spare.
+        // Blocks after a hole are possibly unused.
         let whole = content.fault.map_or(content.bytes.len(), |(at, _)| at);
         let before = content.bytes.get(..whole).unwrap_or_default();
         let (file, what) = match QuotaFile::decode(before.to_vec(), kind) {

@@ -152,7 +152,7 @@ fn class(pattern: &[Char]) -> Option<(Piece, &[Char])> {
     let mut ranges = Vec::new();
     loop {
         let mut low = *pattern.get(at)?;
-        // A bracket that comes first is an ordinary character.
+        // A closing bracket that comes first is an ordinary character.
         if low == Char::from(']') && !ranges.is_empty() {
             return Some((Piece::Class { negated, ranges }, pattern.get(at + 1..)?));
         }

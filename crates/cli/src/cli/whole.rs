@@ -56,7 +56,7 @@ impl<'p> WholeImage<'p> {
         }
     }
 
-    /// Closes the image. Every other reference to its device was dropped before.
+    /// Closes the image. The caller has dropped every other reference to the device.
     pub fn close(self) -> Result<(), Failure> {
         self.source.close().map_err(|error| Failure::within(self.path.display(), &error))
     }

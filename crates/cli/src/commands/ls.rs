@@ -150,7 +150,7 @@ impl<W: Write> Listing<'_, W> {
                 .map_err(within)?
         };
         if !metadata.is_dir() || self.arguments.directory {
-            // Uses the name as given, so that the user recognises it.
+            // Names the image as the user gave it, so that the user recognises it.
             let mut name = place.image.clone().into_os_string();
             name.push(":");
             name.push(&place.path);

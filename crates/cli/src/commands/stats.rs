@@ -207,7 +207,7 @@ impl Counters {
         text
     }
 
-    /// Returns the work of the array, if the mount has one.
+    /// Returns the lines about the array, if the mount has an array.
     fn array(&self) -> String {
         let array = |name: &str| self.get(&format!("array.{name}"));
         if array("state.members") == 0 {

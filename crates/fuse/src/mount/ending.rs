@@ -22,7 +22,7 @@ const WELL: &[u8] = b"+";
 /// The most bytes of a message that are read.
 const MOST: u64 = 4096;
 /// The number of times that the command asks a server that has no file or does not answer, and the
-/// pause between two times: while a server is being killed, some of its threads may still answer.
+/// pause between two tries: while a server is being killed, some of its threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 

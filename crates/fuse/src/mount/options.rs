@@ -53,7 +53,7 @@ pub struct Options {
     pub no_symlinks: bool,
     /// The owners whose quota limits are obeyed.
     pub limits: Vec<Kind>,
-    /// Which changes are durable when the call returns.
+    /// Which changes are durable when the system call returns.
     pub synchronous: Synchronous,
     /// The kernel features that are wanted.
     pub wishes: Wishes,

@@ -55,7 +55,8 @@ impl Queue {
         }
     }
 
-    /// Records that a thread has a request. Returns whether others wait for the next.
+    /// Records that a thread has a request. Returns whether other threads wait for the next
+    /// request.
     pub fn takes(&self) -> Waiting {
         let served = self.served.load(Ordering::Relaxed) + 1;
         self.served.store(served, Ordering::Relaxed);

@@ -39,7 +39,7 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// The threads of a session.
 pub struct Readers {
-    /// The number of threads that read, or serve a quick request. Changes around slow requests,
+    /// The number of threads that read, or serve a quick request. It changes around slow requests,
     /// and with the number of clients.
     ready: Padded<AtomicUsize>,
     /// Whether the watch waits for the next request. Changes rarely.

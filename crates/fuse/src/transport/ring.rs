@@ -47,7 +47,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring with an entry for each of `queues`. It is inactive until [`Ring::register`].
+    /// Creates a ring with an entry for each of `queues`. The ring is inactive until
+    /// [`Ring::register`].
     ///
     /// # Errors
     /// The host has no io_uring (for this process), no memory, or no descriptors.

@@ -74,7 +74,7 @@ impl fmt::Display for Change {
 }
 
 /// Returns the generator of one change. `n` must be below 2^16 and `job` below 2^24, so that each
-/// triple gives another generator.
+/// combination of seed, job and `n` gives another generator.
 pub fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
 }

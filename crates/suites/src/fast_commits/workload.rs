@@ -299,8 +299,8 @@ impl Workload {
         })
     }
 
-    /// Collapses or inserts a range, and syncs the file: without that, a later write can be found
-    /// at the place that its block had before.
+    /// Collapses or inserts a range, and syncs the file: without the sync, a crash may leave a
+    /// later write at the old place of the block that it changed.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();

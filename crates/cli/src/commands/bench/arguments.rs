@@ -100,7 +100,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) tree_files: Option<u32>,
     /// Also measure a Lanefs mount, the library, the kernel's ext4, fuse2fs, xfs and tmpfs, all in
-    /// memory. They are the first targets and are removed at the end. Needs root
+    /// memory. These targets come first, and are removed at the end. Needs root
     #[arg(long)]
     pub(super) peers: bool,
     /// Write all results to this file, as JSON

@@ -8,8 +8,8 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path
-/// fails at once. Their contents stay until there are results to write.
+/// The files of `--json` and `--report`. Both files are opened before measuring, so that a wrong
+/// path fails at once. Their contents stay until there are results to write.
 pub struct Output {
     json: Option<OutputFile>,
     report: Option<OutputFile>,

@@ -18,7 +18,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns whether an entry is for the list.
+    /// Returns whether any entry of the change is for the list of this scope.
     pub fn concerns(&self, scope: Scope) -> bool {
         let mut items = self.set.iter().chain(&self.modify).chain(&self.remove);
         items.any(|item| item.scope == scope)

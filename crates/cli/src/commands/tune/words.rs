@@ -160,7 +160,7 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A word, and whether it is to be cleared.
+/// Returns the name in a word, and whether the word clears it.
 fn split(word: &str) -> (&str, bool) {
     match word.strip_prefix('^').or_else(|| word.strip_prefix('-')) {
         Some(name) => (name, true),

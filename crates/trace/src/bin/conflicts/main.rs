@@ -37,9 +37,9 @@ static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
-/// It uses a RAM device with the journal on. It counts accesses that happen in every operation;
-/// work done once for many operations (refills of a lane's stash, ticks of the clock) is counted
-/// apart.
+/// The image is on a RAM device and has a journal. The tool counts accesses that happen in every
+/// operation; work done once for many operations (refills of a lane's stash, ticks of the clock) is
+/// counted apart.
 #[derive(Parser)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 a pair conflicts that --known does not have, or a failure, 2 wrong usage.
@@ -144,9 +144,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// Creates an image with more groups than lanes on a device in memory that commits only on request.
-/// A commit belongs to no single operation; it is counted by tracing the first round after a
-/// commit.
+/// Mounts a new image in memory, with more groups than lanes. The mount commits only on request. A
+/// commit belongs to no single operation; it is counted by tracing the first round after a commit.
 fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
