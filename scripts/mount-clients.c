@@ -1,7 +1,8 @@
-// A client of a mounted file system that knows nothing of it: threads that repeat one operation.
+// A client of any mounted file system: threads that repeat one operation.
 //   mount-clients OPERATION THREADS SECONDS DIRECTORY
 // OPERATION is open (open and close), create (create, close and unlink) or rename (to and fro).
-// Each thread works in a directory of its own. Prints the operations of a second, of all threads.
+// Each thread works in a directory of its own. Prints the operations per second of all threads
+// together.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -191,7 +191,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
     }
 }
 
-/// A smaller value is printed as 0 with two digits.
+/// With two digits, a smaller value is printed as 0.
 const LEAST: f64 = 0.005;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Mounting {
 
 /// An image that this process has open.
 pub struct Library {
-    // Closed first, because closing writes to the array.
+    // This field is dropped first, because its drop writes to the array.
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,

@@ -198,8 +198,8 @@ impl Drop for Peers {
             let _ = server.kill();
             let _ = server.wait();
         }
-        // When nothing is mounted on it any more, the directory can be removed. If that fails, an
-        // empty directory remains.
+        // The directory can be removed when nothing is mounted on it any more. If the unmount
+        // fails, an empty directory remains.
         let _ = call(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.top()));
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file: there is an inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// How many full files of `append`, and trees of `untar`, have space at the same time. It is more
-/// than one, since the space of a truncated file is free only after a commit.
+/// How many full files of `append`, and trees of `untar`, have space at the same time. The number
+/// is more than one, since the space of a truncated file is free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.

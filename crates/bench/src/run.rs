@@ -14,7 +14,7 @@ use crate::workloads;
 use std::time::{Duration, Instant};
 
 /// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped
-/// run returns its results so far: complete slices only, and no workload without one.
+/// run returns its results so far: only complete slices, and only workloads that have one.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -190,7 +190,7 @@ impl<'a> TargetRun<'a> {
 }
 
 /// Creates a directory of this name, with a number appended if the name is taken by the user or by
-/// an interrupted run. It must be new because it is removed after the run.
+/// an interrupted run. The directory must be new because it is removed after the run.
 fn new_dir(place: &dyn TargetTree, name: &str) -> Result<String> {
     let mut tried = place.make_dir(name).map(|()| name.to_owned());
     for number in 2..=MOST_LEFT {

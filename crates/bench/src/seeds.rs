@@ -43,7 +43,7 @@ impl Seed {
     /// Returns the seeds of the file system itself.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Contention needs threads that allocate from the same parent's group.
+        // Threads contend only if they allocate from the same group, that of a common parent.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,

@@ -86,7 +86,7 @@ impl TargetSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// No server process: library and kernel work in the threads of the caller, and the caller's
-    /// CPU time includes this work. It does not include the time of kernel threads.
+    /// CPU time includes this work. The time of kernel threads is not included.
     None,
     /// A process, whose CPU time is added.
     Process(u32),

@@ -130,8 +130,8 @@ impl Workload {
         }
     }
 
-    /// Returns whether [`crate::scale::Scale::files`] is the number of files in its directory or
-    /// tree.
+    /// Returns whether [`crate::scale::Scale::files`] is the number of files in the workload's
+    /// directory or tree.
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, OpenCloseShared, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | OpenCloseShared | TreeDiff | ReaddirStat | Readdir)
@@ -161,7 +161,7 @@ impl Workload {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// Returns whether the workload can run on this place: external programs need a directory of
+    /// Returns whether the workload can run on this target: external programs need a directory of
     /// the host.
     pub fn fits(self, place: &dyn TargetTree) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
@@ -177,7 +177,7 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        // The names in the seeds and in other tools.
+        // Other tools, and the seeds, have other names for some workloads.
         let name = match text {
             "overwrite" | "randwrite" => Workload::DirectWrite.name(),
             "randread" => Workload::DirectRead.name(),

@@ -60,7 +60,7 @@ pub(crate) fn layers(path: &Path, reference: Option<&str>) -> Result<Vec<Layer>>
     }
 }
 
-/// Returns whether a tar with this first name may be a container image.
+/// Returns whether a tar whose first entry has this name may be a container image.
 fn may_begin_with(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     let top = name.split(|byte| *byte == b'/').next().unwrap_or_default();

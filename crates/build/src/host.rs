@@ -26,7 +26,7 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     feeder.send()
 }
 
-/// Returns the bytes of data that [`directory`] reads; `None` if `goes_on` ends it.
+/// Returns the bytes of data that [`directory`] reads; `None` if `goes_on` returns false.
 pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
     let (mut sum, mut linked) = (0u64, HashSet::new());
     let mut waiting = vec![path.to_path_buf()];
@@ -179,7 +179,7 @@ fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
         path.read_dir()?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     };
     let mut names = read().map_err(|error| wrong(path, error))?;
-    // The order of the host varies.
+    // The order of the host's directories varies.
     names.sort_unstable();
     Ok(names)
 }

@@ -164,7 +164,8 @@ impl<'d> Pipeline<'d> {
         }
     }
 
-    /// Takes one batch to the device. Returns the batch's memory, for another batch.
+    /// Claims blocks for one batch, and writes it to the device. Returns the batch's memory, for
+    /// another batch.
     fn take(&self, mut batch: Batch) -> Option<Vec<u8>> {
         let taken = self.fill(&mut batch).and_then(|()| self.store(&batch));
         if let Err(error) = taken {

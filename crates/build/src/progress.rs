@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The sizes of directories are not added up in a build that takes less time.
+/// A build that takes less time than this does not add up the sizes of directories.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much of the sources was read.

@@ -24,7 +24,8 @@ enum Kind {
 }
 
 impl Source {
-    /// A directory of the host, with its own attributes for the root.
+    /// Returns a directory of the host as a source. The root of the image gets the directory's own
+    /// attributes.
     pub fn directory(path: impl Into<PathBuf>) -> Source {
         Source(Kind::Directory(path.into()))
     }
@@ -118,7 +119,7 @@ impl Source {
                 pipeline.run(threads, |feeder| host::directory(&path, tree, feeder))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
-                // Standard input is not locked here: another thread reads it.
+                // This thread does not lock standard input, since another thread reads it.
                 stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Tar(path) => {

@@ -2,7 +2,7 @@
 //!
 //! The kinds apply in a fixed order, whatever the order in which they are given: mtree
 //! specifications and tables of devices, which can make files; then fs_config, then file_contexts.
-//! A later table wins, also of two tables of one kind.
+//! If several tables set a property of a file, the last one wins, also among tables of one kind.
 
 mod contexts;
 mod devices;

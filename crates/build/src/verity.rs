@@ -58,7 +58,7 @@ impl Verity {
         };
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&digest("lanefs verity uuid")[..16]);
-        // Version 4 and its variant, as for random UUIDs.
+        // Marks the UUID as version 4, a random one, of the variant of RFC 9562.
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         Verity { salt: digest("lanefs verity salt").to_vec(), uuid }
@@ -86,8 +86,9 @@ impl Verity {
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
     /// `offset` on, which must be a multiple of 4096. Hashes with `threads` threads.
     ///
-    /// # Errors The errors of the devices. If `len` is not a multiple of 4096: the [`DeviceError`]
-    /// of a write beyond the end.
+    /// # Errors
+    /// The errors of the devices. If `len` is not a multiple of 4096: the [`DeviceError`] of a
+    /// write beyond the end.
     pub fn write(
         &self,
         data: &dyn Device,
@@ -178,7 +179,7 @@ impl Verity {
         let fields: [(usize, &[u8]); 10] = [
             (0, b"verity\0\0"),
             (8, &1u32.to_le_bytes()),
-            // The format in which the salt comes before the data.
+            // Format 1, which hashes the salt before the data.
             (12, &1u32.to_le_bytes()),
             (16, &self.uuid),
             (32, b"sha256"),

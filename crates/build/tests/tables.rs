@@ -215,7 +215,8 @@ fn what_ext4_cannot_store_is_an_error_or_a_loss_that_is_named() {
     assert_eq!(attribute(dir.path(), "/f", "user.small"), "31");
 }
 
-/// Files without extents, with and without indexes, holes in all trees of the map included.
+/// Builds images whose files have block maps, with and without indexes of directories, and with
+/// holes at all levels of the maps.
 #[test]
 fn ext2_and_ext3_are_filled_by_block_maps() {
     use lanefs_ext4::mkfs::Kind;

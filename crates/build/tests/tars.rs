@@ -363,7 +363,7 @@ fn survey(dir: &Path) -> String {
     [files, attributes, devices, shell(dir, sums)].concat()
 }
 
-/// Unpacks an archive by GNU tar; returns its tree, or its last words.
+/// Unpacks an archive by GNU tar; returns its tree, or the first line of the errors.
 fn by_tar(dir: &Path, archive: &Path) -> Result<String, String> {
     std::fs::create_dir(dir).expect("a directory");
     let output = Command::new("tar")

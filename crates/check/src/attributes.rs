@@ -17,7 +17,7 @@ const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
 /// Zeros after the last entry.
 const END: usize = 4;
-/// `system.`, whose `data` is the rest of an inline file.
+/// The number of the prefix `system.`: `system.data` has the rest of an inline file.
 const SYSTEM: u8 = 7;
 
 /// The attribute with the encryption context: the number of its prefix, and its name.
@@ -47,7 +47,8 @@ struct Area<'a> {
     in_inode: bool,
 }
 
-/// Checks the attributes of an inode. Returns the blocks (clusters) that they take.
+/// Checks the attributes of an inode. Returns the number of blocks (clusters) that the attributes
+/// take.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
     let values = check_inode_area(run, ino, record, bytes);
     let block = record.file_acl(&run.volume.geometry);

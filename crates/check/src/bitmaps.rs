@@ -85,7 +85,7 @@ fn check_block_bitmap(
     let start = u64::from(group.0) * u64::from(geometry.clusters_per_group());
     let claimed = |bit: u32| run.claims.word_at(start + u64::from(bit));
     if has_flag(run, desc, GroupFlags::BLOCK_UNINIT) {
-        // Only the blocks of the file system itself are in use then.
+        // In a group with BLOCK_UNINIT only the blocks of the file system itself are in use.
         fill_uninitialised(run, group, buffer);
     } else {
         if !read(run, desc.block_bitmap, buffer, place) {

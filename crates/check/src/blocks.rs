@@ -10,7 +10,7 @@ use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
-/// Directories end before this many bytes without `large_dir`.
+/// Without `large_dir`, a directory ends before this many bytes.
 const MAX_DIRECTORY: u64 = 2 << 30;
 
 /// The result of claiming the blocks of one inode.
@@ -95,7 +95,7 @@ impl Sink for FileBlocks<'_> {
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
         let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
         let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
-        // The reserved descriptors lie where the groups have them.
+        // The positions of reserved descriptors follow from the groups, not from clusters.
         if bits > 0 && self.ino != Ino::RESIZE && (is_shifted || is_divided) {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }
@@ -172,6 +172,6 @@ fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
     let bits = geometry.block_size().bits();
     let per_block = 1u64 << (bits - 2);
     let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
-    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in 512 bytes too.
+    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in units of 512 bytes too.
     blocks << bits
 }

@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// A check that could not be made.
+/// The reason why an image could not be checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -94,7 +94,7 @@ pub struct Progress {
 
 type Told<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// Checks the file system on `device`; calls `told` from several threads as it proceeds.
+/// Checks the file system on `device`; calls `told` from several threads as the check proceeds.
 ///
 /// # Errors
 /// [`Error`] if there is nothing to check. Everything else is a finding of the report.
@@ -133,7 +133,8 @@ pub(crate) fn inspect(
         let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
         let superblock;
         (superblock, _) = opened;
-        // The kernel writes the counts at unmount only; after a crash the groups have them.
+        // The kernel writes the counts of the superblock only at the unmount; after a crash only
+        // those of the groups are right.
         counts = Counts::Old;
         volume = Volume::new(after, superblock);
     }

@@ -1,9 +1,9 @@
 //! The encryption policies of inodes (fscrypt), as far as the names of encrypted directories
 //! depend on them.
 //!
-//! As in e2fsck, only the length of a context is checked, and a version that is not known is no
-//! fault. An encrypted directory contains only files, directories and links of its own policy, which
-//! is the context without the nonce. Source: kernel documentation, *Filesystem-level encryption
+//! As in e2fsck, only the length of a context is checked, and an unknown version is not a fault. An
+//! encrypted directory contains only files, directories and links of its own policy, which is the
+//! context without the nonce. Source: kernel documentation, *Filesystem-level encryption
 //! (fscrypt)*, "Encryption context".
 
 use crate::attributes;

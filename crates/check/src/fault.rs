@@ -43,7 +43,9 @@ pub enum Fault {
     Truncated { blocks: u64, device: u64 },
 
     // The superblock.
-    #[error("a mount met an error: what is left of it is told here; lanefs repair clears the mark")]
+    #[error(
+        "a mount met an error: its remaining faults are reported too; lanefs repair clears the mark"
+    )]
     MarkedErrors,
     #[error("{what} is {found} where {expected} was found")]
     Count { what: &'static str, found: u64, expected: u64 },
@@ -73,7 +75,7 @@ pub enum Fault {
     TooFar { block: FileBlock },
     #[error("an extent of a directory at {block} is not initialised")]
     UnwrittenDirectory { block: FileBlock },
-    #[error("an extent at {block} does not lie in the cluster of its place")]
+    #[error("an extent at {block} is not in the cluster of its position in the file")]
     ClusterOffset { block: FileBlock },
     #[error("i_blocks is {found} where {expected} sectors were counted")]
     Sectors { found: u64, expected: u64 },

@@ -44,7 +44,7 @@ impl Groups {
         Groups { groups }
     }
 
-    /// Returns a descriptor whose places are valid.
+    /// Returns the descriptor of a group; `None` if block numbers in it are invalid.
     pub fn get(&self, group: Group) -> Option<&GroupDesc> {
         self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
     }

@@ -65,7 +65,7 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
 
 /// Checks for a deletion time that is the number of an inode: then the inode is on a list of
 /// orphans that the superblock does not reach. The check is left out if the file system's own times
-/// are so small.
+/// are as small as an inode number.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
     let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];

@@ -100,7 +100,7 @@ pub struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// Finds the blocks; `None` if the image has no log, or a damaged one.
+    /// Finds the log's blocks; `None` if the image has no log, or a damaged one.
     pub fn of(volume: &Volume, groups: &Groups) -> Option<LogBlocks> {
         let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
         Some(LogBlocks { ino, runs: Log::open(volume, groups, ino).ok()?.runs })
@@ -198,7 +198,7 @@ impl<'a> Log<'a> {
         self.volume.read_block(block).map_err(|error| error.to_string())
     }
 
-    /// Returns the block `n` blocks after `at`, around the end of the log.
+    /// Returns the block `n` blocks after `at`; the log wraps at its end.
     fn after(&self, at: u32, n: u32) -> u32 {
         let area = self.superblock.log_area();
         let size = u64::from(area.end.saturating_sub(area.start)).max(1);
@@ -302,8 +302,8 @@ struct Open {
 }
 
 impl Open {
-    /// Adds a block of the log itself. Returns the log blocks that it takes with its copies; `None`
-    /// at the end of the log.
+    /// Adds a descriptor, revoke or commit block. Returns the number of log blocks that this block
+    /// and its logged copies take; `None` at the end of the log.
     fn add(
         &mut self,
         log: &Log<'_>,

@@ -119,7 +119,7 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     if state.has_values() && state.names() == 0 {
-        // Attributes refer to such an inode; names do not.
+        // Such an inode holds an attribute's value, so attributes refer to it, not names.
         if !run.values.lock().contains_key(&ino) {
             run.add(Place::Inode { ino }, Fault::NoName);
         }

@@ -23,7 +23,7 @@ pub fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Sink) {
     }
 }
 
-/// The runs of a file that is small, or a directory, without the faults.
+/// The runs of blocks of a small file or of a directory; faults are ignored.
 #[derive(Debug, Default)]
 pub struct Runs {
     extents: Vec<Extent>,

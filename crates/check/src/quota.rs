@@ -1,7 +1,7 @@
 //! Compares the usage in quota files with the space and number of the inodes of each user, group
 //! and project.
 //!
-//! Source: `lanefs_ondisk::quota`; which inodes count: observing e2fsck.
+//! Sources: `lanefs_ondisk::quota`; for which inodes count, the observed behaviour of e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;
@@ -16,8 +16,8 @@ use lanefs_ondisk::quota::{Kind, QuotaFile, Usage};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 
-/// The size in bytes of the largest quota file that is read into memory. It has 900,000 ids, and is
-/// larger than any that a mount accepts.
+/// The size in bytes of the largest quota file that is read into memory. Such a file has 900,000
+/// ids, and is larger than any that a mount accepts.
 pub const LARGEST: u64 = 64 << 20;
 
 /// The content of a quota file.

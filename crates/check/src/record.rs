@@ -77,8 +77,8 @@ impl Record {
         u64::from(self.size_hi) << 32 | u64::from(self.size_lo)
     }
 
-    /// Returns the reference count of an inode that holds the value of an attribute: it is in
-    /// fields that have no meaning in such an inode.
+    /// Returns the reference count of an inode that holds the value of an attribute. The count is
+    /// in fields that such an inode does not use otherwise.
     pub fn value_references(&self) -> u64 {
         u64::from(self.ctime) << 32 | u64::from(self.version)
     }

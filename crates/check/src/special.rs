@@ -81,7 +81,7 @@ fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether the block by which two machines notice each other is valid.
+/// Returns whether the mmp block is valid.
 fn has_mmp(run: &Run<'_>) -> bool {
     let block = Block(run.volume.raw().s_mmp_block.get());
     if !run.volume.is_for_files(block) {

@@ -16,11 +16,11 @@ use zerocopy::FromBytes;
 
 /// Bytes that every inode has.
 const GOOD_OLD_SIZE: usize = 128;
-/// The reserved inode of the usage of users.
+/// The reserved inode of the user quota file.
 pub const USER_QUOTAS: u32 = 3;
-/// The reserved inode of the usage of groups.
+/// The reserved inode of the group quota file.
 pub const GROUP_QUOTAS: u32 = 4;
-/// The one encoding of names that ignore case.
+/// The number of UTF-8 12.1, the only encoding of names that ignore case.
 const UTF8_12_1: u16 = 1;
 /// The largest size of a descriptor that e2fsck accepts.
 const MOST_DESCRIPTOR_SIZE: u16 = 1024;
@@ -198,7 +198,7 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             wrong.push((field, found));
         }
     };
-    // Without this feature the kernel does not read the size.
+    // Without this feature the kernel does not read the size of descriptors.
     if !volume.incompat(Incompat::BIT64) {
         let size = raw.s_desc_size.get();
         let is_valid = size == 0 || (size.is_power_of_two() && size <= MOST_DESCRIPTOR_SIZE);
@@ -242,8 +242,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     wrong
 }
 
-/// Compares the copies of the superblock with it. Mounts do not write the copies, so only the
-/// fields that never change while mounted have to agree.
+/// Compares the superblock with its copies. Mounts do not write the copies, so only the fields that
+/// never change while mounted have to agree.
 pub fn check_copies(volume: &Volume, report: &Collector) {
     for group in volume.geometry.backups() {
         let Some(start) = volume.geometry.group_first_block(group) else { continue };

@@ -88,7 +88,7 @@ impl Volume {
         DirFormat { names: NameForm::from(flags), ..self.dir_format() }
     }
 
-    /// Returns the format of directory blocks, but for the names in them.
+    /// Returns the format of directory blocks, except for the names in them.
     pub fn dir_format(&self) -> DirFormat {
         DirFormat {
             block_size: self.geometry.block_size(),

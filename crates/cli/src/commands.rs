@@ -139,8 +139,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         .map_or_else(|error| error.exit(), |arguments| arguments.command.run())
 }
 
-/// Returns the description of the command line, with the subcommand `name` alone if there is one:
-/// to describe all of them takes longer than a short command.
+/// Returns clap's description of the command line. If the subcommand `name` exists, it is the only
+/// one described: describing all of them takes longer than a short command runs.
 fn described(name: Option<&OsString>) -> clap::Command {
     match name.and_then(|name| Command::description(name.to_str()?)) {
         Some(one) => clap::Command::new("lanefs").max_term_width(TERM_WIDTH).subcommand(one),
@@ -159,8 +159,8 @@ fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
         !first.starts_with(b"-") && first.contains(&b'/')
     });
     if by_name {
-        // In mount(8) `-f` means to do everything except the mount; here it means to stay in the
-        // foreground.
+        // In mount(8) `-f` means to do everything except the mount; in `lanefs mount` it means to
+        // stay in the foreground.
         arguments.iter_mut().filter(|word| *word == "-f").for_each(|word| *word = "--fake".into());
     }
     if by_name || by_source {

@@ -270,7 +270,7 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     assert_eq!(said["before"].as_array().unwrap().len(), before);
     assert_eq!(said["after"], listed(&a)["extents"]);
     assert!(before > 4 && said["after"].as_array().unwrap().len() == 1, "{said}");
-    // The whole image: the other file too, in a directory of its own.
+    // Defragments the whole image, with the other file in a directory of its own.
     lanefs(&["mkdir", &at(&image.path, "/d")]);
     lanefs(&["mv", &b, &at(&image.path, "/d/b")]);
     lanefs(&["ln", "-s", "/nowhere", &at(&image.path, "/d/link")]);

@@ -182,7 +182,7 @@ fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
         trees::fill(&kernel.path);
         let names = shell(&kernel.path, "LC_ALL=C ls -A many");
         let sums = shell(&kernel.path, "sha256sum < d/e/f/noise; sha256sum < d/spots");
-        // This comes last, since the other commands set access times.
+        // The times are compared last, since the other commands set access times.
         let format = "%a %A %u %g %h %s %F %t %T %X %Y %i %n";
         let stats = shell(
             &kernel.path,

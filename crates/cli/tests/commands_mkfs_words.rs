@@ -190,7 +190,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         assert!(said.contains(told), "{told}: {said}");
         assert!(!image.exists());
     }
-    // Also with files, a refused option leaves the old contents.
+    // A refused option leaves the old contents, also if the image is to be filled (`-d`).
     std::fs::write(&image, [7; 4096]).unwrap();
     for wrong in ["-Ononsense", "-Obigalloc", "-Eoffset=x", "-g100"] {
         for size in ["64M", "auto"] {

@@ -60,7 +60,7 @@ fn an_undo_file_brings_the_old_image_back() {
     let (status, said) = repair(&["--undo-apply", undo, path]);
     assert_eq!(status, Some(0), "{said}");
     assert!(std::fs::read(&image.path).unwrap() == before, "all old blocks are back");
-    // An undo file is never written over, nor used if it is not whole.
+    // An undo file is never overwritten, and is refused if it is not whole.
     let (status, said) = repair(&["--undo", undo, path]);
     assert_eq!(status, Some(8), "{said}");
     assert!(std::fs::read(&image.path).unwrap() == before);

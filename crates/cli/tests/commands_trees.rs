@@ -107,7 +107,8 @@ fn du_counts_what_gnu_du_counts() {
     let Some(image) = filled().filter(|_| needs("du")) else { return };
     let path = image.path.to_str().unwrap();
     let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
-    // Which name of a file is shown depends on the order of the directory, so -a needs -l.
+    // du shows one name of a file with several names. Which one depends on the order of the
+    // directory, so -a is tested with -l.
     for options in [
         "",
         "-a -l",
@@ -159,7 +160,8 @@ fn a_tar_of_an_image_is_the_same_tree_for_gnu_tar_and_for_mkfs() {
     let kernel = KernelMounted::new(&unpacked.path, "kernel", "rw").unwrap();
     shell(&kernel.path, &format!("tar --xattrs --xattrs-include='*' --acls -xpf {tar}"));
     let mut found = survey(&kernel.path);
-    // GNU tar sets the attributes of a file before its owner, which removes a capability.
+    // GNU tar sets the attributes of a file before its owner, and a change of the owner removes a
+    // capability.
     let noise = Path::new("d/e/f/noise");
     found.get_mut(noise).unwrap().attributes = expected[noise].attributes.clone();
     assert_same(&found, &expected);

@@ -191,7 +191,7 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
         let (status, said) = code(refused);
         assert!(status != Some(0) && said.contains("journal"), "{refused:?}: {said}");
     }
-    // Of two images, one has its journal inside.
+    // One of the two images has its journal inside.
     let inside = pair.dir.path().join("inside.img");
     lanefs(&["mkfs", "-q", "--size", "16M", word(&inside)]);
     let [from, to] = [&inside, &pair.image].map(|image| format!("{}:/", word(image)));

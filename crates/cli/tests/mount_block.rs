@@ -86,7 +86,8 @@ fn what_was_done_before_a_sync_survives_the_killing_of_the_server() {
         let point = disk.image.mount_point();
         let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &["commit=600"]);
         assert_eq!(disk.mounted_as(), "fuseblk.lanefs rw");
-        // The kill is in the same process, since the server commits by itself when requests pause.
+        // The script itself kills the server, since the server commits by itself when requests
+        // pause.
         let script = format!(
             "mkdir d{round}; touch d{round}/a; sync -f d{round}; kill -9 {}",
             mounted.server().id()

@@ -1,5 +1,5 @@
-//! Tests of mounts inside mount namespaces. They are a separate program: a new mount namespace has
-//! a copy of each existing mount, and servers of other tests would wait for its end.
+//! Tests of mounts inside mount namespaces. These tests are a separate program: a new mount
+//! namespace has a copy of each existing mount, and servers of other tests would wait for its end.
 
 mod mounting;
 

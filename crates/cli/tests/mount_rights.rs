@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// nanoseconds.
 fn new_second() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // A clock that ticks every 10 ms may be late by this much.
+    // Waits 20 ms longer, since a clock that ticks every 10 ms may be late.
     std::thread::sleep(Duration::from_millis(1020 - u64::from(now.subsec_millis())));
     (now.as_secs() as i64 + 1, 0)
 }

@@ -20,7 +20,7 @@ fn image(options: &[&str], size: &str) -> Image {
     image
 }
 
-/// Bytes of the host that a file takes.
+/// Returns the bytes that a file takes on the host.
 fn taken(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().blocks() * 512
 }

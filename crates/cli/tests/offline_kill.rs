@@ -58,7 +58,7 @@ fn tear(base: &Path, torn: &Path) {
         shell(&mount_point, &format!("cp -r tree/d{n} copy{n}; rm tree/d{n}/f*"));
         std::fs::File::open(&mount_point).unwrap().sync_all().unwrap();
     }
-    // This file is deleted, and open: its space is freed by the recovery.
+    // This file is deleted while it is open, so the recovery has to free its space.
     let open = std::fs::File::open(mount_point.join("tree/big")).unwrap();
     std::fs::remove_file(mount_point.join("tree/big")).unwrap();
     std::fs::File::open(&mount_point).unwrap().sync_all().unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 fn on_terminal(dir: &Path, feed: &str, arguments: &str) -> String {
     let mkfs = format!("{LANEFS} mkfs a.img --size auto -F {arguments} --from");
     std::fs::write(dir.join("feed"), feed.replace("$MKFS", &mkfs)).unwrap();
-    // The window gets a size, which that of a pipe does not have.
+    // Sets the size of the terminal's window, since script(1) with a pipe as its input sets none.
     shell(dir, "script -qec 'stty cols 100 rows 24; sh -e feed' /dev/null </dev/null")
 }
 

@@ -17,7 +17,7 @@ pub enum Pace {
     Steps {
         /// The number of steps.
         steps: u64,
-        /// The longest duration of a step that does not wait for the flush.
+        /// The time after which a step counts as waiting for the flush.
         patience: Duration,
     },
 }

@@ -1,8 +1,8 @@
 //! Other users of a file or block device on the host that `flock` does not show.
 //!
-//! A loop device opens its file without a lock. Without this check two file systems would write an
-//! image that the kernel has mounted. Nothing prevents a loop device from being attached after the
-//! check.
+//! A loop device opens its file without a lock. Without this check the kernel and Lanefs could both
+//! write an image that the kernel has mounted. Nothing prevents a loop device from being attached
+//! after the check.
 
 use crate::device::Access;
 use std::fmt;

@@ -35,10 +35,10 @@ pub enum Event {
 
 /// Wraps a device and records its operations. The recording starts with a copy of the whole device.
 ///
-/// An event is recorded when its operation returns. So a write that was under way at a crash is
-/// covered by the cut after that write; this cut may drop the whole write, some of its sectors, or
-/// nothing. Zeroing is recorded as a write of zeros. A discard is not recorded, since the contents
-/// after it are undefined.
+/// An event is recorded when its operation returns. So a crash during a write is tested by the
+/// crash state after that write, which may lack the whole write, some of its sectors, or nothing.
+/// Zeroing is recorded as a write of zeros. A discard is not recorded, since the contents after it
+/// are undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     base: Arc<OverlayDevice>,
@@ -62,8 +62,8 @@ impl RecordingDevice {
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Returns the number of events so far. If a test reads this number after a promise, the
-    /// promise must hold at every cut from this number on.
+    /// Returns the number of events so far. If a test reads this number after a promise, such as
+    /// the return of fsync, the promise must hold after a crash at this event or a later one.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }

@@ -32,7 +32,8 @@ pub enum Kept {
     },
 }
 
-/// Builds crash states; ascending cuts are cheapest.
+/// Builds crash states. A cut is the number of events before the crash; ascending cuts are
+/// cheapest.
 #[derive(Debug)]
 pub struct Replay<'a> {
     recording: &'a Recording,

@@ -235,7 +235,7 @@ fn agree(device: &FileDevice, page: usize) {
 
 #[test]
 fn direct_io_of_an_image_file_needs_whole_pages() {
-    // The file system of the host must be able to do it.
+    // The file system of the host must support direct I/O.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("image");
     let mut device = FileDevice::create(&path, (1 << 20) + 100).unwrap();

@@ -1,7 +1,7 @@
 //! Serves a mount that has no file system: names and sizes are kept in hash tables, times and data
 //! are not kept. It uses the same session and the same kernel flags as the ext4 server, so the time
 //! of an operation here is the time of the transport. `scripts/floor` alternates measurements of
-//! both.
+//! this server and of the ext4 server.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [OPTION...]   # until the unmount

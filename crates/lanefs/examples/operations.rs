@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(usage.into());
     };
     let count: u64 = count.parse()?;
-    // Else chains of hashed buckets differ from run to run, and the counts by some in a hundred.
+    // With random keys, hash chains differ from run to run, and the counts by a few percent.
     lanefs_lanes::fix_hash_keys();
     let device = Arc::new(RamDevice::create(256 << 20)?);
     FileSystem::format(&*device, &FormatOptions::default())?;

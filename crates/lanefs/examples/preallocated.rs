@@ -59,8 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Visits each block once. A thread visits the blocks whose number has the thread's remainder, in
-/// the order of a multiplication by an odd number.
+/// Visits each block once. Thread `t` visits the `n`-th block for every `n` that is `t` modulo the
+/// number of threads. The multiplication by an odd number permutes the blocks.
 fn run(file: &File, pass: Pass, threads: u64, blocks: u64) -> lanefs::Result<()> {
     let places = blocks.next_power_of_two();
     std::thread::scope(|s| {

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fs = FileSystem::open_device(device.clone(), &options(cap))?;
     make(&fs, threads, directories)?;
     fs.close()?;
-    // Memory that the heap kept from the creation of the tree does not count for the walk.
+    // Memory that the heap kept from the creation of the tree is not counted for the walk.
     let (heap, anonymous) = (LineHeap::in_use(), anonymous_kib());
     println!("made {files} files; in use {} KiB, anonymous {anonymous} KiB", heap / 1024);
 

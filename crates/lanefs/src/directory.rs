@@ -40,7 +40,7 @@ impl DirEntry {
 /// An iterator over the entries of a directory, in the order of the directory, without "." and
 /// "..".
 ///
-/// It keeps the file system mounted, as an open [`crate::File`] does.
+/// The iterator keeps the file system mounted, as an open [`crate::File`] does.
 ///
 /// ```
 /// use lanefs::{FileSystem, FileType};

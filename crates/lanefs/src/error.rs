@@ -58,7 +58,7 @@ pub enum Cause {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Returns the path within the file system, if the operation was on one.
+    /// Returns the path within the file system, if the operation was on a path.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

@@ -1,4 +1,4 @@
-//! The places of files on the device.
+//! Where the blocks of files are on the device.
 
 use crate::error::{At, Result};
 use crate::filesystem::FileSystem;

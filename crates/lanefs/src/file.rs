@@ -15,8 +15,9 @@ use std::{fmt, io};
 /// in [`std::fs::File`]. The methods that end in `_at` take an offset, and several threads can call
 /// them concurrently.
 ///
-/// It keeps the file system mounted, so it can be stored together with its [`crate::FileSystem`],
-/// and moved to another thread. [`crate::FileSystem::close`] fails while a file is open.
+/// An open file keeps the file system mounted, so it can be stored together with its
+/// [`crate::FileSystem`], and moved to another thread. [`crate::FileSystem::close`] fails while a
+/// file is open.
 ///
 /// ```
 /// use lanefs::{File, FileSystem};
@@ -133,7 +134,8 @@ impl File {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
 
-    /// Frees `len` bytes at `offset`. They read as zeros; the size does not change.
+    /// Frees `len` bytes at `offset`. The bytes then read as zeros; the size of the file does not
+    /// change.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }

@@ -115,8 +115,8 @@ impl FileSystem {
         Ok(FileSystem { mounted: LaneArc::new(Mounted { vfs, credentials, source }) })
     }
 
-    /// Writes all changes in place and marks the file system clean. Dropping does the same, but
-    /// cannot report an error.
+    /// Writes all changes in place and marks the file system clean. Dropping the file system does
+    /// the same, but cannot report an error.
     ///
     /// # Errors
     /// [`Cause::FilesOpen`] if a [`File`] or a [`ReadDir`] of this file system exists: drop those
@@ -126,7 +126,8 @@ impl FileSystem {
             return Err(Cause::FilesOpen.into());
         };
         mounted.vfs.close()?;
-        // Returns the memory of the caches; does nothing if the program uses another allocator.
+        // Gives the memory of the caches back to the system; does nothing if the program uses
+        // another allocator.
         lanefs_lanes::LineHeap::trim_excess();
         mounted.source.map_or(Ok(()), Source::close)
     }
@@ -183,7 +184,7 @@ impl FileSystem {
         act(&parent.dir, &parent.last).at(path)
     }
 
-    /// Runs `act` on the directory and the name of a new file; `slash` is whether a slash may
+    /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may
     /// follow the name.
     fn with_new_name<T>(
         &self,

@@ -51,7 +51,7 @@ impl OpenOptions {
     }
 
     /// Opens read-only and does not look at the log (`norecovery`): for a damaged log, or to see
-    /// what a crash left in place. After a crash, metadata may contradict each other.
+    /// what a crash left in place. After a crash, the metadata may be inconsistent.
     pub fn without_recovery(mut self) -> OpenOptions {
         self.vfs.mount.recovery = Recovery::Skip;
         self.read_only()
@@ -82,8 +82,8 @@ impl OpenOptions {
         self
     }
 
-    /// Adds master keys of encrypted directories. Without its key, an encrypted directory has texts
-    /// in place of names, by which files can be removed, and no file in it can be opened.
+    /// Adds master keys of encrypted directories. Without its key, an encrypted directory shows
+    /// encoded names. Its files can be removed by these names, but not opened.
     pub fn keys(mut self, keys: &[MasterKey]) -> OpenOptions {
         self.vfs.mount.keys.extend_from_slice(keys);
         self

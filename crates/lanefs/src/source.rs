@@ -36,8 +36,7 @@ impl Source {
         Source::open_with(name, part, ArrayOptions::new(access))
     }
 
-    /// Works as [`Source::open`]. An array is opened with `options`; an image only with their
-    /// access.
+    /// Works as [`Source::open`]. An image uses only the access of `options`.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].
@@ -73,7 +72,7 @@ impl Source {
         }
     }
 
-    /// Returns the array, if it is one.
+    /// Returns the array, if the source is an array.
     pub fn array(&self) -> Option<&OpenArray> {
         match self {
             Source::Image(_) => None,

@@ -26,7 +26,7 @@ fn encrypted() -> (Image, FileSystem) {
     let image = Image::with("32M", &["-O", "encrypt"]);
     let fs = open(&image, &[key(1), key(2)]);
     fs.create_dir("/d").unwrap();
-    // The name cache must not keep that the name was absent.
+    // The name cache must not remember that the name was absent.
     assert!(!fs.exists("/d/sub").unwrap());
     fs.encrypt_dir("/d", &key(1)).unwrap();
     (image, fs)

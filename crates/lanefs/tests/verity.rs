@@ -138,7 +138,7 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     assert_eq!(errno(fs.write("/f", b"new")), NOT_PERMITTED);
     let size = lanefs::SetAttr { size: Some(1), ..Default::default() };
     assert_eq!(errno(fs.set_attr("/f", &size, lanefs::Follow::Links)), NOT_PERMITTED);
-    // Below the checks of open files.
+    // The ext4 layer refuses writes too, although the handle passed no check for writing.
     let file = fs.open_file("/f").unwrap();
     let (ext4, inode) = (fs.vfs().fs(), file.as_open_file().inode());
     let by = lanefs::ext4::Privilege::Root;
@@ -169,13 +169,13 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     for name in ["/g", "/h", "/other"] {
         fs.remove_file(name).unwrap();
     }
-    // 300,000 bytes are 74 blocks, and tree and descriptor 2.
+    // 300,000 bytes take 74 blocks; tree and descriptor take 2.
     assert_eq!(fs.space().blocks_free, free + 76);
     fs.close().unwrap();
     image.assert_clean();
 }
 
-/// Flips a bit of byte `at` of the file `/f`, which may lie after its end.
+/// Flips a bit of byte `at` of the file `/f`; the byte may lie after the end of the file.
 fn flip(image: &Image, at: u64) {
     let fs = FileSystem::open(&image.path).unwrap();
     let inode = fs.vfs().fs().get(fs.symlink_metadata("/f").unwrap().attr().ino, None).unwrap();
@@ -189,7 +189,7 @@ fn flip(image: &Image, at: u64) {
     device.write_all_at(&[byte[0] ^ 4], place).unwrap();
 }
 
-/// The reads of a file with one changed byte: the errno of opening it, else the blocks that cannot
+/// Reads a file with one changed byte. Returns the errno of opening it, else the blocks that cannot
 /// be read and the first message.
 fn reads(image: &Image, len: usize) -> (i32, Vec<usize>, String) {
     let fs = FileSystem::open(&image.path).unwrap();
@@ -220,7 +220,8 @@ fn a_changed_byte_of_data_or_tree_is_an_error_of_the_blocks_it_covers() {
     if !has_fsverity() {
         return;
     }
-    // Two levels: a block of hashes for each 128 blocks of data, and one of two hashes above.
+    // The tree has two levels: a block of hashes for each 128 blocks of data, and above them one
+    // block with two hashes.
     let len = 150 * 4096 - 100;
     let image = image(4096);
     add(&image, "f", &data(len), PLAIN, 4096);
@@ -328,7 +329,7 @@ fn verity_files_are_made_as_fsverity_would() {
             let (name, content) = (format!("/f{n}"), data(len));
             fs.write(&name, &content).unwrap();
             if n > 3 {
-                // Space after the end, of which nothing may stay.
+                // Allocates space after the end of the file, all of which the change has to free.
                 let file = fs.open_file_with(&name, &FileOptions::new().write()).unwrap();
                 file.fallocate(Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
             }

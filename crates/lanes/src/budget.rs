@@ -1,9 +1,9 @@
 //! A budget: a number of equal units that threads take and give back. If all units are taken,
 //! threads wait.
 //!
-//! Each lane has its own slot of units. A thread takes a unit from its own lane's slot, and from
-//! another slot only when its own is empty. It gives units back to its own slot. With enough units
-//! for all, threads share no cache line.
+//! Each lane has a slot with units of its own. A thread takes a unit from its own lane's slot, and
+//! from another slot only when its own is empty. A thread gives units back to its own slot. With
+//! enough units for all, threads share no cache line.
 //!
 //! *No waiter is forgotten.* A thread gives back a unit, fences, and then searches for waiters. A
 //! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So the

@@ -54,7 +54,7 @@ impl<T: Words> SeqCell<T> {
         whole.then(|| T::from_words(words))
     }
 
-    /// Returns the words, and whether they are those of one value.
+    /// Returns the words, and whether all of them belong to one value.
     #[inline]
     fn read(&self) -> (T::Array, bool) {
         let before = self.sequence.load(Ordering::Acquire);
@@ -64,8 +64,8 @@ impl<T: Words> SeqCell<T> {
         (words, before & 1 == 0 && before == after)
     }
 
-    /// Returns only word `at` of the value, as one of the last stores left it. For a reader that
-    /// needs no other word of the same store.
+    /// Returns only word `at` of the value, as one of the last stores left it. Only for a reader
+    /// that needs no other word of the same store.
     ///
     /// # Panics
     /// If the value has no such word.
@@ -84,8 +84,8 @@ impl<T: Words> SeqCell<T> {
         self.finish(odd, |atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
-    /// instruction. With unordered writers, readers may see a mixture.
+    /// Works like [`SeqCell::store`], for writers that the caller's lock orders, and needs one
+    /// locked instruction less. With unordered writers, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         self.change_in_order(|atomics| words.store(atomics));

@@ -59,8 +59,8 @@ world::constant_global! {
     }
 }
 
-/// The number of epochs for which the values of another lane can be freed before [`advance`] frees
-/// them: a lane that works frees its own values some epochs late.
+/// [`advance`] frees values of another lane once they could have been freed for this many epochs:
+/// an active lane frees its own values some epochs late.
 const PATIENCE: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
@@ -72,8 +72,8 @@ world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 // allowed to run. The thread then empties the list later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
-/// While a pin exists, no published value that its thread could see is freed. Not held across I/O
-/// or a wait for an operation lock.
+/// While a pin exists, no published value that its thread could see is freed. A thread holds no pin
+/// across I/O or a wait for an operation lock.
 #[derive(Debug)]
 #[must_use = "dropping it ends the protection"]
 pub struct Pin {
@@ -83,8 +83,8 @@ pub struct Pin {
 /// Pins the calling thread's lane. Pins can be nested; an inner pin costs almost nothing.
 #[inline]
 pub fn pin() -> Pin {
-    // Several short accesses to the thread-local: one long access would be compiled to a call
-    // through a pointer.
+    // The thread-local is accessed several times, briefly: one long access would be compiled to a
+    // call through a pointer.
     let depth = pin_depth::get();
     if depth == 0 {
         enter();
@@ -103,9 +103,9 @@ fn enter() {
     }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        // A swap, although a store would be enough: the fence needs its locked instruction. A
-        // thread that reads this word with Acquire also sees the work that was released at the last
-        // unpin.
+        // This is a swap, although a store would be enough, because the fence needs a locked
+        // instruction. A thread that reads this word with Acquire also sees the work that was
+        // released at the last unpin.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {
@@ -204,7 +204,8 @@ fn freeable(now: u64) -> u64 {
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
-        // This runs under the limbo's lock, so the fence follows the update that took the lock.
+        // The closure runs under the limbo list's lock, so the fence follows the atomic update that
+        // took the lock.
         world::fence_after_update();
         domain.epoch.load(Ordering::Relaxed)
     };
@@ -227,9 +228,9 @@ fn pay() {
     let domain: &Domain = &DOMAIN;
     let keep = usual();
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)), keep);
-    // All threads read the epoch. If other lanes have advanced it far enough, this lane does not
-    // advance it. So the epoch changes only as often as the busiest lane needs, with any number of
-    // lanes. After two advances all values can be freed, if no thread is pinned.
+    // All threads read the epoch. If other lanes have advanced the epoch far enough, this lane does
+    // not advance it. So the epoch changes only as often as the busiest lane needs, with any number
+    // of lanes. After two advances all values can be freed, if no thread is pinned.
     if !collect() && domain.try_advance() {
         domain.try_advance();
         collect();

@@ -1,4 +1,5 @@
-//! Values that grow while they are read: rarely, and without a lock or a write for the readers.
+//! Values that rarely grow, while other threads read them without a lock and without writing shared
+//! memory.
 
 // The checkers need not see these accesses: a reader gets the whole old value or the whole new one.
 use crate::sync::unscheduled::OnceLock;
@@ -29,7 +30,7 @@ struct Kept<T> {
 }
 
 impl<T: Send + Sync> Latest<T> {
-    /// Creates it with its first value.
+    /// Creates a `Latest` with its first value.
     pub fn new(value: T) -> Latest<T> {
         Latest { now: AtomicPtr::new(Kept::of(value)), _owns: PhantomData }
     }
@@ -42,8 +43,7 @@ impl<T: Send + Sync> Latest<T> {
         unsafe { &(*self.now.load(Ordering::Acquire)).value }
     }
 
-    /// Replaces the value. The caller must not call it on two threads at once: the newer value
-    /// could be lost.
+    /// Replaces the value. Two threads must not call this at once: the newer value could be lost.
     pub fn set(&self, value: T) {
         let new = Kept::of(value);
         let old = self.now.swap(new, Ordering::AcqRel);
@@ -76,8 +76,8 @@ impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for Latest<T> {
     }
 }
 
-/// A table that gets longer at its end. Its elements stay in place; each extension adds one step
-/// to the search for an element after the first part.
+/// A table that gets longer at its end. Its elements stay in place; each extension adds one step to
+/// the search for an element that is not in the first part.
 #[derive(Debug)]
 pub struct Growing<T> {
     first: Box<[T]>,

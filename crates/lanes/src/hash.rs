@@ -1,14 +1,14 @@
 //! The hash of maps, wait queues and name caches, with keys drawn at random once per process.
 //!
 //! An image determines the names of its files and the numbers of its inodes. Because of the random
-//! keys, it cannot choose names or numbers that fall into one bucket:
+//! keys, the author of an image cannot choose names or numbers that fall into one bucket:
 //! - A number is multiplied by a random odd number, and the *highest* bits are used. For a random
 //!   odd factor, two numbers chosen without knowing it fall into the same of *m* buckets with a
 //!   probability of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
 //!   randomized algorithm for the closest-pair problem", 1997). Only odd numbers that also spread
 //!   consecutive numbers are used.
-//! - A name is read in words of eight bytes. Each is mixed into a secret state and multiplied by a
-//!   secret number to 128 bits, and the two halves are folded.
+//! - A name is read in words of eight bytes. Each word is mixed into a secret state and multiplied
+//!   by a secret number to 128 bits, and the two halves of the product are folded.
 //!
 //! Under the schedule checkers, and in tools that trace or count ([`fix_hash_keys`]), the keys are
 //! fixed.
@@ -16,8 +16,8 @@
 use crate::sync::unscheduled::OnceLock;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Multiplies to 128 bits and folds the halves, so that each bit of the input affects each bit of
-/// the output.
+/// Multiplies to 128 bits and folds the two halves, so that each bit of the input affects each bit
+/// of the output.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -27,7 +27,7 @@ fn fold(a: u64, b: u64) -> u64 {
 /// The keys of the hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
-    /// The initial state, also added after each word.
+    /// The initial state, which is also added after each word.
     seed: u64,
     /// The factor for words. Odd.
     step: u64,

@@ -3,8 +3,8 @@
 //!
 //! A common allocator places small blocks of different threads in one line. A thread that frees a
 //! block of another thread writes headers and lists of that thread. So two threads without common
-//! data may still share lines, by chance. Here blocks have no headers (the caller of a free passes
-//! the size), consist of whole lines, and are reused by the thread that freed them:
+//! data may still share lines, by chance. In this heap, blocks have no headers (the caller of a
+//! free passes the size), consist of whole lines, and are reused by the thread that freed them:
 //!
 //! ```text
 //! take:    head of my list of the class; empty: my spare batch; else a batch from the depot, or new
@@ -12,8 +12,9 @@
 //! ```
 //!
 //! A thread rarely needs the depot. A depot serves one class and has one lock. Large blocks are
-//! allocated and freed by the system. Small ones stay until a trim ([`LineHeap::trim`]), which
-//! gives back whole pages of the depots. A thread keeps up to two batches of each class.
+//! allocated and freed by the system. Small blocks stay in the heap until a trim
+//! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps up to two
+//! batches of each class.
 //!
 //! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, because these
 //! allocate nothing.
@@ -106,8 +107,8 @@ impl Drop for End {
 const MOST_TALLIES: usize = 64;
 
 /// The bytes that threads took minus the bytes that they gave back: blocks in use or in threads'
-/// lists, and large blocks. One thread may take a block and another give it back, so only the sum
-/// is meaningful.
+/// lists, and large blocks. One thread may take a block and another thread give it back, so only
+/// the sum is meaningful.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
@@ -146,8 +147,8 @@ impl LineHeap {
     /// kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // The sum can be negative: a block may be taken in a counter that was added already, and
-        // given back in a counter that was not added yet.
+        // The sum can be negative if, during the sum, one thread takes a block after its counter
+        // was added, and another thread gives the block back before its own counter is added.
         usize::try_from(sum).unwrap_or(0)
     }
 

@@ -44,7 +44,7 @@ const DEAD: u64 = 1 << 63;
 const NAMELESS: u64 = 1 << 62;
 const SPREAD: u64 = 1 << 61;
 const MOVED: u64 = 1 << 60;
-/// Position of the last lane that held the value, plus one, in sixteen bits.
+/// The shift of the sixteen bits with the number of the last lane that held the value, plus one.
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
@@ -59,7 +59,7 @@ const CLOSED: u64 = 1 << 63;
 /// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. Its initial holds belong to the calling lane.
+/// A hold word. The value's initial holds belong to the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
@@ -265,7 +265,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
         let share = shares.lanes.of(lane).lock().remove(&address(value));
         if let Some(share) = share {
             let held = share.holds.swap(CLOSED, Ordering::AcqRel);
-            assert!(holds.add_any(held), "while it is folded nobody ends it");
+            assert!(holds.add_any(held), "nobody ends a value during its fold");
         }
     }
     holds.subtract(MANY)
@@ -311,7 +311,7 @@ impl<T: Holdable> Shares<T> {
             return None;
         }
         if let Some(share) = table.get(&address(value)) {
-            // Under the lock a share in the table is never closed.
+            // While the table's lock is held, no share in the table is closed.
             share.holds.fetch_add(1, Ordering::Relaxed);
             return Some(share.clone());
         }

@@ -21,8 +21,8 @@ pub const MAX_LANES: usize = world::LANES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// The number of threads on each lane. No checker explores it: the choice of lanes is simple, and
-/// its lock is taken twice per thread.
+/// The number of threads on each lane. The schedule checkers do not explore this lock: the choice
+/// of lanes is simple, and each thread takes the lock twice.
 struct Registry {
     users: Mutex<[Users; MAX_LANES]>,
 }
@@ -132,8 +132,9 @@ impl Lane {
     /// Returns the lanes that any thread ever had: few if there are few threads.
     ///
     /// A thread that must see every lane's slot need read only the slots of these lanes, if it
-    /// fences before this call and the writers fence after they write. If it must see a slot's
-    /// value, it also sees the lane here: the lane was given before its slot was written.
+    /// fences before this call and the writers fence after they write. If these fences make the
+    /// slot's value visible to the thread, it also finds the lane here: the lane was given before
+    /// its slot was written.
     pub fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not model `GIVEN`, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };

@@ -33,8 +33,8 @@ struct Count<T> {
 
 struct Body<T> {
     value: T,
-    /// The other lanes' counts, for clones on those lanes. The references are weak, so that the
-    /// value is freed.
+    /// The other lanes' counts, for clones on those lanes. The references are weak, since strong
+    /// ones would keep the value for ever.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }
 

@@ -16,7 +16,7 @@ pub struct Mutex<T> {
 /// Unlocks on drop.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // Dropped in this order: the lock first, then its record.
+    // The fields are dropped in this order: the lock first, then its record.
     inner: world::MutexGuard<'a, T>,
     rank: Rank,
     _held: Held,

@@ -120,8 +120,8 @@ where
         self.update(&key, |_| Change::Put(value))
     }
 
-    /// Sets the value, and runs `look` on the previous one under a pin, without a lock: saves the
-    /// clone that [`Map::insert`] returns.
+    /// Sets the value, and runs `look` on the previous one under a pin, without a lock. This saves
+    /// the clone that [`Map::insert`] returns.
     pub fn replace<R>(&self, key: K, value: V, look: impl FnOnce(&V) -> R) -> Option<R> {
         self.change(&key, |_| Change::Put(value), look)
     }
@@ -177,8 +177,8 @@ where
         seen
     }
 
-    /// Returns the number of entries: a sum over the lanes, exact if no thread changes any
-    /// concurrently.
+    /// Returns the number of entries: a sum over the lanes, exact if no thread inserts or removes
+    /// any concurrently.
     pub fn len(&self) -> usize {
         // The sum can be negative: an entry may be inserted by a lane that was added already, and
         // removed by a lane that was not added yet.

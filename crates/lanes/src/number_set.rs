@@ -73,9 +73,9 @@ impl NumberSet {
     fn insert_from(&self, level: usize, mut at: usize) {
         for words in &self.levels[level..] {
             let (word, bit) = place(at);
-            // The thread that gives an empty word its first bit sets the bit of the word. If the
-            // bit here is set and is about to be cleared, the thread that clears it sees the lower
-            // bit afterwards, and sets it again.
+            // The thread that gives an empty word its first bit also sets the word's bit one level
+            // up. If another thread is about to clear that bit, it then finds the word no longer
+            // empty, and sets the bit again.
             if words[word].load(Ordering::Relaxed) & bit != 0
                 || words[word].fetch_or(bit, Ordering::Relaxed) != 0
             {

@@ -83,7 +83,7 @@ pub struct SharedLock {
 /// Held shared until dropped.
 #[must_use = "dropping it lets the lock go"]
 pub struct SharedHold<'a> {
-    // Dropped before the record of the held lock.
+    // This field is dropped before the record of the held lock.
     _way: Way<'a>,
     _held: Held,
 }
@@ -262,8 +262,8 @@ impl SharedLock {
 
     fn wait_out(&self, lane: Lane) {
         let (slot, address) = (self.slot(lane), self.address());
-        // A load first, since even a failing exchange would take the line away from its lane.
-        // Acquire: a reader's work comes before its slot is seen empty.
+        // Loads the slot first, since even a failing exchange would take the cache line away from
+        // its lane. Acquire: a reader's work comes before its slot is seen empty.
         if slot.load(Ordering::Acquire) != address {
             return;
         }

@@ -41,7 +41,7 @@ impl VersionedWord {
         Seen { word: self.word.load(Ordering::Acquire), version }
     }
 
-    /// Returns whether the word has not changed since it was `seen`. May return false for an
+    /// Returns whether the word has not changed since `seen` was read. May return false for an
     /// unchanged word.
     #[inline]
     pub fn is_still(&self, seen: Seen) -> bool {
@@ -90,8 +90,8 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// A name refers to 1, then to another number, then to 1 again, which is another object: an
-    /// inode number that was freed and reused.
+    /// A name refers to inode 1, then to inode 2, then to inode 1 again, which is another object
+    /// now, since the number was freed and reused.
     #[test]
     fn loom_what_is_still_so_was_so_all_the_while() {
         crate::schedules::check(3, || {
@@ -108,7 +108,7 @@ mod loom_tests {
             let seen = word.look();
             let found = thing.load(Ordering::Acquire);
             if seen.version == 0 && seen.word == 1 && word.is_still(seen) {
-                assert_eq!(found, 0, "not what it led to");
+                assert_eq!(found, 0, "`is_still` is true although the word changed");
             }
             writer.join().expect("no panic");
         });

@@ -4,8 +4,8 @@
 //! once, and no part of the result is read back. If there are more sources than one pass takes, the
 //! passes work on one block that stays in the first-level cache.
 
-/// The number of sources in one pass. The most sources of one pass: with the result, as many
-/// streams as hardware prefetchers can follow.
+/// The largest number of sources in one pass. With the result, these are as many streams as
+/// hardware prefetchers can follow.
 const AT_ONCE: usize = 5;
 
 /// The number of bytes of the result that are computed from one group of sources before the next

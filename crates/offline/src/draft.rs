@@ -46,18 +46,20 @@ impl Draft {
     /// [`Error::Journal`] without a journal in the image; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         if has_journal_elsewhere(&*device) {
-            let what = "changes that count together need a journal in the image, and this \
+            let what = "changes that become durable together need a journal in the image, and this \
                         journal is on another device";
             return Err(Error::Journal { what: what.into() });
         }
         let image = Image::open(device)?;
         if image.superblock().journal().is_none() {
-            let what = "changes that count together need a journal: add one first (lanefs tune -j)";
+            let what = "changes that become durable together need a journal: add one first \
+                        (lanefs tune -j)";
             return Err(Error::Journal { what: what.into() });
         }
         let changes = OverlayDevice::new(image.device.clone(), OVERLAY_CAP);
         if let Some(block) = image.superblock().mmp_block() {
-            // The image has the right to write, and the mount of the view takes one of its own.
+            // `image` has claimed the file system by `mmp`, and the mount of the view claims it
+            // too.
             release_mmp(&changes, &image, block)?;
         }
         Ok(Draft { image, changes: Arc::new(changes) })

@@ -37,7 +37,7 @@ pub struct Image {
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
     /// The device of the log, if the log has one.
     pub(crate) journal: Option<Arc<dyn Device>>,
-    /// The right to write, if the file system has `mmp`.
+    /// The claim of the file system by this process, if the file system has `mmp`.
     exclusive: Option<Exclusive>,
 }
 

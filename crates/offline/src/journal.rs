@@ -48,7 +48,7 @@ impl Image {
         let inode = self.inode(Ino::JOURNAL)?;
         if !self.superblock.state().contains(State::VALID) {
             if u64::try_from(inode.mtime.secs) != Ok(self.superblock.write_time()) {
-                let what = "a journal was being removed, and it was mounted before that ended";
+                let what = "a journal was being removed, and a mount came before that ended";
                 return Err(Error::NeedsCheck { what });
             }
             self.free_old_journal(&inode)?;
@@ -116,8 +116,8 @@ impl Image {
         self.add_orphan_file(orphan_file)
     }
 
-    /// Returns the length of a new journal. As in tune2fs, its blocks for fast commits come in
-    /// addition.
+    /// Returns the length of a new journal. As in tune2fs, the blocks for fast commits are added to
+    /// the wanted length.
     fn wanted_length(&self, size: JournalSize, present: Option<JournalLength>) -> JournalLength {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));

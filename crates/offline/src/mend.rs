@@ -56,7 +56,8 @@ impl Repair {
     /// Writes the repair through the log.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the log cannot take it; then only the recovery was written.
+    /// [`Error::Journal`] if the repair does not fit into the log; then only the recovery was
+    /// written.
     pub fn write_to_log(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
         self.write_recovery(&**device)?;
         if self.blocks.is_empty() {

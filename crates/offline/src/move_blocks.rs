@@ -132,8 +132,8 @@ impl Image {
         Ok(())
     }
 
-    /// Copies blocks of the orphan file. The checksum of such a block includes its place on the
-    /// device, so it is computed anew.
+    /// Copies blocks of the orphan file. The checksum of such a block includes the block's number,
+    /// so the checksum is computed anew.
     fn copy_orphan_blocks(
         &mut self,
         ino: Ino,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The limit of the memory for a replay in memory: no log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
-/// The caches of a recovery, which reads a few inodes. Larger ones take longer to allocate than the
-/// recovery of a small log.
+/// The size of a recovery's caches in bytes. A recovery reads few inodes, and larger caches would
+/// take longer to allocate than the recovery of a small log takes.
 const CACHE_BYTES: u64 = 8 << 20;
 
 /// The condition of a file system after a crash or an error.
@@ -126,7 +126,7 @@ pub fn look_with(
 /// clean already is not written. The numbers and times of mounts do not change.
 ///
 /// # Errors
-/// The same as for [`look`], and errors of writing; after an error it can be called again.
+/// The same as for [`look`], and errors of writing; after an error this can be called again.
 pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
     recover_with(device, None)
 }
@@ -167,7 +167,7 @@ pub fn replay_elsewhere(
     let needs_replay =
         superblock.has_journal_elsewhere() && of_superblock(&superblock).needs_replay;
     if needs_replay || journal.is_some() {
-        // This compares the two devices.
+        // The call checks that the journal is that of the file system.
         log::locate(&**device, &superblock, journal)?;
     }
     if needs_replay {

@@ -235,7 +235,7 @@ impl Image {
         if clears && raw.s_checksum_seed.get() != seed {
             return Err(Error::refused(
                 "metadata_csum_seed cannot be cleared: the UUID has changed since, and all \
-                 checksums would",
+                 checksums would have to change",
             ));
         }
         let encrypts = change.set.incompat.contains(Incompat::ENCRYPT)

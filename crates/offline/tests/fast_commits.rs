@@ -35,7 +35,7 @@ fn base(at: &Path) {
         write(&at.join("d").join(name), n as u8 + 1, 3000 * n + 100);
     }
     write(&at.join("d/long"), 9, 300_000);
-    // Fragments: a tree with nodes.
+    // A fragmented file, whose extent tree has nodes.
     let holes = File::create(at.join("d/holes")).expect("a file");
     for n in 0..400 {
         holes.write_all_at(&[n as u8; 100], n * 12_000).expect("a write");
@@ -254,7 +254,7 @@ fn fast_commits_give_the_tree_of_the_last_fsync_as_the_kernel_and_e2fsck_replay_
     }
 }
 
-/// Checks that a mount that only reads shows the fast commits, and writes nothing.
+/// Checks that a read-only mount shows the changes in the fast commits, and writes nothing.
 fn shows_without_writing(image: &Image, live: &Listing, context: &str) {
     let device = in_memory(image);
     let before = RamDevice::copy_of(&device).expect("memory");

@@ -209,7 +209,7 @@ fn a_valid_fast_commit_made_by_hand_is_replayed() {
 }
 
 /// Random records, whose checksums are right: a recovery ends with an error, or with a file system
-/// that can be recovered no further.
+/// that needs no further recovery.
 #[test]
 fn random_fast_commits_neither_panic_nor_leave_work() {
     let Some(image) = image("-N 200") else { return };

@@ -25,7 +25,7 @@ pub enum Upkeep {
     /// A background thread of the array does the work.
     #[default]
     Background,
-    /// The array does it only inside calls that the caller makes for this purpose.
+    /// The array does the work only inside calls that the caller makes for this purpose.
     Caller,
 }
 

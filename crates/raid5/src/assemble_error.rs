@@ -98,7 +98,7 @@ pub enum AssembleError {
     },
     /// The event count is at its limit.
     #[error(
-        "{}: its count of events, {events}, has no room left: whether another member knows more \
+        "{}: its event count, {events}, is at the limit: whether another member is newer \
          cannot be told",
         name.display()
     )]

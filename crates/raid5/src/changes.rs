@@ -68,7 +68,8 @@ impl OpenArray {
             _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
         let standing = self.take(new, superblock, slot)?;
-        // If the array was written since that check, it is unknown which writes the device missed.
+        // If the array was written since `is_in_step` was called, it is unknown which writes the
+        // device missed.
         let misses = match (misses, standing) {
             (None, Recovery::Below(_)) => Some(Rebuild::Whole),
             (misses, _) => misses,

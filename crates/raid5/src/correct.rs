@@ -20,11 +20,12 @@ impl Array {
     /// Computes and rewrites a range that could not be read. Returns `false` if the rewriting does
     /// not help, so that the member must be failed, or if the member was removed meanwhile.
     ///
-    /// # Errors The error of the read, if parity may be wrong: then no data of this member in the
-    /// row can be computed.
+    /// # Errors
+    /// The error of the read, if parity may be wrong: then no data of this member in the row can be
+    /// computed.
     ///
     /// # Locking
-    /// The caller holds the place's blocks exclusively, and a unit of the budget.
+    /// The caller holds the blocks of the range exclusively, and a unit of the budget.
     pub(crate) fn correct(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
         let Lost { member, error, .. } = lost;

@@ -66,7 +66,7 @@ counts! {
     Reconstruct reconstruct,
     /// Strips for which the old data of the written chunks, and the old parity, were read first.
     Modify modify,
-    /// Strips written without parity, because its member is missing.
+    /// Strips written without parity, because the member with the parity is missing.
     NoParity no_parity,
     /// Pieces of reads that were computed from the other members.
     ReadRebuilt reads_rebuilt,

@@ -191,8 +191,8 @@ fn write_areas(
         _ => None,
     };
     let write = || {
-        // File systems have their signatures here: other programs must not recognise one on a
-        // member.
+        // File systems have their signatures in this area. It is zeroed, so that other programs do
+        // not recognise a file system on a member.
         device.write_zeros(0, SUPERBLOCK_OFFSET)?;
         if let Some(header) = &header {
             let offset = SUPERBLOCK_OFFSET + BEHIND * SECTOR;
@@ -232,7 +232,7 @@ impl Plan {
         };
         let chunk = (options.chunk / SECTOR).max(1);
         let mut headroom = 128 * MIB;
-        // Compares KiB with sectors, as mdadm does.
+        // As mdadm does, compares a number of KiB with a number of sectors.
         while headroom << 10 > sectors && headroom / 2 >= chunk / 2 * 4 {
             headroom /= 2;
         }

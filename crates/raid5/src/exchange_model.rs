@@ -64,7 +64,7 @@ fn exchange(data: bool) {
     });
     devices[slot].broken.store(true, Ordering::Relaxed);
     // Fails the member, unless an operation has already recorded its failure.
-    array.fail(slot).expect("one may fail");
+    array.fail(slot).expect("one member may fail");
     let new = memory();
     array.attach(slot, member(new.clone(), OTHER_LOG, 0)).expect("another");
     let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| ControlFlow::Continue(()));
@@ -73,7 +73,10 @@ fn exchange(data: bool) {
     reader.join().expect("the reader");
     assert_eq!(array.status().members, [Standing::InSync; 3]);
     let old_log = new.bytes.lock().unwrap()[..LOG.len as usize].to_vec();
-    assert!(old_log.iter().all(|byte| *byte == 0), "what was logged for the one before");
+    assert!(
+        old_log.iter().all(|byte| *byte == 0),
+        "the new member's log has no entry of the former member"
+    );
     let mut got = [0; 200];
     array.read_at(100, &mut got).expect("a read");
     assert_eq!(got, [2; 200]);
@@ -205,7 +208,7 @@ fn replace_failing_degraded(parity: bool) {
     let slot = if parity { shape.parity_slot(0) } else { shape.data_slot(0, 0) };
     let (array, failing) = start_failing(shape, &devices, slot);
     array.write_at(0, &[1; 2 * CHUNK as usize]).expect("a full row");
-    array.fail(shape.data_slot(0, 1)).expect("one may fail");
+    array.fail(shape.data_slot(0, 1)).expect("one member may fail");
     let id = array.add_shadow(slot, bare_member(Memory::new(CHUNK))).expect("a shadow");
     let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
     assert_eq!(copied.expect("a copy"), Ended::Done);
@@ -260,7 +263,10 @@ fn replace_as_writes_stop() {
     let written = array.clone();
     let writer = thread::spawn(move || written.write_at(0, &[7; 4096]).is_ok());
     let exchanged = array.exchange(id, || Ok(Slots::NONE)).is_ok();
-    assert!(writer.join().expect("the writer") <= exchanged, "two members cannot be done without");
+    assert!(
+        writer.join().expect("the writer") <= exchanged,
+        "the array cannot work without two members"
+    );
 }
 
 #[test]

@@ -74,8 +74,8 @@ impl Drop for Flusher {
         self.shared.changed.notify_all();
         let hangs = matches!(before, State::Asked | State::Flushing);
         if let Some(thread) = self.thread.take().filter(|_| !hangs) {
-            // When the thread terminates, it closes the device. A panic was reported where it
-            // happened.
+            // When the thread terminates, it closes the device. The panic hook has reported a panic
+            // of the thread.
             let _ = thread.join();
         }
     }

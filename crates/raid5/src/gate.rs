@@ -7,7 +7,8 @@ use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 /// Counts flushes. Flush `n` covers every write that returned before `begun` became `n`.
 #[derive(Debug)]
 pub(crate) struct FlushGate {
-    /// The number of flushes started. Written by the flushing thread, read by every logged write.
+    /// The number of flushes started. The flushing thread writes this number, and every logged
+    /// write reads it.
     begun: Padded<AtomicU64>,
     state: Mutex<State>,
     changed: Condvar,

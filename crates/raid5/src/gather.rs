@@ -16,7 +16,7 @@ const MOST: usize = 32;
 pub(crate) enum Join {
     /// All writes that fit.
     Any,
-    /// Only writes that complete all written strips, so that nothing has to be read.
+    /// Selects only writes that complete all written strips, so that nothing has to be read.
     Completing,
 }
 
@@ -46,7 +46,8 @@ pub(crate) fn choose(
 }
 
 /// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
-/// ascending, then those before it, descending. So each part comes after its neighbour.
+/// ascending, then those before it, descending. So a part comes after the part that lies between it
+/// and `own`.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =
@@ -114,7 +115,7 @@ mod tests {
         Geometry::new(Layout::LeftSymmetric, 5, CHUNK, CHUNK * 8).unwrap()
     }
 
-    /// Returns a part from chunk to chunk, in units of a quarter of a chunk.
+    /// Returns the part `from..to`, in quarters of a chunk.
     fn part(from: u64, to: u64) -> RowPart {
         RowPart { row: 3, first: from * CHUNK / 4, len: (to - from) * CHUNK / 4, at: 0 }
     }

@@ -27,8 +27,8 @@ enum Beside {
     Failure,
 }
 
-/// Models requests that begin and end within two rows: the second has the end of the first row and
-/// the start of the second. Adds the number of gathered writes to `gathered`.
+/// Models three requests in two rows: the second request has the end of the first row and the start
+/// of the second row. Adds the number of gathered writes to `gathered`.
 fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| Memory::new(DATA_OFFSET + ROWS * CHUNK)).collect();
@@ -43,7 +43,7 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
         consistency,
         active: true,
         unsynced_from: u64::MAX,
-        // One unit: the threads also wait for each other in the row budget.
+        // With one unit in the row budget the threads also wait for each other there.
         policies: Policies { rows: 1, ..Policies::default() },
     };
     let array = Arc::new(Array::start(setup).unwrap());
@@ -56,7 +56,7 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     });
     match beside {
         Beside::Nothing => {}
-        Beside::Removal => array.fail(0).expect("one may fail"),
+        Beside::Removal => array.fail(0).expect("one member may fail"),
         Beside::Failure => devices[0].broken.store(true, atomic::Ordering::Relaxed),
     }
     writers.into_iter().for_each(|writer| writer.join().expect("a writer"));

@@ -25,8 +25,8 @@ pub(crate) enum Left {
 }
 
 impl HeldLog<'_> {
-    /// Returns the event that the log waits for. If only other threads can cause the event, this
-    /// first waits for a change of the log's state.
+    /// Returns the event that the log waits for. If only other threads can cause the event, the
+    /// call first waits for a change of the log's state.
     ///
     /// # Errors
     /// The errors of `check`. `check` runs under the log's lock, and the wait starts under the same

@@ -30,7 +30,7 @@ impl Array {
             self.write_bits(intents, &wanted, Bit::Set).inspect_err(|e| self.stop_writes(e))?;
             wanted.iter().for_each(|bit| intents.state(*bit).store(SET, Ordering::Release));
         }
-        // Another thread possibly took these bits to write them, and failed.
+        // Another thread, which failed, may have taken these bits from the list of bits to write.
         self.refuse_if_stopped(span.row * self.shape.row_len(), 0)
     }
 

@@ -42,9 +42,12 @@ impl std::fmt::Display for LeftOut {
                 write!(f, "{name} is an old copy: it has the last event's number, but not its time")
             }
             Outside::Behind => {
-                write!(f, "{name} is stale: the bitmap tells of data written since it was a member")
+                write!(
+                    f,
+                    "{name} is stale: the bitmap has bits for data written since it was a member"
+                )
             }
-            Outside::Faulty => write!(f, "{name} failed, as the others know"),
+            Outside::Faulty => write!(f, "{name} failed, as the other members record"),
             Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),
         }
     }

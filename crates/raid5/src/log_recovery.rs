@@ -1,10 +1,10 @@
 //! Recovery of parity from the partial parity log after a crash.
 //!
-//! A log has entries for the rows whose parity is on its member. Only the newest header is used:
-//! all writes before that header were durable when it was written. An entry restores the parity of
-//! a row, whichever part of its write reached the members. So data that the write did *not* touch
-//! can still be computed from parity. If a written member is missing now, the data written to it is
-//! lost: no log has this data.
+//! A member's log has entries for the rows whose parity is on this member. Only the newest header
+//! is used: all writes before that header were durable when it was written. An entry restores the
+//! parity of a row, whichever part of its write reached the members. So data that the write did
+//! *not* touch can still be computed from parity. If a written member is missing now, the data
+//! written to it is lost: no log has this data.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
 //! kernels 6.1 and 7.2 on the same members, byte for byte.
@@ -257,7 +257,7 @@ impl Logged<'_> {
         if !within {
             return Ok(None);
         }
-        // Not longer than the log, which is smaller than 32 MiB.
+        // The entry is not longer than the log, which is smaller than 32 MiB.
         let mut bytes = vec![0; self.entry.pp_size as usize];
         if bytes.is_empty() {
             return Ok(Some(bytes));

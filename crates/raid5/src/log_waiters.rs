@@ -1,9 +1,9 @@
 //! Threads that wait for a partial parity log.
 //!
-//! Each thread has its own condition variable and lock. A header concerns the threads whose entries
-//! are in it, and one more, which writes the next header. If a header woke all threads, most would
-//! go back to sleep. If they were woken under the log's lock, they would queue for that
-//! lock.
+//! Each thread has its own condition variable and lock. When a header is durable, only the threads
+//! with entries in it have to wake, and one more thread, which writes the next header. If a header
+//! woke all threads, most would go back to sleep. Threads that are woken while the log's lock is
+//! held would queue for that lock.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};

@@ -59,7 +59,8 @@ impl Array {
                     }
                     state = log.state.lock();
                     state.end_turn(epoch, log);
-                    // In another epoch the result does not matter: the log has moved.
+                    // If the log's epoch has changed, the result does not matter: the log has moved
+                    // to another member.
                     state.durable = state.durable.max(unit.through);
                     let durable = state.durable;
                     let mut wakes = state.waiters.take_served(durable);
@@ -111,8 +112,8 @@ impl Array {
 
     /// Handles a failure of the member with the log during the write of a header.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
-        // Recording the failure moves the log, which wakes all waiting threads. If it was recorded
-        // already, the member is gone as well.
+        // Recording the failure moves the log, which wakes all waiting threads. If another thread
+        // recorded the failure already, the member is removed as well.
         let outcome = self.lose(lost);
         let mut state = log.state.lock();
         state.end_turn(epoch, log);
@@ -125,7 +126,8 @@ impl Array {
 
     /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
     ///
-    /// # Locking The caller holds no lock or range, since writes under way have to complete.
+    /// # Locking
+    /// The caller holds no lock or range, since writes under way have to complete.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();
@@ -141,7 +143,7 @@ impl Array {
     /// Writes to the member that had the log when the unit was built: on a later member the area
     /// may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
-        // If the member is gone, the thread that removed it updates the log's state.
+        // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };
         let at = unit.location.area.offset + unit.at;
         self.counters.add(Count::LogHeader, 1);

@@ -185,7 +185,8 @@ impl Array {
                 return Err(error);
             }
         }
-        // Published before the row is released, so that the next writer writes to this member too.
+        // The standing is published before the row is released, so that the next writer writes to
+        // this member too.
         if self.members.advance(id, row + 1) { Ok(()) } else { Err(gone(id.slot)) }
     }
 
@@ -219,7 +220,8 @@ impl Array {
         let mut recorded = 0;
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
-            // A row with a missing member either has no parity, or needs its parity unchanged.
+            // A row with a missing member is not corrected: it has no parity, or its parity is the
+            // only source of the missing data.
             self.check_row(row, Scrub::Repair)?;
             at = row + 1;
             self.unsynced.advance(at);

@@ -15,7 +15,7 @@ impl Array {
     ///
     /// # Errors
     /// If the slot does not exist, the array cannot work without the member, or the failure cannot
-    /// be recorded; only the last error stops writes.
+    /// be recorded. Only a failure that cannot be recorded stops writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));

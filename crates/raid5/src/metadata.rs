@@ -119,7 +119,7 @@ impl Metadata {
         writes: Writes,
     ) -> Metadata {
         let recorded = array.clone();
-        // A member that is not given does not receive the writes from now on.
+        // A member that was not given receives no writes from now on.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
             if matches!(array.role_of(number), Role::Active(_)) && !members.iter().any(here) {

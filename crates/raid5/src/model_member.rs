@@ -20,7 +20,7 @@ impl Memory {
     }
 
     fn check(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
-        // A step of the schedule: other threads run between the call and its result.
+        // This load is a step of the schedule: other threads run between the call and its result.
         if self.broken.load(Ordering::Relaxed) {
             let error = std::io::Error::other("broken");
             return Err(DeviceError::new(operation, offset, 0, error));

@@ -13,8 +13,8 @@ use lanefs_device::{Access, Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use std::io;
 
-/// An open array. A drop marks the array clean and ignores errors; [`OpenArray::close`] returns
-/// these errors.
+/// An open array. Dropping the array marks it clean and ignores errors; [`OpenArray::close`]
+/// returns them.
 pub struct OpenArray {
     array: Arc<Array>,
     metadata: Arc<Metadata>,

@@ -6,9 +6,9 @@
 //! whatever part of the write they received.
 //!
 //! An entry is *unfinished* from its write to the log until its data and parity are flushed on
-//! their members. Recovery uses only the newest header, in md as here. So a header is written when
-//! no entry is unfinished; otherwise the header repeats the unfinished entries with their partial
-//! parity (it *carries* these entries). Four rules make that safe:
+//! their members. Recovery uses only the newest header, both in md and in Lanefs. So a header is
+//! written when no entry is unfinished; otherwise the header repeats the unfinished entries with
+//! their partial parity (it *carries* these entries). Four rules make that safe:
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.
@@ -18,8 +18,8 @@
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
 //!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
 //!   the lap.
-//! - A block of parity has at most one unfinished entry. A second entry would assume that the first
-//!   write has arrived.
+//! - A block of parity has at most one unfinished entry. A second entry would be right only if the
+//!   first write had reached the members.
 //!
 //! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
 //! header that is damaged or older. So a write at the first byte determines the header that is
@@ -357,7 +357,7 @@ impl LogState {
     /// first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let location = self.location.filter(|_| !self.held);
-        // Moving the log and releasing a hold both wake all waiting threads.
+        // A thread that moves the log, or stops holding back headers, wakes all waiting threads.
         let location = location.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -366,7 +366,7 @@ impl LogState {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The earlier write of this block is done, since this write holds the block.
+            // The earlier write of this block is complete, since this write holds the block.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);

@@ -27,7 +27,8 @@ const SHARDS: usize = 1024;
 #[cfg(any(loom, shuttle))]
 const SHARDS: usize = 2;
 
-/// Holds kept in the shard itself, so that an allocation's cache lines are not shared with others.
+/// The number of holds kept in the shard itself: a separate allocation could share its cache lines
+/// with other data.
 const INLINE: usize = 4;
 
 /// The accesses that a hold excludes.
@@ -290,7 +291,8 @@ impl Shard {
             && !self.waiting.iter().take(earlier).any(|w| w.span.conflicts(span))
     }
 
-    /// Holds the range if it conflicts with no holder and no waiter; returns whether it does.
+    /// Holds the range if it conflicts with no holder and no waiter; returns whether it is now
+    /// held.
     fn hold_if_free(&mut self, span: Span) -> bool {
         let free = self.is_free_for(&span, self.waiting.len());
         if free {
@@ -340,7 +342,7 @@ impl Shard {
         } else if let Some(at) = self.more.iter().position(|h| *h == span) {
             self.more.swap_remove(at);
         } else {
-            unreachable!("what is let go was held");
+            unreachable!("only a held range is released");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Starts an array from its members: decides which are used, applies the partial parity log,
-//! and restores what a crash left in doubt.
+//! Starts an array: chooses the members to use, applies the partial parity log, and restores parity
+//! that a crash left in doubt.
 
 use crate::array::Array;
 use crate::array_options::{ArrayOptions, DirtyAndDegraded};

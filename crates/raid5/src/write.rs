@@ -26,7 +26,7 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
 
-/// md counts the array in units of this many bytes.
+/// Entries of the log give positions in the array in units of this many bytes.
 const SECTOR: u64 = 512;
 
 /// The result of [`Array::write_group`].
@@ -385,7 +385,7 @@ impl Array {
     }
 }
 
-/// Members that failed in the writes of a row, or were removed since it was planned.
+/// Members that failed in the writes of a row, or were removed since the writes were planned.
 #[derive(Default)]
 struct Failed {
     slots: Slots,

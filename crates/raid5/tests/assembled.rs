@@ -133,7 +133,7 @@ fn record(seed: u64, consistency: NewConsistency, count: usize) -> Recorded {
                 continue;
             }
         }
-        // Settling makes no write durable; only a flush does.
+        // The end of a write makes nothing durable; only a flush does.
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }

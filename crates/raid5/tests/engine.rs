@@ -261,7 +261,7 @@ fn bits_are_set_before_data_and_cleared_when_idle_unless_a_member_is_missing() {
     assert_eq!(rig.record.said().bits[..2], [0b1111, 0]);
     array.fail(1).unwrap();
     array.stop().unwrap();
-    assert_eq!(rig.record.said().bits[..2], [0b1111, 0], "they tell what the member misses");
+    assert_eq!(rig.record.said().bits[..2], [0b1111, 0], "the bits mark what the member misses");
 }
 
 #[test]
@@ -288,6 +288,10 @@ fn threads_meet_bits_that_are_cleared_under_them() {
         }
     });
     let said = rig.record.said();
-    assert_eq!(array.bitmap().unwrap()[..4], said.bits[..4], "what it thinks is what they have");
+    assert_eq!(
+        array.bitmap().unwrap()[..4],
+        said.bits[..4],
+        "the bitmap in memory equals that of the members"
+    );
     assert!(array.statistics().bit_writes > 4);
 }

@@ -78,7 +78,7 @@ impl Hooked {
     /// Checks that the new member keeps its slot; that it can be rebuilt; and that the array then
     /// has all data.
     fn assert_kept(&self, slot: usize, case: &str) {
-        assert!(self.hooks.iter().all(|hook| !hook.is_set()), "{case}: it came to it");
+        assert!(self.hooks.iter().all(|hook| !hook.is_set()), "{case}: every hook has run");
         let status = self.array.status();
         assert_eq!((status.members[slot], status.stopped), (NEW, false), "{case}");
         assert!(content(&*self.array) == self.model, "{case}");
@@ -132,8 +132,8 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
 #[test]
 fn what_is_rebuilt_on_a_member_that_was_taken_out_is_not_the_new_ones() {
     for consistency in consistencies() {
-        // The exchange comes during the write of the member's rows, or during the flush before the
-        // member is recorded as in sync.
+        // The member is exchanged while its rows are written, or during the flush before it is
+        // recorded as in sync.
         for (kind, before) in [(Kind::Write, 2), (Kind::Flush, 0)] {
             for end in [Outcome::Done, Outcome::Failed] {
                 let case = format!("{consistency:?}, {kind:?}: {end:?}");

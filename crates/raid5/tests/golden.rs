@@ -113,8 +113,7 @@ fn a_dirty_array_without_a_member_is_recovered_from_its_log_as_the_kernel_does_i
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let first = assemble(&golden.copies(), Some(0), access).expect("an array");
         assert_eq!(digest(&first), DIRTY_WITHOUT_0, "{access:?}");
-        // Data that was being written to the missing member is lost; blocks that were not written
-        // are not.
+        // Data that was being written to the missing member is lost; other blocks are intact.
         let whole = assemble(&golden.copies(), None, access).expect("an array");
         for without in 1..4 {
             let array = assemble(&golden.copies(), Some(without), access).expect("an array");

@@ -37,7 +37,7 @@ impl Hanging {
         let (hangs, in_log) = mpsc::channel();
         hook.on(Kind::WriteDurable, 0, move || {
             hangs.send(()).expect("the test waits");
-            wait.recv().expect("the test says so");
+            wait.recv().expect("the test answers");
             Outcome::Done
         });
         // The eighth row or a later one has its parity on member 1.
@@ -143,7 +143,7 @@ impl HangingFlush {
         let (says, hangs) = mpsc::channel();
         hook.on(Kind::Flush, 0, move || {
             says.send(()).expect("the test waits");
-            wait.recv().expect("the test says so");
+            wait.recv().expect("the test answers");
             Outcome::Done
         });
         HangingFlush { array, hangs, answer }
@@ -177,10 +177,10 @@ fn a_member_that_hangs_in_a_flush_is_failed_and_the_others_go_on() {
         hanging.hangs.recv_timeout(LONG).expect("it flushes");
         first.recv_timeout(LONG).expect("the flush ends without it");
         assert_eq!(hanging.standing(), Standing::Missing);
-        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
+        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes still work");
         // The result of the removed member's flush is ignored.
         hanging.answer.send(()).expect("it hangs");
-        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
+        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes still work");
         let mut bytes = [0; 50_000];
         hanging.array.read_at(7000, &mut bytes).expect("a read");
         assert!(bytes.iter().all(|byte| *byte == 0x44));
@@ -250,7 +250,7 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
     let (hangs, in_log) = mpsc::channel();
     hook.on(Kind::WriteDurable, 0, move || {
         hangs.send(()).expect("the test waits");
-        wait.recv().expect("the test says so");
+        wait.recv().expect("the test answers");
         Outcome::Done
     });
     let mut writers = vec![write(rows[0])];

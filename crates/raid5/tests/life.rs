@@ -444,7 +444,7 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
         assert_eq!(wrong_rows(&array), 0);
         array.write_at(5000, &[0x5c; 100_000]).expect("a write");
         array.close().expect("closed");
-        // The device is a member like the others.
+        // The array uses the device as a member.
         let array = members.open(Some(2)).expect("degraded");
         let mut bytes = vec![0; 100_000];
         array.read_at(5000, &mut bytes).expect("a read");

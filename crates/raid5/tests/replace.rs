@@ -442,7 +442,7 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                     writes = writes.wrapping_add(1);
                     let at = (p.done / 2) as usize;
                     model[at..at + 100].fill(writes);
-                    array.write_at(at as u64, &model[at..at + 100]).expect("the array goes on");
+                    array.write_at(at as u64, &model[at..at + 100]).expect("the array still works");
                     ControlFlow::Continue(())
                 };
                 let done = array.replace(1, new_member("new", hook.clone()), progress);

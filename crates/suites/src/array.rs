@@ -120,7 +120,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
     let thread = std::thread::spawn(move || {
         let count = array.geometry().members();
         for slot in (0..count).cycle().skip(first).take(count * 50) {
-            array.fail(slot).expect("one may fail");
+            array.fail(slot).expect("one member may fail");
             let pace = || match signal.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),

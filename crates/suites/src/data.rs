@@ -62,7 +62,8 @@ impl Data {
         self.size = size;
     }
 
-    /// Removes the range, which ends before the file; later bytes move to its start.
+    /// Removes the range, which ends before the end of the file; later bytes move to the range's
+    /// start.
     pub fn collapse(&mut self, offset: u64, len: u64) {
         self.shift(|at| match at {
             _ if at < offset => Some(at),

@@ -1,10 +1,10 @@
 //! The suite of fast commits runs a workload with many fsyncs on a recording device, on a file
 //! system with `fast_commit`, and looks at crash states.
 //!
-//! An fsync promises only its own file, so after a crash each file is judged alone. It must be as
-//! it was after one of its own changes: the last one that was promised, the last one that had
-//! started, or one between them. Its words are those of such changes, or zeros. No other file is
-//! there. Three programs replay: Lanefs, e2fsck, and the kernel.
+//! An fsync promises only its own file, so after a crash each file is judged alone. A file must be
+//! as it was after one of its own changes: the last one that was promised, the last one that had
+//! started, or one between them. Its words are those of such changes, or zeros. No other file
+//! exists. Three programs replay: Lanefs, e2fsck, and the kernel.
 
 mod findings;
 mod judge;

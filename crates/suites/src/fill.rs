@@ -42,7 +42,7 @@ impl WideTimes {
         if options.contains("-I 128") { WideTimes::No } else { WideTimes::Yes }
     }
 
-    /// Returns the time that such an inode stores.
+    /// Returns the time that an inode of this size stores.
     pub fn stored(self, time: Time) -> Time {
         match self {
             WideTimes::Yes => time,
@@ -76,8 +76,8 @@ impl Scale {
         let block = self.block as u64;
         let far = match mappings {
             Mappings::Extents | Mappings::Encrypted => self.far,
-            // A part of the reach of the triple indirect block, and less than 2^32 sectors: there
-            // may be no `huge_file`.
+            // An offset that the triple indirect block maps, below 2^32 sectors, since the image
+            // may lack `huge_file`.
             Mappings::BlockMaps => ((block / 4).pow(2) * 3 * block).min(1 << 40),
         };
         Scale { mappings, far, ..self }
@@ -172,7 +172,7 @@ fn kinds(script: &mut Script, scale: Scale) {
     script.dir("kinds");
     script.create("kinds/fast link", Kind::Symlink(vec![b'f'; 59]), 0o777);
     script.create("kinds/slow link", Kind::Symlink(vec![b's'; 60]), 0o777);
-    // An encrypted target has its length before it.
+    // An encrypted target is stored with its length before it.
     let length = if scale.mappings == Mappings::Encrypted { 2 } else { 0 };
     let most = scale.block - 1 - length;
     script.create("kinds/longest link", Kind::Symlink(vec![b'l'; most.min(4095)]), 0o777);

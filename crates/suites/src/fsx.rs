@@ -136,7 +136,7 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        // Not a copy of earlier options: each mount has name caches of its own.
+        // The options are made anew, since each mount has name caches of its own.
         let options = conditions::of_seed(self.seed, None).mount;
         self.mount = Some(Mount::open(self.device.device.clone(), options)?);
         Ok(())

@@ -45,15 +45,15 @@ impl Mappings {
     }
 }
 
-/// Returns the size of the blocks in an image that mke2fs makes with `options`, which name it.
+/// Returns the size of the blocks in an image that mke2fs makes with `options`, which contain `-b`.
 pub fn block_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-b").and_then(|_| words.next());
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
 }
 
-/// Returns the size of the clusters in an image that mke2fs makes with `options`, which name it.
-/// Without `bigalloc` a cluster is a block.
+/// Returns the size of the clusters in an image that mke2fs makes with `options`, which contain
+/// `-b`, and `-C` with `bigalloc`. Without `bigalloc` a cluster is a block.
 pub fn cluster_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-C").and_then(|_| words.next());
@@ -154,7 +154,7 @@ impl Image {
         String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned()
     }
 
-    /// Returns the byte offset of an inode, which is a path or `<number>`.
+    /// Returns the byte offset of the inode that a path or `<number>` names.
     pub fn inode_at(&self, inode: &str, block_size: u64) -> u64 {
         let said = self.debugfs(&format!("imap {inode}"));
         // For example: "located at block 123, offset 0x0300".

@@ -14,8 +14,8 @@
 //! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |
 //! | `--power-cuts` | does another run finish a recover, tune, resize, trim or edit that lost power at any write? | e2fsck, the files before and after |
 //! | `--repairs` | is an image with one change clean after a repair, with all other files as before? | e2fsck, `lanefs check`, the files before |
-//! | `lanefs-formats` | do all formats pass these suites, and go to the kernel? | theirs, debugfs |
-//! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | theirs |
+//! | `lanefs-formats` | do all formats pass these suites, and does the kernel accept their images? | those of the suites, debugfs |
+//! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | those of the two suites |
 //!
 //! A *crash state* is a cut between two device events of a workload. Each write after the last
 //! flush is kept, lost, or kept sector by sector at random. Lanefs recovers the state; the tree is

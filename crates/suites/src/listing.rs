@@ -191,7 +191,8 @@ fn digest_ranges<E>(
     Ok(digest.end())
 }
 
-/// Returns the tree that the library shows below the directory of [`home`]. An error comes with the path where it occurred.
+/// Returns the tree that the library shows below the directory of [`home`]. An error comes with the
+/// path where it occurred.
 pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_entry)
 }

@@ -54,7 +54,7 @@ impl Model {
         Model { mappings, wide_times, cluster_size, ..Model::default() }
     }
 
-    /// Sets the cluster size in bytes, which is that of a block without `bigalloc`.
+    /// Sets the cluster size in bytes; without `bigalloc` it is the block size.
     pub fn with_clusters_of(self, cluster_size: u64) -> Model {
         Model { cluster_size, ..self }
     }

@@ -28,7 +28,7 @@ pub struct Scenario {
     pub options: &'static str,
     /// The size of the image.
     pub size: &'static str,
-    /// Chooses the policies.
+    /// The seed, which chooses the policies.
     pub seed: u64,
     /// The operations of each thread.
     pub sequences: Vec<Vec<Op>>,
@@ -272,7 +272,8 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
 /// Defragments a file that other threads use.
 fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
     match fs.defragment(file, Privilege::Root) {
-        // Block maps and clusters; append-only files; a full file system.
+        // Errors of files with block maps or clusters, of append-only files, and of a full file
+        // system.
         Err(Error::NotSupported | Error::NotPermitted | Error::NoSpace) => Ok(()),
         done => done,
     }

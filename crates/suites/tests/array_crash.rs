@@ -113,7 +113,8 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // The file was changed since and not promised again: any contents between are allowed.
+            // A file that was changed after its last promise may have any of its contents since
+            // then.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }

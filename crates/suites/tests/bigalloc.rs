@@ -144,7 +144,7 @@ fn files_take_as_much_space_as_in_the_kernel() {
 fn all_free_clusters_are_trimmed_and_counted() {
     let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
     let mount = open(&image);
-    // First writes leave no preallocation window, whose blocks are not free.
+    // A first write leaves no preallocation window, whose blocks would not count as free.
     let files = ["f", "g"].map(|name| create(name, Kind::Regular));
     let ops = [&files[..], &[write("f", 0, 100_000), write("g", 0, 5)]].concat();
     run_all(&mut Library::new(mount.fs()), "Lanefs", &ops);

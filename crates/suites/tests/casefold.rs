@@ -159,7 +159,7 @@ fn names_of_all_scripts_are_where_e2fsck_expects_them() {
             assert_eq!(ino(&filled, &dir, name), Some(*expected), "{name:x?}");
             assert_eq!(ino(&filled, &dir, &respelled(name)), Some(*expected), "{name:x?}");
         }
-        // Every third name goes, by another spelling.
+        // Every third name is removed, by another spelling.
         for (n, form) in made.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
             if n % 3 == 0 {
                 let (name, _) = made.remove(&form).expect("a name");
@@ -288,7 +288,7 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     let dir = folded_dir(&mounted, "dir");
     drop(make(&mounted, &dir, b"A\xff").expect("a name"));
     drop(make(&mounted, &dir, b"a\xff").expect("another name"));
-    // In an indexed directory they have the hashes of their bytes.
+    // In an indexed directory such names have the hashes of their bytes.
     let many = folded_dir(&mounted, "many");
     let name = |n: u32| [format!("NAME {n}").as_bytes(), b"\xed\xa0\x80"].concat();
     (0..300).for_each(|n| drop(make(&mounted, &many, &name(n)).expect("a new name")));

@@ -64,7 +64,7 @@ const GENERATION: u64 = 0x64;
 
 #[test]
 fn faults_outside_of_the_tree_are_found() {
-    // Each with a word of e2fsck's message.
+    // Each row has words of e2fsck's message.
     let inode_fields = "-t ext4 -O ^orphan_file";
     for (options, commands, word) in [
         (inode_fields, vec!["write /etc/passwd a", "ssv orphan_file_inum 12"], "Orphan file inode"),
@@ -93,7 +93,8 @@ fn an_empty_value_that_starts_beyond_its_block_is_found() {
     image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);
-    // The hash is wrong too; if only that were found, a repair would leave the rest.
+    // The hash is wrong too; if the checker found only the hash, a repair would leave the other
+    // damage.
     let findings = report(&image, 256 << 20).findings;
     let is_range =
         |fault: &Fault| matches!(fault, Fault::Attributes(xattr::Cause::ValueRange { .. }));

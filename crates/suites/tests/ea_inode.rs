@@ -337,7 +337,8 @@ fn threads_release_values_that_the_kernel_shares() {
             let path = n.to_string();
             ops.push(create(&path, Kind::Regular));
             ops.push(set(&path, "user.same", pattern(n / 9, 3000)));
-            // Without it Linux 6.18 counts a reference for each file that shares the block.
+            // With the first attribute alone, Linux 6.18 counts a reference for each file that
+            // shares the block.
             ops.push(set(&path, "user.also the same", vec![7; 300]));
         }
         let Some(_) = by_kernel(&image, &ops) else { return };

@@ -336,8 +336,8 @@ fn damaged(image: &Image, ino: u32, change: impl FnOnce(&mut [u8])) -> Arc<RamDe
     Arc::new(device)
 }
 
-/// Returns an image with the file `f`, the directory `d`, the link `l` and the pipe `p`, and their
-/// inode numbers. The first number is that of their directory.
+/// Returns an image with the file `f`, the directory `d`, the link `l` and the pipe `p`, and five
+/// inode numbers: those of their parent directory and of these four.
 fn sample() -> Option<(Image, [u32; 5])> {
     let image = Image::make(PLAIN, "16M")?;
     let mounted = open(&image);

@@ -260,8 +260,8 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
     (area.end - area.start, area.end - last.map_or(area.start, |last| last + 1))
 }
 
-/// Returns states of a power cut after a fast commit, with the bytes of the file `log` that were
-/// promised: few blocks before the end of the log its head, or none.
+/// Returns states of power cuts after a fast commit, each with the promised bytes of the file
+/// `log`. The head of the journal's log is then few blocks before its end, or at its end.
 fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
     /// About as many blocks as the replay of a fast commit writes to the log.
     const NEAR: u32 = 8;

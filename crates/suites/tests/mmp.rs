@@ -92,7 +92,8 @@ fn a_mount_counts_and_leaves_the_block_clean() {
 
 #[test]
 fn a_crash_leaves_the_number_of_the_mount_and_keeps_its_promises() {
-    // The mount does not count up meanwhile, so the same seed gives the same crashes.
+    // The mount does not change its number during the test, so the same seed gives the same
+    // crashes.
     let set = ("-b 1024 -J size=1 -N 600 -O mmp -E mmp_update_interval=300", "14M");
     for seed in seeds(1) {
         let found = crash::check_on(set, seed, 60, Cuts::About(12));

@@ -404,7 +404,7 @@ fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
     let (how, block) = (Fallocate::AllocateKeepSize, 1024);
     let mut ops = vec![create(b"f"), create(b"g")];
     for n in 0..48 {
-        // From the end to the start.
+        // Writes from the end to the start.
         let (offset, seed) = ((47 - n) * block, n);
         ops.push(match n % 10 {
             9 => fallocate(how, offset, block),

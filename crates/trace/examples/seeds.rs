@@ -168,7 +168,7 @@ fn measure(
     drop(step);
     print!("{:<24}{name:<10}", round.name);
     for (kind, mut all) in counted {
-        // The median, since one operation frees the retired memory of many.
+        // The median is printed, since one operation frees the retired memory of many.
         all.sort_unstable();
         let (instructions, lines) = all[all.len() / 2];
         print!("{kind} {instructions} ({lines}), ");

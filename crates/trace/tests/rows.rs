@@ -112,9 +112,9 @@ const CONSISTENCIES: [fn() -> Consistency; 2] =
 const LOGGED: usize = WORKS.len() * CONSISTENCIES.len();
 const SAME_LOG: usize = LOGGED + 1;
 
-/// The largest number of lines that the state of a log shares. A run has 72. 64 of these are the 4
-/// KiB of partial parity that the next header repeats, since md's recovery uses only the newest
-/// header.
+/// The largest number of lines of a log's state that two threads may share. They usually share 72
+/// lines; 64 of these are the 4 KiB of partial parity that the next header repeats, since md's
+/// recovery uses only the newest header.
 const LOG_STATE: usize = 160;
 
 /// Environment variable with the case that a child process runs.

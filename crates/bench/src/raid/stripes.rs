@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The speed limit that memory and XOR set. The limit is the time of a loop with only the necessary
-/// work: both steps for one row, then for the next, so that the second step finds the row in the
+/// The speed limit that memory and XOR set. It is measured by a loop that computes the parity of
+/// one row and copies the row, then continues with the next row. So the copy finds the row in the
 /// processor's caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {

@@ -172,12 +172,13 @@ impl<R: Read> Reader<R> {
         self.expect(records.number("size")?.map_or_else(|| header.size(), Ok)?);
         let body = match header.kind() {
             b'1' => {
-                // Some programs store the size of the linked file here too, without data.
+                // Some programs store the size of the linked file in a hard link's header, although
+                // no data follows.
                 self.expect(0);
                 return Ok((meta, Body::Link(link)));
             }
             b'2' => {
-                // As in the kernel: the mode of a symbolic link has no effect, and is always this.
+                // As in the kernel: the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
                 Body::File(Kind::Symlink(link.into()))
             }

@@ -124,7 +124,8 @@ impl Mender<'_> {
     fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let extents = le16(&record.block, 0) == EXTENT_MAGIC;
         if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
-            // Pointers never begin with the magic of a node.
+            // The block field begins with the magic of an extent node, as no valid block pointer
+            // does.
             put32(bytes, FLAGS, (record.flags | InodeFlags::EXTENTS).bits());
         }
         let record = Record::decode(bytes);
@@ -167,7 +168,7 @@ impl Mender<'_> {
             false => FileType::Regular,
         };
         if kind == FileType::Directory && self.run.volume.is_quota_file(ino) {
-            // The superblock refers to the wrong inode: the directory is none of quotas.
+            // The superblock refers to the wrong inode: a directory, not a quota file.
             return self.forget_quotas(ino);
         }
         if ino == Ino::ROOT && kind != FileType::Directory {

@@ -277,7 +277,7 @@ impl Mender<'_> {
         }
         let mut used: usize = packed.iter().map(Packed::space).sum();
         for kept in &names {
-            // Checked when it was read.
+            // The name was checked when it was read.
             let Ok(name) = Name::of(NameForm::Encrypted, &kept.name) else { continue };
             let file_type = self.run.states.get(kept.ino).file_type();
             let new = Packed { ino: kept.ino, file_type, name };
@@ -382,7 +382,8 @@ fn offset_of(finding: &Finding) -> Option<usize> {
 }
 
 /// Returns the name that an entry at `offset` gets in place of `name`: the name itself if it is
-/// valid and its form is not in `seen`. Bytes that are not valid UTF-8 become dots, as with e2fsck.
+/// valid and its folded form is not in `seen`. Bytes that are not valid UTF-8 become dots, as with
+/// e2fsck.
 fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
     let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
     let valid = |name: &[u8]| match folding.permits(name) {

@@ -73,7 +73,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino: at }, "taken out of a ring of directories");
     }
 
-    /// Removes the first name of a directory that `is_it` accepts.
+    /// Removes from a directory the first name that `is_it` accepts.
     fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
         let Some((mut bytes, record)) = self.read_inode(directory) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {
@@ -189,7 +189,7 @@ impl Mender<'_> {
     }
 
     fn make_root(&mut self) {
-        // A root directory in a part of the inode table that counts as never used is not lost.
+        // The root directory may exist, in a part of the inode table that counts as never used.
         let Some(mut desc) = self.descriptor(Group(0)) else { return };
         if desc.flags.contains(GroupFlags::INODE_UNINIT) || desc.itable_unused > 0 {
             desc.flags -= GroupFlags::INODE_UNINIT;

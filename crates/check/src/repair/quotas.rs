@@ -26,7 +26,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Removes an inode that is none of quotas from the superblock.
+    /// Removes the reference to an inode that is not a quota file from the superblock.
     pub fn forget_quotas(&mut self, ino: Ino) {
         let edited = self.edit_superblock(|raw| {
             let fields =
@@ -42,7 +42,7 @@ impl Mender<'_> {
         let Some((mut bytes, record)) = self.read_inode(ino) else { return };
         let content = quota::content(self.run, ino, &record);
         let usages = quota::usages(self.run, kind);
-        // Blocks after a hole are possibly spare.
+        // Blocks after a hole are possibly unused.
         let whole = content.fault.map_or(content.bytes.len(), |(at, _)| at);
         let before = content.bytes.get(..whole).unwrap_or_default();
         let (file, what) = match QuotaFile::decode(before.to_vec(), kind) {
@@ -56,7 +56,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Makes an inode one of a regular file whose content is in blocks.
+    /// Turns an inode into that of a regular file whose content is in blocks.
     fn open_inode(&self, bytes: &mut [u8], record: &Record) {
         if record.mode == 0 {
             self.clear_bytes(bytes);

@@ -151,8 +151,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns whether an extent from `start` on continues a cluster of the file whose first part
-    /// lies in another cluster than `block`.
+    /// Returns whether an extent from `start` on continues a cluster of the file (`bigalloc`) whose
+    /// first part lies in a cluster of the device other than that of `block`.
     fn divides_cluster(&self, start: u32, block: Block) -> bool {
         let volume = self.mender.run.volume;
         let bits = volume.geometry.cluster_bits();

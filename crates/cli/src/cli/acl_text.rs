@@ -1,4 +1,4 @@
-//! Access control lists as text, as getfacl(1) and setfacl(1) use it.
+//! Access control lists in the text form of getfacl(1) and setfacl(1).
 
 use super::UserNames;
 use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
@@ -20,7 +20,7 @@ pub fn rights(permissions: Permissions) -> String {
 pub enum Scope {
     /// The list of the file itself.
     Access,
-    /// The list that new files in the directory get.
+    /// The default list, which new files in the directory get.
     Default,
 }
 
@@ -45,7 +45,7 @@ impl AclText<'_> {
         format!("{kind}:{name}:{}", rights(entry.permissions))
     }
 
-    /// Returns the permissions of an entry that the mask leaves, if they are fewer.
+    /// Returns the permissions that the mask leaves to an entry; `None` if it removes none.
     pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
         if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
             return None;

@@ -96,7 +96,7 @@ fn looks_like(device: &dyn Device) -> Option<String> {
     })
 }
 
-/// Returns whether `head` is UTF-8 text; it may stop in the middle of a character.
+/// Returns whether `head` is UTF-8 text; `head` may end in the middle of a character.
 fn is_text(head: &[u8]) -> bool {
     let zeros = head.iter().rev().take_while(|byte| **byte == 0).count();
     let head = head.get(..head.len() - zeros).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The output of getfattr(1) and getfacl(1), to be read back.
+//! Parses the output of getfattr(1) and getfacl(1).
 
 use super::{Failure, unquoted};
 use std::ffi::OsString;
@@ -6,18 +6,18 @@ use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The lines for a file.
+/// The lines of the dump about one file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// The path, as it is in the dump.
     pub path: PathBuf,
-    /// The other comments: `owner: 0`.
+    /// The other comments, such as `owner: 0`.
     pub comments: Vec<String>,
     /// The lines with values.
     pub lines: Vec<Vec<u8>>,
 }
 
-/// Reads the blocks of a file, or of standard input if its name is `-`.
+/// Reads the blocks of the dump `file`, or of standard input if the name is `-`.
 pub fn read_blocks(file: &Path) -> Result<Vec<Block>, Failure> {
     let failed = |error: &io::Error| Failure::host(file.display(), error);
     let input: Box<dyn BufRead> = match file == Path::new("-") {

@@ -32,8 +32,8 @@ pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Decodes the output of [`quoted`]. A backslash before another character stands for that
-/// character.
+/// Decodes the output of [`quoted`]. A backslash before a character that is not an octal digit
+/// stands for that character.
 pub fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -17,7 +17,7 @@ enum Piece {
     },
 }
 
-/// A character, or above all characters a single byte.
+/// A Unicode character, or a value above all of them that represents a single byte.
 type Char = u32;
 
 /// The first value that represents a byte; all smaller values are characters.
@@ -98,8 +98,8 @@ impl Glob {
         Glob(pieces)
     }
 
-    /// Returns whether the pattern matches all of `text`. The time is at most the product of both
-    /// lengths.
+    /// Returns whether the pattern matches all of `text`. The running time is at most proportional
+    /// to the product of both lengths.
     pub fn matches(&self, text: &[u8], case: Case) -> bool {
         let text = characters(text, case);
         let (mut piece, mut at) = (0, 0);
@@ -152,7 +152,7 @@ fn class(pattern: &[Char]) -> Option<(Piece, &[Char])> {
     let mut ranges = Vec::new();
     loop {
         let mut low = *pattern.get(at)?;
-        // A bracket that comes first is an ordinary character.
+        // A closing bracket that comes first is an ordinary character.
         if low == Char::from(']') && !ranges.is_empty() {
             return Some((Piece::Class { negated, ranges }, pattern.get(at + 1..)?));
         }

@@ -57,7 +57,7 @@ impl Images {
             options = options.keys(&keys);
             let source = WholeImage::open(&image, arguments.image, intent.access())?.into_source();
             let device = source.device();
-            // Of several images, only those without a journal inside need the device.
+            // Only images without a journal inside need the journal device.
             match &journal {
                 Some(journal) if count == 1 || has_journal_elsewhere(&*device) => {
                     options = options.journal_device(journal.clone());

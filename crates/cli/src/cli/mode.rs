@@ -13,7 +13,7 @@ pub enum ModeChange {
     Symbolic(Vec<Clause>),
 }
 
-/// One step: `u+x`.
+/// One step, such as `u+x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
     /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no
@@ -38,7 +38,7 @@ struct Bits {
     if_executable: u16,
     set_id: u16,
     sticky: u16,
-    /// The class from which the bits are copied, as a shift.
+    /// The class from which the bits are copied, as the shift of its three bits in the mode.
     copy_from: Option<u16>,
 }
 
@@ -124,7 +124,7 @@ impl ModeChange {
     /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
     pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
         match self {
-            // As in GNU chmod, a short number keeps a directory's set-ID bits.
+            // As in GNU chmod, a number of at most three digits keeps a directory's set-ID bits.
             ModeChange::Octal(mode) if kind == Kind::Directory && *mode <= 0o777 => {
                 mode | (old & 0o6000)
             }

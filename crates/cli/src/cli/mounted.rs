@@ -21,7 +21,7 @@ pub struct MountedImage {
 
 impl MountedImage {
     /// Returns the mount that `path` names by its directory or by its image; `None` if there is
-    /// none, or if a part of the image is meant.
+    /// none, or if `arguments` select a part of the image.
     pub fn of(path: &Path, arguments: ImageArguments) -> Option<MountedImage> {
         if arguments.offset.bytes() != 0 || Source::array_name(path).is_some() {
             return None;
@@ -54,7 +54,7 @@ pub fn counters(mount_point: &Path) -> Result<BTreeMap<String, u64>, Failure> {
     }
 }
 
-/// Parses lines of a name and a number.
+/// Parses lines with a name and a number each.
 pub fn parse_counters(text: &str) -> BTreeMap<String, u64> {
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.split_once(' ')?;

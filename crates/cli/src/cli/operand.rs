@@ -57,7 +57,7 @@ impl From<OsString> for Operand {
         if bytes == b"-" {
             return Operand::Standard;
         }
-        // After "./" any operand is a path of the host.
+        // An operand that starts with "./" is a path of the host.
         let place = if bytes.starts_with(b"./") { None } else { split(bytes) };
         place.map_or_else(|| Operand::Host(operand.into()), Operand::Image)
     }

@@ -20,7 +20,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens an image; waits briefly if another program uses it, unless it is mounted.
+/// Opens an image; waits briefly if another program uses the image but has not mounted it.
 pub fn open_image(
     image: &Path,
     access: Access,
@@ -93,7 +93,7 @@ pub fn announce_mmp(command: &str, name: &Path, device: &Arc<dyn Device>) {
 enum Use {
     /// The program that uses the image is possibly about to close it.
     MayEnd,
-    /// The image is mounted, or there is another reason.
+    /// Waiting would not help: the image is mounted, or the error has another cause.
     Lasts,
 }
 

@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// Converts the host's error on one of its paths.
+    /// Converts an error of the host on a path of the host.
     pub fn host(path: impl Display, error: &io::Error) -> Failure {
         Failure::new(path, host_cause(error))
     }
@@ -141,7 +141,8 @@ impl Report {
         }
     }
 
-    /// Returns the value; if it is an error, calls [`Report::fail`] and returns `None`.
+    /// Returns the value of `result`; if `result` is an error, calls [`Report::fail`] and returns
+    /// `None`.
     pub fn given<T, E: Display>(&self, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }

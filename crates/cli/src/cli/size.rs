@@ -20,8 +20,8 @@ impl FromStr for Size {
     }
 }
 
-/// Parses a number with a suffix: K, M, G, T, P, E (powers of 1024, any case, "iB" may follow), or
-/// with "B" after the letter powers of 1000. A number without a suffix counts bytes.
+/// Parses a number with a suffix: K, M, G, T, P, E (powers of 1024, any case, "iB" may follow) or
+/// KB, MB, ... (powers of 1000). A number without a suffix counts bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);

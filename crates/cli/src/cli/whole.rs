@@ -43,7 +43,7 @@ impl<'p> WholeImage<'p> {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }
 
-    /// Returns the source, for a file system on it.
+    /// Returns the open image or array, for a file system on it.
     pub fn into_source(self) -> Source {
         self.source
     }
@@ -56,7 +56,7 @@ impl<'p> WholeImage<'p> {
         }
     }
 
-    /// Closes the image. Every other reference to its device was dropped before.
+    /// Closes the image. The caller has dropped every other reference to the device.
     pub fn close(self) -> Result<(), Failure> {
         self.source.close().map_err(|error| Failure::within(self.path.display(), &error))
     }

@@ -11,8 +11,8 @@ const CHUNK: usize = 1 << 20;
 /// Prints files of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Example:
   lanefs cat disk.img:/etc/os-release")]

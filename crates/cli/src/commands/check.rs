@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Faults were found; as e2fsck's "errors left uncorrected".
+/// The exit code if faults were found, as e2fsck's "errors left uncorrected".
 const DAMAGED: u8 = 4;
-/// The check is not complete; as e2fsck's "operational error".
+/// The exit code if the check is not complete, as e2fsck's "operational error".
 const FAILED: u8 = 8;
 
 /// Checks an image: all of its metadata, as e2fsck -fn does, and writes nothing
@@ -86,7 +86,7 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     let journal = arguments.journal.open(Access::ReadOnly)?;
     let device = view_without_log_elsewhere(&whole.device(), journal.as_ref());
     let device = device.map_err(|error| whole.failure(error))?;
-    // The checker does not replay fast commits, and says so if they are still there.
+    // The checker does not replay fast commits; if this view cannot be made, the report says so.
     let plain = view_without_fast_commits(&device);
     let device = plain.as_ref().map_or(device, Arc::clone);
     let report = check(device, &options, &|progress| show(&bar, progress));
@@ -154,7 +154,7 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
     )
 }
 
-/// Returns the number of findings that are no notes.
+/// Returns the number of findings that are faults, not notes.
 fn faults(report: &Report) -> u64 {
     let told = report.findings.iter().filter(|finding| finding.harm() != Harm::Note).count();
     told as u64 + report.left_out

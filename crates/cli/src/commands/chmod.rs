@@ -9,8 +9,8 @@ use std::process::ExitCode;
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs chmod 755 disk.img:/bin/sh

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has
 none.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs chown -R 1000:1000 disk.img:/home/ann

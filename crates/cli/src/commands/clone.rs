@@ -91,8 +91,8 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
     }
     if to.is_file() {
-        // If another program has the file locked, it would continue to use the old file without a
-        // name.
+        // A program that has the old file locked would continue to use it, although it no longer
+        // has a name.
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }
@@ -133,8 +133,7 @@ fn copy(arguments: &Arguments, whole: &WholeImage<'_>, to: &File) -> Result<Copi
         return Err(Failure::new(from.display(), why));
     }
     if has_journal_elsewhere(&*device) {
-        let why =
-            "its journal is on another device, which has one file system: a copy needs its own";
+        let why = "its journal is on another device, which can serve only one file system";
         return Err(Failure::new(from.display(), why));
     }
     if whole.is_whole_file() && !arguments.used {

@@ -31,8 +31,8 @@ const MAX_WORKERS: usize = 8;
 IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A
 host path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept

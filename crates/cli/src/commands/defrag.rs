@@ -15,8 +15,8 @@ use std::process::ExitCode;
 A directory means every regular file below it. A file is left as it is if the free space has no
 better place for it. A crash loses no data.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs defrag disk.img:/var/db
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
         each_file(fs, place, Depth::Tree, Follow::Links, report, &mut |_, place, entry| {
-            // Below a directory there are files of other types; as an operand they are refused.
+            // Below a directory, files of other types are skipped; as an operand they are refused.
             let file_type = entry.meta.file_type;
             let is_below = entry.depth > 0 && file_type != FileType::Regular;
             if is_below || file_type == FileType::Directory {

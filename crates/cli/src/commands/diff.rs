@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Compare the times of the last change too
     #[arg(long)]
     times: bool,
-    /// Do not compare these
+    /// Do not compare these properties
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
     ignore: Vec<Aspect>,
     /// Print nothing; only set the exit code

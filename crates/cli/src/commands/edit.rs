@@ -12,11 +12,11 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The caches of a script's mount: its blocks are in memory anyway, and larger caches take longer
-/// to allocate than a short script.
+/// The size of the caches in bytes. All blocks that a script changes are in memory anyway, and to
+/// allocate larger caches would take longer than to run a short script.
 const CACHE_BYTES: u64 = 16 << 20;
 
-/// The cached names of a script's mount, for the same reason.
+/// The number of cached names, small for the same reason.
 const NAMES: usize = 4096;
 
 /// Makes many changes in an image that become durable together: all, or none

@@ -109,7 +109,7 @@ pub fn list_of(
     Acl::from_system(&value).map_err(|cause| Failure::new(shown(), cause))
 }
 
-/// Returns the attribute that has a list.
+/// Returns the name of the attribute that stores the list of this scope.
 pub fn attribute_of(scope: Scope) -> &'static [u8] {
     match scope {
         Scope::Access => b"system.posix_acl_access",

@@ -103,7 +103,7 @@ impl Arguments {
         let Some(name) = &self.name else {
             let mut found = tree.attributes(node)?;
             let start = if self.pattern == "-" { "" } else { self.pattern.as_str() };
-            // Patterns of getfattr(1) are regular expressions that mostly begin like this.
+            // Patterns of getfattr(1) are regular expressions, and most of them begin with `^`.
             let start = start.trim_start_matches('^').replace('\\', "");
             found.retain(|(name, _)| name.starts_with(start.as_bytes()));
             found.sort_unstable();

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal
+/// Value of `s_jnl_backup_type`: `s_jnl_blocks` holds the block numbers and the size of the journal
 /// (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
@@ -94,7 +94,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // A read during a write can be torn; the next read is consistent.
+        // A read during a write of the superblock can be torn; the next read is consistent.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -383,7 +383,7 @@ fn plain_list(value: &Value, between: &str) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(between))
 }
 
-/// Formats a value as text; `None` if it gets no line.
+/// Formats a value as text; `None` if the output has no line for it.
 fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
     let number = |name: &str| facts.get(name).and_then(Value::as_u64).unwrap_or(0);
     match (name, value) {

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs ls disk.img
@@ -150,7 +150,7 @@ impl<W: Write> Listing<'_, W> {
                 .map_err(within)?
         };
         if !metadata.is_dir() || self.arguments.directory {
-            // Uses the name as given, so that the user recognises it.
+            // Names the image as the user gave it, so that the user recognises it.
             let mut name = place.image.clone().into_os_string();
             name.push(":");
             name.push(&place.path);
@@ -178,7 +178,7 @@ impl<W: Write> Listing<'_, W> {
         Ok(())
     }
 
-    /// Prints the heading of a directory, if there is more than one.
+    /// Prints the heading of a directory, if the command lists several.
     fn section(&mut self, place: &ImagePath, dir: &Path) -> io::Result<()> {
         let has_several = self.arguments.places.len() > 1 || self.arguments.recursive;
         if has_several && !self.arguments.json {

@@ -82,7 +82,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let mut options = options(arguments).map_err(|cause| failed(&cause))?;
     let journal = arguments.journal_device().map(JournalDisk::open).transpose()?;
     if let Some(journal) = &journal {
-        // As in mke2fs, the journal decides.
+        // As in mke2fs, the file system gets the block size of the journal device.
         if *options.block_size.get_or_insert(journal.block_size) != journal.block_size {
             let has = journal.block_size.bytes();
             let what = format_args!("the journal device has blocks of {has} bytes: give -b {has}");

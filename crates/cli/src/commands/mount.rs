@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time that a busy mount may continue after the first signal before it is aborted.
+/// After the first signal, a busy mount may continue for this time; then its connection is aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
@@ -104,7 +104,8 @@ pub struct Arguments {
     pub file_system_type: Option<OsString>,
 }
 
-/// Runs `lanefs mount`. Returns after the unmount if in the foreground, else once it is mounted.
+/// Runs `lanefs mount`. In the foreground, returns after the unmount; otherwise, once the image is
+/// mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if arguments.options.iter().any(|list| Options::is_remount(list)) {
         return match remount(arguments) {
@@ -137,7 +138,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Changes the mount on the mount point.
+/// Remounts: changes options of the existing mount.
 fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let options = Options::for_remount(&arguments.options)?;
     let wanted = &arguments.mount_point;
@@ -191,8 +192,8 @@ struct Opened {
     shown: OsString,
 }
 
-/// Opens the image, mounts it and negotiates with the kernel: every step whose error must reach the
-/// caller of the command.
+/// Does every step whose error must reach the caller of the command: opens the image, mounts it and
+/// negotiates with the kernel.
 fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still done; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs mv disk.img:/a disk.img:/b
@@ -129,7 +129,7 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // rename(2) would change nothing and report success.
+    // For two names of one file, rename(2) would change nothing and report success.
     if how == Rename::Replace
         && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
         && old.ino() == new.ino()

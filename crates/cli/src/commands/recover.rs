@@ -8,11 +8,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The file system was recovered; as e2fsck's "errors corrected".
+/// The exit code if the file system was recovered, as e2fsck's "errors corrected".
 const RECOVERED: u8 = 1;
-/// Problems are left; as e2fsck's "errors left uncorrected".
+/// The exit code if problems are left, as e2fsck's "errors left uncorrected".
 const LEFT: u8 = 4;
-/// The recovery failed; as e2fsck's "operational error".
+/// The exit code if the recovery failed, as e2fsck's "operational error".
 const FAILED: u8 = 8;
 
 /// Recovers an image after a crash without mounting it: replays the log, finishes orphans, marks it
@@ -22,8 +22,8 @@ const FAILED: u8 = 8;
 A clean image is not written. The count and the times of mounts do not change. If the recovery is
 interrupted, run it again.
 
-Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 something is left (with -n the
-recovery; otherwise errors for lanefs repair or e2fsck), 8 failure, 2 wrong usage.
+Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 it needs recovery (with -n) or has
+errors (for lanefs repair or e2fsck), 8 failure, 2 wrong usage.
 
 Examples:
   lanefs recover disk.img

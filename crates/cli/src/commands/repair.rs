@@ -25,13 +25,14 @@ const FAILED: u8 = 8;
 /// Repairs an image, as e2fsck -y does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The whole repair is planned in memory first, with lanefs check as the judge. Then it is written as
+The whole repair is planned in memory first, and lanefs check judges the plan. Then it is written as
 one transaction of the image's own log. A kill at any time causes no further loss, and another run
 completes the repair. With --undo the old blocks are saved in a file first, and the repair is
 written in place. An image without a usable log needs --undo.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there
-is something to repair), 8 the repair failed or parts of the image are not known, 2 wrong usage.
+is something to repair), 8 the repair failed or the image has parts that the checker does not know,
+2 wrong usage.
 
 Examples:
   lanefs repair -n disk.img                    # prints the plan, writes nothing
@@ -130,8 +131,8 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Replays a log on another device: in a view if nothing is to be written. Returns the device to
-/// repair, and whether there was something to replay.
+/// Replays a log that is on another device; with `--dry-run`, only in a view of the image in
+/// memory. Returns the device to repair, and whether there was something to replay.
 fn replay_elsewhere(
     device: Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,
@@ -146,8 +147,8 @@ fn replay_elsewhere(
     Ok((view, is_replayed))
 }
 
-/// Replaces the fast commits in the log by a transaction, which the repair then replays: in a view
-/// if nothing is to be written. Without fast commits nothing is written.
+/// Replaces the fast commits in the log by a transaction, which the repair then replays; with
+/// `--dry-run`, only in a view of the image in memory. Without fast commits nothing is written.
 fn replace_fast_commits(
     device: Arc<dyn Device>,
     arguments: &Arguments,
@@ -167,8 +168,8 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
     Ok(Repair { recovery, blocks, block_size: plan.block_size() })
 }
 
-/// Takes the right to write a file system with `mmp`. Damage in its superblock or in the block of
-/// `mmp` is left to the repair.
+/// Claims a file system with the feature `mmp` for writing. Damage in its superblock or in the
+/// block of `mmp` is left to the repair.
 fn take(whole: &WholeImage<'_>) -> Result<Option<Exclusive>, Failure> {
     match Exclusive::take(&whole.device()) {
         Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),

@@ -18,8 +18,8 @@ links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of a
 modification, change and birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a
 percent sign.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. If one file fails, the others are still read; if an
-image cannot be opened, none is.
+Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
+image that cannot be opened does.
 
 Examples:
   lanefs stat disk.img:/etc/passwd
@@ -88,7 +88,8 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     };
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
-        // Attributes of a link's target are read under the target's own path.
+        // The library has no call for the attributes of a link's target; the user can name the
+        // target itself.
         Follow::Links => Vec::new(),
     };
     let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
@@ -192,7 +193,7 @@ impl Described<'_> {
     }
 
     /// The target of a link, the names of attributes, the encryption policy and the digest of a
-    /// verity file have the texts of the full output.
+    /// verity file have the same texts as in the full output.
     fn as_json(&self) -> String {
         let mut facts = file_facts(&self.place.image, &self.place.path, &self.attr);
         facts["target"] = json!(self.leads_to);

@@ -22,7 +22,7 @@ Examples:
   lanefs stats mnt --watch 2
   lanefs stats mnt --json")]
 pub struct Arguments {
-    /// Directory that it is mounted on
+    /// Directory on which the file system is mounted
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that
@@ -82,7 +82,7 @@ fn print(text: &str) -> io::Result<()> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// Returns whether the counter is a present value; the others count events.
+/// Returns whether the counter is a present value; all other counters count events.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "ids.", "size.", "transport.", "array.state."]
         .iter()
@@ -108,7 +108,7 @@ impl Counters {
     }
 
     /// Formats the counters as JSON with the time that they cover; the time is null if the counters
-    /// cover the whole time since the mount. On one line if `is_watched`.
+    /// cover the whole time since the mount. The JSON is on one line if `is_watched`.
     fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
         let mut value = serde_json::json!(self.0);
         value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();
@@ -207,7 +207,7 @@ impl Counters {
         text
     }
 
-    /// Returns the work of the array, if the mount has one.
+    /// Returns the lines about the array, if the mount has an array.
     fn array(&self) -> String {
         let array = |name: &str| self.get(&format!("array.{name}"));
         if array("state.members") == 0 {

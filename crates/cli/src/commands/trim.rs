@@ -16,7 +16,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 On an image that Lanefs has mounted, the command works like fstrim. Otherwise the image must not
-be in use; after a crash it is recovered first. Nothing is written. An interrupted trim has
+be in use; after a crash it is recovered first. The trim writes nothing. An interrupted trim has
 returned only some of the free blocks.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.

@@ -381,8 +381,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
-        // A node holds an inode, which may take a lock, so it is cloned before these locks are
-        // taken.
+        // Nodes are cloned before these locks are taken: cloning takes a reference to an inode,
+        // which may take a lock.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
         let work = Work { from: from.clone(), to: to.clone() };
         self.directories.lock().push(made);

@@ -14,7 +14,7 @@ pub enum Depth {
     Tree,
 }
 
-/// Handles a file; the place is the name for its user.
+/// Handles a file of a tree; the place is its name for the user.
 pub type Act<'a> =
     dyn FnMut(&ImageTree<'_>, &ImagePath, &Entry<ImageNode>) -> Result<(), Failure> + 'a;
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Inodes in a page.
 const PAGE: u64 = 4096;
 
-/// A set of files, with one bit for each inode near one that is in the set.
+/// A set of files. It has a bitmap for each page of [`PAGE`] inode numbers with a file in the set.
 #[derive(Debug, Default)]
 pub struct Seen {
     pages: HashMap<(u64, u64), Box<[u64; PAGE as usize / 64]>>,

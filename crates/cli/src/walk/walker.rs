@@ -19,7 +19,7 @@ pub enum Order {
 pub struct Entry<N> {
     pub node: N,
     pub meta: Meta,
-    /// The number of directories above it in the walk; 0 for the top.
+    /// The number of directories above this file in the walk; 0 for the top.
     pub depth: usize,
 }
 

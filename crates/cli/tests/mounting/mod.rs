@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The program under test.
 pub const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 
-/// An image mounted by Lanefs. Dropping it unmounts it, by force if needed.
+/// An image mounted by Lanefs. Unmounted when dropped, by force if needed.
 pub struct Mounted {
     pub path: PathBuf,
     server: Option<Child>,

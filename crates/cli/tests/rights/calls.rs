@@ -94,7 +94,7 @@ impl Tree {
         Ok(File::from(fd))
     }
 
-    /// Sets the flag of the object of a case with an old descriptor.
+    /// Sets the flag of the object, if the case uses a descriptor that was opened before.
     pub fn flag(&self, case: &Case) {
         super::prepare::flag_object(&self.root, case);
     }

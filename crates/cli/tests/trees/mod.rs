@@ -18,7 +18,7 @@ pub struct Record {
     pub rdev: u64,
     pub size: u64,
     pub mtime: (i64, i64),
-    /// The first path to the same file, in order.
+    /// The first path, in sorted order, to the same file.
     pub same_as: Option<PathBuf>,
     pub target: Option<PathBuf>,
     pub attributes: BTreeMap<OsString, Vec<u8>>,

@@ -85,7 +85,7 @@ fn a_kind_of_ids_without_a_map_stays_the_same() {
     let map = mapped_by("u:1000:0:1");
     assert_eq!(map.shown(0, 7), (1000, 7));
     assert_eq!(mapped_by("u:1000:0:1 g:100:0:1").shown(0, 0), (1000, 100));
-    // As in mount(8): without a letter, users and groups.
+    // As in mount(8), a map without a letter is for users and groups.
     assert_eq!(mapped_by("5000:1000:2").shown(1001, 1000), (5001, 5000));
 }
 

@@ -121,7 +121,7 @@ impl Signals {
     }
 
     /// Does the same as [`Signals::block`], but leaves out signals that the process has ignored
-    /// since its start, as after nohup(1), or as a background command of a shell. They stay
+    /// since its start, as after nohup(1), or as a background command of a shell. Such signals stay
     /// ignored.
     ///
     /// # Errors

@@ -21,12 +21,12 @@ const ATTRIBUTE: &str = "system.lanefs_ending";
 const WELL: &[u8] = b"+";
 /// The most bytes of a message that are read.
 const MOST: u64 = 4096;
-/// How often, and at which distance, the command asks a server that has no file or does not answer:
-/// while a server is being killed, some of its threads may still answer.
+/// The number of times that the command asks a server that has no file or does not answer, and the
+/// pause between two tries: while a server is being killed, some of its threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The server's side.
+/// The result file, on the side of the server.
 #[derive(Debug)]
 pub struct Ending {
     file: File,
@@ -85,7 +85,7 @@ pub enum Ended {
     Killed,
 }
 
-/// The side of the command that unmounts.
+/// The result file, on the side of the command that unmounts.
 #[derive(Debug)]
 pub struct Watch {
     file: Option<File>,
@@ -147,8 +147,8 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The file of another user, or of another process: in another PID namespace the numbers belong
-    /// to another process.
+    /// The file belongs to another user, or to another process, since PIDs differ between PID
+    /// namespaces.
     Closed,
     /// There is no such process, or it has no such file any more.
     Missing,

@@ -53,7 +53,7 @@ pub struct Options {
     pub no_symlinks: bool,
     /// The owners whose quota limits are obeyed.
     pub limits: Vec<Kind>,
-    /// Which changes are durable when the call returns.
+    /// Which changes are durable when the system call returns.
     pub synchronous: Synchronous,
     /// The kernel features that are wanted.
     pub wishes: Wishes,
@@ -74,7 +74,8 @@ pub struct Options {
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
     pub ids: IdOptions,
-    /// Options that permit less safety than Lanefs always has, each with the behaviour that stays.
+    /// Options that would permit less safety than Lanefs always gives. Each text names the option
+    /// and the behaviour that Lanefs keeps.
     pub kept_safer: Vec<&'static str>,
 }
 

@@ -102,8 +102,9 @@ impl MountPoint {
     ///
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
-    /// # Errors See [`MountError`]. EBUSY, also if the kernel has reused another server's mount of
-    /// the device.
+    /// # Errors
+    /// See [`MountError`]. EBUSY, also if the kernel has reused another server's mount of the
+    /// device.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,

@@ -52,7 +52,8 @@ pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
         // SAFETY: the kernel reads one u32, which the setter has.
         Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
     };
-    // The kernel refuses changes for as long as the server does.
+    // The kernel must refuse changes whenever the server does, so the kernel's mount is made
+    // writable last, and read-only first.
     if !options.read_only {
         ask(0)?;
     }

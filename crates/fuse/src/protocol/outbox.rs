@@ -88,8 +88,9 @@ impl Outbox {
 
     /// Appends a record.
     ///
-    /// # Panics If the record does not fit: an error of this program, since no reply of records is
-    /// that long.
+    /// # Panics
+    /// If the record does not fit: an error of this program, since no reply of records is that
+    /// long.
     pub fn put(&mut self, record: &(impl IntoBytes + Immutable)) {
         self.put_bytes(record.as_bytes());
     }

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 pub struct Request<'a> {
     /// The header.
     pub header: InHeader,
-    /// The bytes that are parsed next, and the bytes that follow them.
+    /// The rest of the body, which is not parsed yet.
     body: &'a [u8],
     rest: &'a [u8],
 }

@@ -26,8 +26,8 @@ pub enum Opens {
 /// How the kernel runs asynchronous direct I/O (io_submit(2), io_uring).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AsyncDirect {
-    /// The submitting thread waits for each request. The kernel then drops the cached pages of a
-    /// direct write also after the write.
+    /// The submitting thread waits for each request. The kernel then drops the cached pages of the
+    /// range both before and after a direct write.
     #[default]
     Waits,
     /// Many requests are in flight. The kernel drops cached pages only before the write, so a page
@@ -53,7 +53,7 @@ pub enum Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checks {
     /// The kernel checks modes and access control lists (`default_permissions`), by the ids in the
-    /// server's replies. It may cache names.
+    /// server's replies. The kernel may cache names.
     #[default]
     ByKernel,
     /// The server checks permissions. The kernel admits only the owner of the mount, who may look

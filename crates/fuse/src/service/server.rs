@@ -2,9 +2,9 @@
 //!
 //! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). The
 //! kernel caches names and attributes for any time: every change passes through the kernel, so no
-//! cached entry can be stale. On a file system with `casefold` it caches fewer names, since it does
-//! not know which spellings are equal. It owns the size and times of a file while its writeback
-//! cache has dirty pages of that file.
+//! cached entry can be stale. On a file system with `casefold` the kernel caches fewer names, since
+//! it does not know which spellings are equal. The kernel owns the size and times of a file while
+//! its writeback cache has dirty pages of that file.
 //!
 //! # Permissions
 //!
@@ -71,7 +71,8 @@ pub struct Server {
     writers: Writers,
     tally: Tally,
     controls: Vec<Box<dyn Control>>,
-    /// Set by the one request that makes the kernel flush a file's pages; see [`Server::lseek`].
+    /// Set while a request makes the kernel flush a file's pages, which only one request does at a
+    /// time; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory may be inconsistent, so every request fails until the unmount.
     broken: AtomicBool,
@@ -97,7 +98,7 @@ impl Service for Server {
             // The next fsync reports an error of this commit.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns no memory unless the program uses this heap.
+        // Gives no memory back unless the program uses this heap.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -125,7 +126,7 @@ impl Service for Server {
                 _ => Err(Errno::IO),
             };
         }
-        // The kernel sends pages that it writes back without the process that wrote them.
+        // For pages that it writes back, the kernel does not send the process that wrote them.
         let client = request.header.pid;
         lanefs_ext4::work_for((client != 0).then_some(client));
         let (opcode, begun) = (request.header.opcode, Instant::now());
@@ -220,8 +221,9 @@ impl Server {
         self.validity_unless(folds)
     }
 
-    /// Returns the seconds for which the kernel may cache that a name does not exist. An empty
-    /// directory may get the flag of chattr +F, and then find the name.
+    /// Returns the seconds for which the kernel may cache that a name does not exist. A name can
+    /// come to exist without a request for it: after `chattr +F` of an empty directory, a name
+    /// created there also matches other spellings.
     fn absence_validity(&self) -> u64 {
         self.validity_unless(self.fs().has_casefold())
     }

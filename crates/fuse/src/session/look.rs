@@ -15,8 +15,8 @@ const MOST: u8 = 16;
 /// The number of successful looks that one look without a request cancels.
 const STEP: u8 = 4;
 /// The number of requests without a look after which a reader tries one look. If that look finds no
-/// request, the number doubles, up to [`SELDOM`]: on a busy machine a look may cost other programs'
-/// turns.
+/// request, the number doubles, up to [`SELDOM`]: on a busy machine a look takes processor time
+/// from other programs.
 const AGAIN: u16 = 32;
 const SELDOM: u16 = 4096;
 

@@ -69,8 +69,8 @@ impl<S: Service> Session<S> {
                 }
             };
             let wishes = server.wishes();
-            // Before the reply to INIT: after it the kernel holds requests back until the rings are
-            // registered.
+            // The rings are made before the reply to INIT: after that reply the kernel holds
+            // requests back until the rings are registered.
             let (rings, carried) = choose(wishes.transport, &offer);
             server.agreed(offer.accept(wishes, !rings.rings.is_empty(), &mut outbox));
             channel.reply(unique, &mut outbox, None);

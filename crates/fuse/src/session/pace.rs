@@ -58,6 +58,6 @@ mod tests {
         (0..300).for_each(|_| pace.took(read, slow));
         (0..33).for_each(|_| pace.took(read, quick));
         assert!(!pace.is_slow(read));
-        assert!(pace.is_slow(16), "other kinds are for themselves");
+        assert!(pace.is_slow(16), "other kinds have their own scores");
     }
 }

@@ -2,10 +2,10 @@
 
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The threads that should wait for requests. A request that finds no waiting thread stays in the
-/// kernel's queue until a thread replies to another request, even if a thread is started for it. So
-/// some threads wait in reserve; on machines with many processors the reserve is smaller, since
-/// each ring takes a descriptor.
+/// Returns how many threads of a queue should wait for requests. A request that finds no waiting
+/// thread stays in the kernel's queue until a thread replies to another request, even if a thread
+/// is started for it. So some threads wait in reserve; on machines with many processors the reserve
+/// is smaller, since each ring takes a descriptor.
 pub fn reserve(processors: usize) -> usize {
     (512 / processors.max(1)).clamp(2, 8)
 }
@@ -55,7 +55,8 @@ impl Queue {
         }
     }
 
-    /// Records that a thread has a request. Returns whether others wait for the next.
+    /// Records that a thread has a request. Returns whether other threads wait for the next
+    /// request.
     pub fn takes(&self) -> Waiting {
         let served = self.served.load(Ordering::Relaxed) + 1;
         self.served.store(served, Ordering::Relaxed);

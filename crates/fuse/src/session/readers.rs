@@ -29,7 +29,7 @@ const FEWEST: usize = 1;
 pub const FEWEST_THREADS: usize = 2;
 /// The time that a request expected to be quick may take before another thread is woken or started.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// The number of looks without any request after which the session counts as paused; in time, 40
+/// The number of looks without any request after which the session counts as paused, which is 40
 /// ms.
 const PAUSED_LOOKS: u32 = 8;
 /// The number of looks without any request after which the watch sleeps until the next request.
@@ -39,7 +39,7 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// The threads of a session.
 pub struct Readers {
-    /// The number of threads that read, or serve a quick request. Changes around slow requests,
+    /// The number of threads that read, or serve a quick request. It changes around slow requests,
     /// and with the number of clients.
     ready: Padded<AtomicUsize>,
     /// Whether the watch waits for the next request. Changes rarely.

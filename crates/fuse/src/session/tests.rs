@@ -27,7 +27,7 @@ impl Service for Tiny {
     }
 
     fn carried(&self, _: &Carried) {
-        // A request that does not wait for this is served meanwhile.
+        // A request that does not wait for the transport would be served during this sleep.
         thread::sleep(Duration::from_millis(100));
         self.knows_transport.store(true, Ordering::Relaxed);
     }

@@ -38,7 +38,7 @@ pub struct Ring {
     // Dropped first: the kernel must release the entries before their memory is freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
-    /// The places without an entry: their requests are being served.
+    /// The indexes in `entries` without an entry: the requests of these entries are being served.
     free: Vec<usize>,
     /// The queues of this ring.
     queues: Vec<u16>,
@@ -47,7 +47,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring with an entry for each of `queues`. It is inactive until [`Ring::register`].
+    /// Creates a ring with an entry for each of `queues`. The ring is inactive until
+    /// [`Ring::register`].
     ///
     /// # Errors
     /// The host has no io_uring (for this process), no memory, or no descriptors.
@@ -216,7 +217,8 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Replies to a request on a thread that has no ring, after all rings are dropped.
 ///
-/// # Errors io_uring failed: closing the connection then has the effect of a reply.
+/// # Errors
+/// io_uring failed: closing the connection then has the effect of a reply.
 pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;

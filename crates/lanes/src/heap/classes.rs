@@ -19,8 +19,8 @@ pub(super) const SMALL: usize = 4224;
 /// The approximate size of a batch in bytes.
 const BATCH: usize = 8192;
 /// The smallest number of small blocks in a batch: twice as many as a lane's limbo list usually
-/// frees at once. So blocks that are freed there together and used up one by one do not pass
-/// through the depot.
+/// frees at once. So blocks that a limbo list frees together, and the lane then uses one by one, do
+/// not pass through the depot.
 const SWEEP: usize = 2 * crate::limbo::STEP;
 const CLASS_OF: [u8; SMALL / LINE] = {
     let mut table = [0; SMALL / LINE];

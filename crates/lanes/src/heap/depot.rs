@@ -1,5 +1,5 @@
-//! Depots: the memory of a class that no thread owns. It consists of batches of blocks, and of
-//! chunks that are still to be divided into blocks.
+//! Depots: the memory of a class that no thread owns. This memory consists of batches of blocks,
+//! and of chunks that are still to be divided into blocks.
 //!
 //! A chunk belongs to one class permanently. Its first page is its header; the others form *spans*:
 //! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks.
@@ -42,7 +42,7 @@ pub(super) struct Chunk {
 
 const _: () = assert!(size_of::<Chunk>() <= PAGE);
 
-/// The memory of one class that no thread has.
+/// The memory of one class that no thread owns.
 pub(super) struct Depot {
     batches: *mut Free,
     /// Blocks in all batches.

@@ -54,7 +54,7 @@ pub(super) struct Table<K, V> {
 /// A node that was unlinked and waits to be retired.
 pub(super) struct Gone<K, V>(*mut Node<K, V>);
 
-/// Returns the head of a bucket whose nodes were moved; it is no node's address.
+/// Returns the head of a bucket whose nodes were moved; no node has this address.
 fn moved_mark<T>() -> *mut T {
     ptr::without_provenance_mut(1)
 }
@@ -354,7 +354,7 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
 }
 
 impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
-    /// Returns its value, which readers may still use.
+    /// Returns the removed value, which readers may still use.
     pub(super) fn value(&self) -> &V {
         // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes
         // `self` retires it.

@@ -77,7 +77,7 @@ impl Waiter {
         } else if self.woken >= patience && word & RESERVED == 0 {
             (word | RESERVED, self.marks | RESERVED)
         } else {
-            // If the mark stayed, no sleeper would be woken any more.
+            // If the thread's mark stayed set, no sleeper would be woken any more.
             (word & !self.marks, 0)
         }
     }

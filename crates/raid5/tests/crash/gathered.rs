@@ -32,8 +32,9 @@ impl Gathering {
         })
     }
 
-    /// Writes ranges of sectors that wait for each other: the first at once, the others during its
-    /// first member operation of this kind (after it, if there is none). Returns the writes.
+    /// Writes conflicting ranges of sectors: the first one at once, the others during the first
+    /// write's first member operation of this kind (after the first write, if it has no such
+    /// operation). Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,

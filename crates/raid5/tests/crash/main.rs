@@ -137,7 +137,8 @@ fn run_one(
     if rng.u8(..6) == 0 {
         array.flush().unwrap();
     } else {
-        // Each thread has every n-th stretch, so that threads share rows but not sectors.
+        // With `n` threads, each writes every n-th stretch, so that threads share rows but not
+        // sectors.
         let stretch = array.len() / SECTOR / 4 / load.threads / load.unit * load.unit;
         let base = (rng.u64(..4) * load.threads + thread) * stretch;
         let most = if rng.bool() { 8 } else { stretch };
@@ -264,7 +265,7 @@ impl Recorded {
 
     /// Returns whether a write in flight may change the contents at `place`, which is on a lost
     /// member. A write to the same block may change them. Without a log, a write to another block
-    /// with the same parity may too.
+    /// with the same parity may change them too.
     fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Location, in_flight: &[usize]) -> bool {
         let shape = self.rig.shape;
         let block = place.offset / 4096;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub enum Kind {
     Read,
     Write,
-    /// Log headers are written in this way.
+    /// Log headers are written with this kind of operation.
     WriteDurable,
     Flush,
 }

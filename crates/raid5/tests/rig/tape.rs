@@ -78,7 +78,8 @@ impl TapeDevice {
             Planted::PartialParityIsCached => durable && header,
             Planted::Nothing | Planted::NoFlush(_) => durable,
         };
-        // One lock for both, so that the tape has writes to one place in their order.
+        // One lock guards the contents and the tape, so that the tape has writes to one place in
+        // their order.
         let mut bytes = self.bytes.lock().unwrap();
         bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
         self.tape.push(self.member, What::Write { offset, data: data.to_vec(), durable });

@@ -280,7 +280,7 @@ fn names(count: u64) -> Result<String> {
     let mount = image.mount()?;
     let fs = mount.fs();
     let dir = fs.create(&fs.root()?, b"dir", &new_inode(NewKind::Directory))?;
-    // The index is sorted by hash, so each name is in another place than the one before.
+    // The index is sorted by hash, so successive names are in distant blocks.
     let name = |n: u64| format!("name-{n:08}").into_bytes();
     let mut steps = Steps::new();
     steps.each("made", count, |n| {

@@ -73,8 +73,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the generator of one change. The three numbers must not overlap: then this mixes them
-/// well enough.
+/// Returns the generator of one change. `n` must be below 2^16 and `job` below 2^24, so that each
+/// combination of seed, job and `n` gives another generator.
 pub fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
 }
@@ -166,7 +166,7 @@ fn choose_how(rng: &mut Rng, part: &Part, bytes: &[u8], same: &[&Part]) -> How {
     }
 }
 
-/// Chooses an offset: most often one of a byte that is not zero, or near one.
+/// Chooses an offset: most often that of a byte that is not zero, or a near one.
 fn place(rng: &mut Rng, part: &Part, bytes: &[u8], width: usize) -> usize {
     let most = match part.kind {
         Kind::Inode { .. } if rng.u8(..4) > 0 => 160.min(part.len),

@@ -1,4 +1,5 @@
-//! The contents of all files of an image by inode number, read by the formats alone.
+//! The contents of all files of an image by inode number, read with the decoders of `lanefs_ondisk`
+//! alone.
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::Checksums;
@@ -28,8 +29,8 @@ pub struct File {
     pub metadata: Vec<Range<u64>>,
 }
 
-/// Reads all regular files and symbolic links that have a name. The file of orphans and quota files
-/// have none.
+/// Reads all regular files and symbolic links that have a name: not the orphan file, nor quota
+/// files.
 pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).ok()?;

@@ -1,7 +1,7 @@
 //! The metadata of a clean image, part by part, and the checksum of each part.
 //!
-//! The parts are found by the formats alone, without the checker. Source of the places of
-//! checksums: the kernel documentation, "Checksums".
+//! The parts are found with the decoders of `lanefs_ondisk` alone, without the checker. Source of
+//! the places of checksums: the kernel documentation, "Checksums".
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::{Checksums, Crc16};

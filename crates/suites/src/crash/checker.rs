@@ -75,7 +75,7 @@ impl<'h> Checker<'h> {
         Ok(Checker { history, tally, digests, scratch, checked: HashSet::new(), superblock })
     }
 
-    /// Returns the number of events in the recording: cuts are from 0 to this.
+    /// Returns the number of events in the recording, which is the last cut; the first cut is 0.
     pub fn cuts(&self) -> usize {
         self.history.recording.events().len()
     }

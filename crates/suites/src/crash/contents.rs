@@ -18,13 +18,13 @@ pub struct Change {
 /// What a change did to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// They were written.
+    /// The bytes were written.
     Written,
-    /// They became zeros.
+    /// The bytes became zeros.
     Zeros,
-    /// They were removed, and the bytes behind them moved to their place.
+    /// The bytes were removed, and the bytes after them moved to their place.
     Collapsed,
-    /// They are a hole that moved the bytes from `start` on.
+    /// The bytes are an inserted hole, which moved the bytes from `start` on.
     Inserted,
 }
 

@@ -1,4 +1,4 @@
-//! The record of a workload: what it did and was promised.
+//! The record of a workload: its operations, and what was promised to it.
 
 use super::contents::Change;
 use crate::listing::Listing;

@@ -138,7 +138,6 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Makes a file durable, and records the promise.
     /// Defragments a file, which changes neither the tree nor any data.
     pub fn defragment(&mut self, path: &Path) -> Result<(), String> {
         self.begin(format!("defragment {}", crate::op::show(path)));
@@ -151,6 +150,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
+    /// Makes a file durable, and records the promise.
     pub fn fsync(&mut self, path: &Path) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         self.op(Op::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;

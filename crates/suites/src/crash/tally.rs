@@ -14,7 +14,8 @@ pub struct Findings {
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// States with the same bytes as an earlier one. They are checked again if more was promised.
+    /// States with the same bytes as an earlier one. Such a state is checked again if more was
+    /// promised.
     pub repeated: u64,
     /// Distinct states that e2fsck checked, in two ways: it replayed a copy, and it checked the
     /// state after Lanefs recovered it.

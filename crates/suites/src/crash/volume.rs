@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Operations of each workload.
 const STEPS: usize = 250;
-/// Cuts of each workload. The number is small so that there are many workloads.
+/// Cuts of each workload: few, so that there are many workloads.
 const CUTS: Cuts = Cuts::About(400);
 /// e2fsck checks one in this many distinct states.
 const E2FSCK: u64 = 8;

@@ -137,7 +137,7 @@ impl Workload<'_> {
             let permissions = self.rng.u16(..0o10000);
             self.recorder.op(Op::Chmod { path: path.clone(), permissions })?;
         }
-        // Go on until a flush is held back, which may be the flush of the change or the next one.
+        // Reads until a flush is held back: the flush of the change, or the next one.
         for _ in 0..self.rng.u32(1..3) {
             self.look_at_others(10_000, &|paced| paced.is_holding())?;
             self.look_at_others(400, &|_| false)?;
@@ -300,7 +300,7 @@ impl Workload<'_> {
                 (self.rng.u64(..size.div_ceil(unit)) * unit, self.rng.u64(1..6) * unit)
             }
             Fallocate::CollapseRange => {
-                // Something is left behind the range.
+                // The range ends before the end of the file.
                 let end = self.rng.u64(1..size.div_ceil(unit));
                 let start = self.rng.u64(..end).max(end.saturating_sub(10));
                 (start * unit, (end - start) * unit)

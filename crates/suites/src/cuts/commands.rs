@@ -31,7 +31,7 @@ enum Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ByE2fsck {
     Yes,
-    /// `docs/images.md` says why not.
+    /// e2fsck does not recover some interruptions; `docs/images.md` gives the reason.
     No,
 }
 
@@ -344,7 +344,7 @@ fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
         let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
         let name = format!("edited {n}");
         let file = fs.root().and_then(|root| fs.create(&root, name.as_bytes(), &new));
-        // In another run some exist.
+        // In another run some of the files exist already.
         if let Ok(file) = file {
             fs.write_at(&file, 0, &[n; 3000], Privilege::Root)?;
         }

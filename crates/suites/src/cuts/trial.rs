@@ -20,7 +20,7 @@ const MOST_TORN: usize = 12;
 /// A change under test.
 pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 
-/// Changes the device that a change uses.
+/// Wraps the device that a change uses.
 pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
 
 /// The number of states per cut, and their checks.
@@ -162,7 +162,7 @@ impl States<'_, '_> {
 
     fn ways(&self, recording: &Recording, cut: usize) -> Vec<Kept> {
         let Effort { seed, torn, .. } = self.effort;
-        // A recording of few writes has more states at each.
+        // A recording of few writes gets more states for each cut.
         let torn = torn.max((MANY / recording.events().len().max(1)).min(MOST_TORN) as u64);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(cut as u64);
         let mut ways = vec![Kept::All, Kept::None];
@@ -196,7 +196,8 @@ impl States<'_, '_> {
         Ok(())
     }
 
-    /// Checks an image with e2fsck, and its contents. Returns whether it is unlike all before it.
+    /// Checks an image with e2fsck, and its contents. Returns whether the image differs from all
+    /// earlier ones.
     fn look(&mut self, image: &Arc<OverlayDevice>, allowed: [bool; 2]) -> Result<bool, String> {
         let digest = self.digests.of(&without_log(image)?);
         let is_new = !self.sound.contains_key(&digest);

@@ -13,11 +13,11 @@ pub struct Findings {
     pub refused: Vec<(&'static str, u64)>,
     /// The states that Lanefs recovered.
     pub states: u64,
-    /// Those with fast commits to replay.
+    /// The states with fast commits to replay.
     pub with_fast_commits: u64,
-    /// Those that e2fsck replayed.
+    /// The states that e2fsck replayed.
     pub by_e2fsck: u64,
-    /// Those that the kernel replayed.
+    /// The states that the kernel replayed.
     pub by_kernel: u64,
 }
 

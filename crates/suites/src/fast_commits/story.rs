@@ -10,11 +10,11 @@ pub(super) struct Version {
     /// The number of events before the operation.
     pub(super) begun: usize,
     pub(super) op: usize,
-    /// Its names; none if it was removed.
+    /// The file's names; none if the file was removed.
     pub(super) paths: BTreeSet<Path>,
     pub(super) mode: u16,
     pub(super) bytes: Vec<u8>,
-    /// What changed: an fsync of the file does not promise the names of its directories.
+    /// The kind of object that changed: an fsync of the file does not promise names in directories.
     pub(super) what: Changed,
 }
 
@@ -63,10 +63,12 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         let kept = story.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
         let begun = story.versions.iter().rposition(|version| version.begun < at.cut);
-        // An operation without a write can make its promise at the very event.
+        // An operation that needs no write can make its promise even if it started exactly at this
+        // cut.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &story.versions[sure.unwrap_or(0)..=last];
-        // An empty file can be one of several versions: its new name may have belonged to another.
+        // An empty file can be one of several versions: its new name may have belonged to another
+        // file.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
         let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
         if fitting.is_empty() {

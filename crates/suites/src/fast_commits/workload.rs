@@ -196,7 +196,7 @@ impl Workload {
         let mode = if self.rng.u32(..4) == 0 { SyncMode::Data } else { SyncMode::Full };
         let is_whole = mode == SyncMode::Full;
         self.act(Op::Fsync { file, mode })?;
-        // Attributes that fdatasync(2) leaves out make its promise hard to say.
+        // An fdatasync(2) may leave out some attributes, so its promise is not recorded.
         if is_whole {
             self.promise(id, |version| version.what == Changed::File);
         }
@@ -299,8 +299,8 @@ impl Workload {
         })
     }
 
-    /// Collapses or inserts a range, and syncs the file: without that, a later write can be found
-    /// at the place that its block had before.
+    /// Collapses or inserts a range, and syncs the file: without the sync, a crash may leave a
+    /// later write at the old place of the block that it changed.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();

@@ -130,7 +130,7 @@ fn other_bytes(image: &Image, seen: &Listing) -> Vec<String> {
     );
     let differ = |(path, entry): (&Path, &Entry)| {
         let mut bytes = std::fs::read(at(entry.ino?)).unwrap_or_default();
-        // debugfs writes all the room of data in the inode.
+        // debugfs dumps the whole area of inline data.
         bytes.truncate(entry.size? as usize);
         let mut digest = Digest::new(bytes.len() as u64);
         let grains = bytes.chunks(GRAIN).enumerate();

@@ -17,11 +17,11 @@ use std::sync::Arc;
 /// What this machine's kernel does with images of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
-    /// It reads and writes them.
+    /// The kernel reads and writes the images.
     Writes,
-    /// It reads them.
+    /// The kernel reads the images.
     Reads,
-    /// It does not mount them.
+    /// The kernel does not mount the images.
     Refuses,
 }
 

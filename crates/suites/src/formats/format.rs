@@ -55,7 +55,7 @@ impl Format {
         fsx::check_on(&Bases::default(), (self.options, self.size), seed, count)
     }
 
-    /// Returns why no crash states can be judged, if so.
+    /// Returns the reason why crash states cannot be judged, if there is one.
     pub fn without_crashes(self) -> Option<&'static str> {
         if self.kernel_type() == "ext2" || self.options.contains("^has_journal") {
             return Some("no journal");

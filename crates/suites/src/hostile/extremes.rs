@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Extreme {
     /// The name of the image.
     pub name: &'static str,
-    /// Words of the expected error; empty if the mount succeeds without one.
+    /// Words of the expected error; empty if the mount succeeds without an error.
     pub says: &'static str,
     /// Creates the image; returns `None` and prints the reason if mke2fs is missing.
     pub make: fn() -> Option<Image>,

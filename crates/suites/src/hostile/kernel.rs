@@ -50,7 +50,7 @@ const ROUTINE: [&str; 6] = [
 /// The largest length of a message in a table.
 const WORDS: usize = 120;
 
-/// Returns the first line about `device` in the kernel's log that is no routine message.
+/// Returns the first line about `device` in the kernel's log that is not a routine message.
 fn words(device: &str, since: f64) -> Option<String> {
     let log = run("dmesg", &[])?;
     log.lines().find_map(|line| {

@@ -293,13 +293,13 @@ impl Target {
     }
 }
 
-/// Copies as many bytes as fit.
 fn geometry(device: &dyn Device) -> Geometry {
     let mut bytes = [0; 1024];
     device.read_at(SUPER, &mut bytes).expect("the superblock");
     Superblock::decode(&bytes).expect("a good superblock").geometry()
 }
 
+/// Copies as many bytes as fit.
 fn copy(from: &dyn Device, to: &dyn Device) {
     let mut piece = vec![0; 1 << 16];
     let (mut at, end) = (0, from.len().min(to.len()));

@@ -24,9 +24,9 @@ pub struct FsMarkLine {
     pub rates: Vec<f64>,
     /// The number of files in all slices.
     pub files: u64,
-    /// CPU time in user mode and in the kernel, of the process.
+    /// CPU time of the process in user mode.
     pub user: Duration,
-    /// The part in the kernel; see `user`.
+    /// CPU time of the process in the kernel.
     pub system: Duration,
     /// Context switches of the workers, voluntary and not.
     pub switches: u64,

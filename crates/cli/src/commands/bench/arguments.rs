@@ -93,14 +93,14 @@ pub struct Arguments {
     /// stat=50,open-close=20,create-unlink=20,append=10]
     #[arg(long, value_name = "WORKLOAD=SHARE,...")]
     pub(super) mix: Option<Mix>,
-    /// Journal of each image of seeds, in MiB [default: as mke2fs chooses]
+    /// Size of the journal in each image of seeds, in MiB [default: as mke2fs chooses]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1024))]
     pub(super) log: Option<u64>,
     /// Number of files in the source tree of untar and git-status [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) tree_files: Option<u32>,
     /// Also measure a Lanefs mount, the library, the kernel's ext4, fuse2fs, xfs and tmpfs, all in
-    /// memory. They are the first targets and are removed at the end. Needs root
+    /// memory. These targets come first, and are removed at the end. Needs root
     #[arg(long)]
     pub(super) peers: bool,
     /// Write all results to this file, as JSON
@@ -119,9 +119,9 @@ pub struct Arguments {
 pub(super) struct NamedPolicies {
     pub(super) name: String,
     pub(super) policies: Policies,
-    /// The policy of the array below, if there is one.
+    /// The policy of the array below the file system, if there is an array.
     pub(super) stripe_wake: StripeWake,
-    /// Only `stripe_wake` is given.
+    /// Whether only `stripe_wake` is given.
     pub(super) is_of_arrays: bool,
 }
 

@@ -5,7 +5,8 @@ use super::run::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
-/// Bytes of each image, the kernel's too. Blocks take memory only once they are written.
+/// Bytes of each image, including that of the kernel's ext4. Blocks take memory only once they are
+/// written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
@@ -32,7 +33,7 @@ impl Run<'_> {
             self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
         });
         self.report.printed(print(&lanefs_bench::efficiency_foot()));
-        // The targets hold files open in the mounts.
+        // Dropped before the mounts, in which the targets hold files open.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

@@ -9,8 +9,8 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A second signal within this time counts as the same signal: timeout(1) and make send the process
-/// a signal that its whole process group has received.
+/// A second signal within this time counts as the same signal: timeout(1) and make send a signal to
+/// the process and also to its whole process group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Watches for SIGINT and SIGTERM. After the first signal the run removes its files; a later one

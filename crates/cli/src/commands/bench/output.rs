@@ -8,8 +8,8 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path
-/// fails at once. Their contents stay until there are results to write.
+/// The files of `--json` and `--report`. Both files are opened before measuring, so that a wrong
+/// path fails at once. Their contents stay until there are results to write.
 pub struct Output {
     json: Option<OutputFile>,
     report: Option<OutputFile>,
@@ -84,10 +84,10 @@ impl OutputFile {
         Ok(OutputFile { path: path.into(), file, is_empty })
     }
 
-    /// Checks that `path` is another file.
+    /// Checks that `path` is not this file.
     ///
     /// # Errors
-    /// `path` is the same file.
+    /// `path` is this file.
     fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {

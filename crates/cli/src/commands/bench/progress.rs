@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-/// A line on standard error that is overwritten. Prints nothing unless standard error is a
+/// A line on standard error that each step overwrites. Prints nothing unless standard error is a
 /// terminal.
 pub struct Progress {
     steps: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts at the first of the steps: each workload with each number of threads.
+    /// Starts at the first step. A step is one workload with one number of threads.
     pub fn new(workloads: &[impl Display], threads: &[u32]) -> Progress {
         let steps = workloads.iter().flat_map(|workload| {
             threads.iter().map(move |count| format!("{workload}, threads: {count}"))

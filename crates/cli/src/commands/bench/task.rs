@@ -12,7 +12,7 @@ const OF_ARRAYS: &str = "S4";
 pub enum Task {
     /// The workloads to run on the targets.
     Workloads(Vec<Workload>),
-    /// These seeds of the file system, and possibly the seed of arrays.
+    /// The seeds of the file system to measure, and whether to measure the seed of arrays.
     Seeds(Vec<Seed>, Arrays),
     /// The workloads to compare with the kernel's ext4.
     Efficiency(Vec<Workload>),

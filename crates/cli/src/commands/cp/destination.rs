@@ -13,7 +13,7 @@ pub enum Aim {
     Within,
     /// The destination is the name of the copy.
     Itself,
-    /// [`Aim::Within`] if it is a directory, else [`Aim::Itself`].
+    /// [`Aim::Within`] if the destination is a directory, else [`Aim::Itself`].
     Either,
 }
 

@@ -68,7 +68,7 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
         Ok(changes)
     }
 
-    /// Returns whether two files are linked to the same names, as far as the names were compared.
+    /// Returns whether two files have the same hard links, among the names compared so far.
     fn is_linked_alike(&mut self, a: &Meta, b: &Meta) -> bool {
         if a.file_type == FileType::Directory || a.links < 2 && b.links < 2 {
             return true;

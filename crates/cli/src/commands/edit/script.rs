@@ -5,7 +5,7 @@ use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The limits of the bytes that are copied at once.
+/// The least and the most bytes that are copied at once.
 const LEAST_BUFFERED: usize = 8 << 10;
 const MOST_BUFFERED: usize = 1 << 20;
 

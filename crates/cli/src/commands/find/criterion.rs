@@ -77,7 +77,7 @@ pub enum Which {
 /// The unit of an age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// The fraction of the age is ignored.
+    /// The fraction of a day is ignored.
     Days,
     /// An age of N minutes is above N - 1 and at most N.
     Minutes,

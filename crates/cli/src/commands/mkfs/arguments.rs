@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
-// The image comes first: an option with several values would take it.
+// The image comes first: after an option with several values it would be one of these.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.
@@ -145,7 +145,7 @@ struct Mke2fs {
     /// Blocks per group
     #[arg(short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
-    /// Groups whose bitmaps and inode tables lie together
+    /// Number of groups whose bitmaps and inode tables lie together
     #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
     groups_per_flex: u32,
     /// Size of a cluster, with the feature bigalloc: 16 blocks by default
@@ -185,7 +185,7 @@ impl Arguments {
 
     /// Returns the first byte of the file system in the image.
     pub(super) fn offset(&self) -> u64 {
-        // A wrong offset is an error of `options`, which comes before any use of the image.
+        // `options`, which is called before the image is used, reports a wrong offset.
         words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
     }
 

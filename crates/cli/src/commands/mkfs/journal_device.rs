@@ -98,7 +98,7 @@ impl JournalDisk {
         Ok(JournalDisk { path: path.into(), device, block_size: found.block_size })
     }
 
-    /// Makes it the journal of the new file system on `device`.
+    /// Records this journal as that of the new file system on `device`.
     pub(super) fn attach_to(&self, device: &dyn Device) -> Result<(), Failure> {
         let number = std::fs::metadata(&self.path).map_or(0, |found| {
             if found.file_type().is_block_device() { kernel_number(found.rdev()) } else { 0 }
@@ -108,7 +108,7 @@ impl JournalDisk {
     }
 }
 
-/// Returns a device's number in the 32 bits of the superblock, from that of stat(2).
+/// Converts a device number of stat(2) to the 32 bits that the superblock stores.
 fn kernel_number(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     minor & 0xff | major << 8 | (minor & !0xff) << 12

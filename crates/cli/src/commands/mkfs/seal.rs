@@ -16,7 +16,8 @@ pub(super) struct Made {
     offset: u64,
 }
 
-/// Writes the hash tree of an image file, which has a name for messages and a path to open it.
+/// Writes the hash tree of an image file: messages call it `name`, and `image` is the path that
+/// opens it.
 pub(super) fn seal(
     from: &From,
     (name, image): (&Path, &Path),

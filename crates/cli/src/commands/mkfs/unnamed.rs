@@ -33,7 +33,7 @@ impl Unnamed {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// If the name exists by now.
+    /// The name exists by now.
     pub(super) fn publish(&self, path: &Path) -> io::Result<()> {
         Ok(linkat(CWD, self.path(), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }

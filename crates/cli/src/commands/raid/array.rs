@@ -93,7 +93,8 @@ impl ArrayArgument {
                 Ok(Found::Open(array))
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
-                // The mount's name lacks members that were added since the mount.
+                // The array's name in the mount table lacks members that were added since the
+                // mount.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),

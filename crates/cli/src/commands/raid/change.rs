@@ -115,8 +115,8 @@ impl Change {
         })
     }
 
-    /// Carries the change out and returns a line with the result. `step` is called during long work
-    /// and may stop it; the work continues when the array is used next.
+    /// Carries the change out and returns a line with the result. `step` is called during a rebuild
+    /// or copy and may stop it; a stopped rebuild continues when the array is used next.
     pub fn carry_out(
         &self,
         array: &OpenArray,

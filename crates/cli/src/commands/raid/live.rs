@@ -3,8 +3,8 @@
 //!
 //! A request is a JSON object, set as the value of an extended attribute of the mount's root.
 //! Reading the attribute returns the state of the latest requests. Only root and the server's user
-//! may do so. The server works on a separate thread, so the change continues if the command is
-//! interrupted.
+//! may set or read the attribute. The server makes the change on a separate thread, so the change
+//! continues if the command is interrupted.
 
 use super::change::{Change, Step};
 use crate::cli::Failure;

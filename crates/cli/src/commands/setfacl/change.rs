@@ -18,7 +18,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns whether an entry is for the list.
+    /// Returns whether any entry of the change is for the list of this scope.
     pub fn concerns(&self, scope: Scope) -> bool {
         let mut items = self.set.iter().chain(&self.modify).chain(&self.remove);
         items.any(|item| item.scope == scope)
@@ -29,8 +29,8 @@ impl Change {
         self.clear_access || self.clear_default
     }
 
-    /// Returns the new list; `None` removes it. `access` completes a default list that lacks the
-    /// entries that each list needs.
+    /// Returns the new list; `None` removes it. A default list that lacks the required entries gets
+    /// them from `access`.
     pub fn of(
         &self,
         scope: Scope,

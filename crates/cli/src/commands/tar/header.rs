@@ -95,7 +95,7 @@ impl Header<'_> {
             Kind::Fifo => (b'6', false),
         };
         let name = match self.sparse() {
-            // A program that does not know the format unpacks map and data under this name.
+            // A program that does not know the sparse format unpacks map and data under this name.
             Some(_) => [b"./GNUSparseFile.0/", base(self.name)].concat(),
             None => self.name.to_vec(),
         };
@@ -213,7 +213,7 @@ impl Block {
         self.text(at, len, format!("{value:0width$o}\0", width = len - 1).as_bytes());
     }
 
-    /// Adds the checksum, in which its own field counts as spaces.
+    /// Adds the checksum, which is computed with spaces in its own field.
     fn finish(mut self) -> [u8; BLOCK] {
         self.text(148, 8, b"        ");
         let sum: u64 = self.0.iter().map(|byte| u64::from(*byte)).sum();

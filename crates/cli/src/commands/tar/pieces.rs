@@ -26,7 +26,7 @@ impl Pieces {
         !self.map.is_empty()
     }
 
-    /// Returns the bytes in the archive: map and data.
+    /// Returns the number of bytes in the archive: map and data.
     pub fn stored(&self) -> u64 {
         self.map.len() as u64 + self.parts.iter().map(|(_, len)| len).sum::<u64>()
     }

@@ -85,7 +85,7 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
         return Ok(since.map_or(0, |since| since.as_secs()));
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
-    // The field of the superblock has 40 bits, but the inode's time only 34.
+    // The field of the superblock has 40 bits, but the times of inodes only 34.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 34);
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
@@ -160,7 +160,7 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A word, and whether it is to be cleared.
+/// Returns the name in a word, and whether the word clears it.
 fn split(word: &str) -> (&str, bool) {
     match word.strip_prefix('^').or_else(|| word.strip_prefix('-')) {
         Some(name) => (name, true),

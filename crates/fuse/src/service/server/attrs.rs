@@ -67,7 +67,7 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
 /// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
 /// also sends times of its own, with the handle of a file that was written: the change time and the
 /// modification time, which are equal then. The request does not tell whether a program or the
-/// kernel set a time to the present, but only then are the two times equal.
+/// kernel set the times. But the two are equal only if they were set to the present.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };

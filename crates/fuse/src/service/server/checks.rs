@@ -8,10 +8,11 @@
 //! Without `allow_other` the kernel admits only the owner of the mount, and caches names as usual.
 //! With `allow_other` any user would walk through a cached name unchecked. So the kernel is given
 //! names that expire at once: each component of a path is a LOOKUP, in which the server checks the
-//! search permission. The kernel then asks for OPEN (`no_open` is refused), OPENDIR and ACCESS. It
-//! gets no writeback cache: with one it would set times on behalf of any user. Supplementary groups
-//! are not in a request; they are read from `/proc/PID/status` if that has the ids of the request.
-//! Leaving a directory by ".." needs no permission, since the kernel does not ask.
+//! search permission. The kernel then asks for OPEN (`no_open` is refused), OPENDIR and ACCESS. The
+//! kernel gets no writeback cache: with one, it would set times on behalf of any user.
+//! Supplementary groups are not in a request; they are read from `/proc/PID/status` if that has the
+//! ids of the request. Leaving a directory by ".." needs no permission, since the kernel does not
+//! ask.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};

@@ -10,7 +10,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// The number of free blocks from which on writes to a file that found no space are tried again.
+/// Writes to a file that found no space are tried again once this many blocks are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -33,7 +33,7 @@ impl Server {
 
     /// Returns the reply to an open with `flags`. Direct writes of one file may overlap: the file
     /// system orders the writes that allocate. The kernel runs direct writes one by one while the
-    /// file is also open cached, or mapped shared.
+    /// file is also open through the cache, or mapped shared.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
         // Without OPEN the kernel sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;

@@ -1,6 +1,6 @@
 //! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
 //! whole file system by root or the owner of the mount: a larger size, the discard of free blocks,
-//! and the access. `verity.rs` serves those of verity files.
+//! and read-only or read-write access. `verity.rs` serves those of verity files.
 
 use super::verity::{ENABLE_VERITY, MEASURE_VERITY};
 use super::{Done, Server};

@@ -68,7 +68,7 @@ pub(super) struct Tally {
 
 fn step_of(nanos: u64) -> usize {
     let micros = nanos / 1000;
-    // The upper bound of a class is four times that of the class before, so a class covers two
+    // The upper bound of a class is four times that of the previous class, so a class covers two
     // bits.
     (micros.checked_ilog2().map_or(0, |bits| bits as usize / 2 + 1)).min(STEPS - 1)
 }

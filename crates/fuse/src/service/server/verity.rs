@@ -46,7 +46,7 @@ impl Server {
     /// does not check permissions for an ioctl.
     ///
     /// # Errors
-    /// Those of the kernel; EOPNOTSUPP for a file with a signature.
+    /// The same errors as from the kernel's ext4; EOPNOTSUPP for a file with a signature.
     pub(super) fn enable_verity(
         &self,
         inode: &InodeRef,

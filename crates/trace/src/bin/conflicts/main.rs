@@ -37,12 +37,12 @@ static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
-/// It uses a RAM device with the journal on. It counts accesses that happen in every operation;
-/// work done once for many operations (refills of a lane's stash, ticks of the clock) is counted
-/// apart.
+/// The image is on a RAM device and has a journal. The tool counts accesses that happen in every
+/// operation; work done once for many operations (refills of a lane's stash, ticks of the clock) is
+/// counted apart.
 #[derive(Parser)]
 #[command(after_help = "\
-Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
+Exit codes: 0 done, 1 a pair conflicts that --known does not have, or a failure, 2 wrong usage.
 
 Examples:
   lanefs-conflicts --reasons --json conflicts.json          # all, some twenty minutes
@@ -73,7 +73,7 @@ struct Arguments {
     policies: Policies,
     /// Trace this many operations of each thread in turn instead of matrix and table, and count
     /// every line that moves: nothing is counted apart, freed memory is used again, and tables have
-    /// their usual sizes. Some milliseconds for each operation of each thread.
+    /// their usual sizes. Takes some milliseconds for each operation of each thread.
     #[arg(long, value_name = "OPERATIONS")]
     steady: Option<usize>,
     /// Print why lines are shared.
@@ -144,9 +144,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// Creates an image with more groups than lanes on a device in memory that commits only on request.
-/// A commit belongs to no single operation; it is counted by tracing the first round after a
-/// commit.
+/// Mounts a new image in memory, with more groups than lanes. The mount commits only on request. A
+/// commit belongs to no single operation; it is counted by tracing the first round after a commit.
 fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };

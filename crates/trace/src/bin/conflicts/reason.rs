@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Occasional work for many operations, which is counted separately. Recognised by the functions
-/// that call it.
+/// Occasional work for many operations, which is counted separately. Such work is recognised by the
+/// functions on the call path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
