@@ -15,7 +15,8 @@
 //! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
 //! - its blocks have no other use until T is durable, also if T frees them (`Groups::free_blocks`).
 //!
-//! An fsync of anything else commits T.
+//! An fsync of anything else commits T, and so does every fsync on a file system with a feature
+//! that such records cannot describe, or whose replay is refused (`fit` in `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
 use crate::object::fast_track::{Birth, Reason};
