@@ -78,6 +78,7 @@ An image whose root directory belongs to another user (docs/mount.md):
 Other options:
   -o key=FILE           the master key of encrypted directories
   -o journal_path=PATH  the image or device of the journal, if the journal is not in the image
+  -o policies=POLICIES  older locking policies, for comparison (docs/seeds.md)
   -o fast_commit        with the feature fast_commit, an fsync may write a small record instead of a
                         commit. Cost: after a crash only Lanefs or the kernel may replay the log
   -o transport=TRANSPORT  read: requests by read(2); ring: by io_uring; auto, the default: by
@@ -89,9 +90,11 @@ pub struct Arguments {
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS,
-    /// errors=continue|remount-ro, norecovery, allow_other, fakeroot, uid=UID, gid=GID,
-    /// idmap=SHOWN:STORED:COUNT, and those of mount(8)
+    /// Comma-separated options, those below and these of ext4, mount(8) and FUSE: ro, rw,
+    /// norecovery, relatime, noatime, strictatime, commit=SECONDS, discard, stripe=BLOCKS,
+    /// errors=continue|remount-ro, offset=BYTES, sizelimit=BYTES, usrquota, grpquota, prjquota,
+    /// noquota, sync, dirsync, allow_other, dev, suid, exec, symfollow and their opposites,
+    /// fsname=NAME
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
