@@ -56,6 +56,7 @@ An image whose root directory belongs to another user (docs/mount.md):
                                                    u: or g: in front maps users or groups alone
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
+Options for speed, with their cost:
   -o direct         file data and the log bypass the host's page cache: the default for whole block
                     devices outside of arrays, which no_direct turns off. Cost: every read that
                     misses the mount's own cache is a read of the device; writes of parts of pages
