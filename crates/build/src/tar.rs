@@ -1,5 +1,6 @@
-//! Reads tar archives as a stream: ustar, GNU and pax, with all attributes that these formats can
-//! store.
+//! Reads tar archives as a stream: ustar, v7, GNU and pax, with long names and links, numbers in
+//! base 256, attributes (`SCHILY.xattr`, `LIBARCHIVE.xattr`, `RHT.security.selinux`), ACLs
+//! (`SCHILY.acl`), and the four sparse formats of GNU tar.
 //!
 //! Sources of the formats: POSIX.1-2017 *pax*, "Interchange Format"; the manuals of GNU tar ("Basic
 //! Tar Format", "Sparse Formats") and of libarchive, tar(5).

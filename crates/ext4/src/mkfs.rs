@@ -5,6 +5,11 @@
 //! time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs except
 //! for the count of KiB written.
 //!
+//! First the signatures of other formats are wiped from the first and last 128 KiB, and flushed;
+//! last the superblock is written and flushed. So a crash leaves no half of a file system. The
+//! journal is zeroed unless the device is known to hold zeros: a recovery must not find old
+//! transactions in it.
+//!
 //! A file system can be created together with its files: [`Filling`] takes the data of the files
 //! first, and their tree at the end. `fitting` then chooses the size that the files need.
 

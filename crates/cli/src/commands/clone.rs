@@ -21,8 +21,9 @@ use std::sync::Arc;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The source must not be in use, and is only read; a copy of an image that was left by a crash is
-recovered. The copy appears under its name when it is complete. On btrfs, xfs and other file
-systems that share blocks, a copy takes no time, and no space until one side is written.
+recovered. Until the copy is complete it has a temporary name, which begins with a dot; an
+interrupted clone may leave that file. On btrfs, xfs and other file systems that share blocks, a
+copy takes no time, and no space until one side is written.
 
 If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
 

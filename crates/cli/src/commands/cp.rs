@@ -31,6 +31,9 @@ const MAX_WORKERS: usize = 8;
 IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A
 host path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
+New files in an image belong to user and group 0 unless -p, -a or --owner is given. A copy out of an
+image by an ordinary user does not keep owners, privileged attributes and set-ID bits.
+
 Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
 image that cannot be opened does.
 

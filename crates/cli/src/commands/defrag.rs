@@ -13,7 +13,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A directory means every regular file below it. A file is left as it is if the free space has no
-better place for it. A crash loses no data.
+better place for it. A crash loses no data. A file that cannot be moved (immutable, append-only,
+verity, with a block map) is reported. Blocks of directories stay. The image must not be mounted.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
 image that cannot be opened does.

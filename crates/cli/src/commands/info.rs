@@ -26,6 +26,9 @@ const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// Shows the superblock of an image without mounting it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Only the superblock is read, so an image that cannot be mounted is shown too. If the image is not
+clean, the free counts may be out of date; lanefs df counts anew.
+
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:

@@ -34,7 +34,9 @@ const GRACE: Duration = Duration::from_secs(5);
 #[command(after_help = "\
 The command returns when the image is mounted; its server continues in the background. lanefs
 umount unmounts and waits until the image is closed. umount(8) also unmounts, but waits only for a
-block device that root mounted to write. Mounting without root needs fusermount3.
+block device that root mounted to write. Mounting without root needs fusermount3, and the mount is
+for its user alone unless -o allow_other is given and /etc/fuse.conf allows it. If the mode or the
+features of an image forbid writing, it is mounted read-only, with a warning.
 
 Exit codes: 0 mounted (with -f: unmounted without an error), 1 failure, 2 wrong usage.
 
@@ -54,15 +56,21 @@ An image whose root directory belongs to another user (docs/mount.md):
                                                    u: or g: in front maps users or groups alone
   lanefs chown 1000:1000 disk.img:/                gives the directory away, without a mount
 
-Options for speed, with their cost (docs/mount.md):
-  -o direct         file data and the log bypass the host's page cache: the default for block
-                    devices, which no_direct turns off. Cost: every read that misses the mount's
-                    own cache is a read of the device
+Options for speed, with their cost:
+  -o direct         file data and the log bypass the host's page cache: the default for whole block
+                    devices outside of arrays, which no_direct turns off. Cost: every read that
+                    misses the mount's own cache is a read of the device; writes of parts of pages
+                    wait for each other. Metadata in place, parts of pages and files with blocks
+                    smaller than a page still use the cache. An image file needs a host file system
+                    with O_DIRECT
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
-                    fail late, at write(2), fsync(2) or close(2). Without effect with the feature
-                    verity
+                    fail late, at write(2), fsync(2) or close(2). O_DIRECT writes of one file run
+                    one by one. O_TRUNC costs a request. A search for holes makes the kernel write
+                    dirty pages. Blocks claimed in advance for a file are given back only when space
+                    is short. Without effect with the feature verity
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
-                    parallel. Cost: each write(2) is a request
+                    parallel, unless it is also open cached or mapped shared. Cost: each write(2) is
+                    a request, which also reports ENOSPC
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in
                     this way must not be read through the page cache at the same time
   -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows;
@@ -71,17 +79,23 @@ Options for speed, with their cost (docs/mount.md):
 Other options:
   -o key=FILE           the master key of encrypted directories
   -o journal_path=PATH  the image or device of the journal, if the journal is not in the image
+  -o policies=POLICIES  older locking policies, for comparison (docs/seeds.md)
   -o fast_commit        with the feature fast_commit, an fsync may write a small record instead of a
                         commit. Cost: after a crash only Lanefs or the kernel may replay the log
-  -o transport=read     requests by read(2), even if root has enabled FUSE over io_uring")]
+  -o transport=TRANSPORT  read: requests by read(2); ring: by io_uring; auto, the default: by
+                        io_uring if root wrote Y to /sys/module/fuse/parameters/enable_uring before
+                        the mount. io_uring needs 8 to 64 threads and up to 64 MiB of buffers for
+                        each processor")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS,
-    /// errors=continue|remount-ro, norecovery, allow_other, fakeroot, uid=UID, gid=GID,
-    /// idmap=SHOWN:STORED:COUNT, and those of mount(8)
+    /// Comma-separated options, those below and these of ext4, mount(8) and FUSE: ro, rw,
+    /// norecovery, relatime, noatime, strictatime, commit=SECONDS, discard, stripe=BLOCKS,
+    /// errors=continue|remount-ro, offset=BYTES, sizelimit=BYTES, usrquota, grpquota, prjquota,
+    /// noquota, sync, dirsync, allow_other, dev, suid, exec, symfollow and their opposites,
+    /// fsname=NAME
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground

@@ -19,8 +19,9 @@ const FAILED: u8 = 8;
 /// clean
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A clean image is not written. The count and the times of mounts do not change. If the recovery is
-interrupted, run it again.
+The command does what the next mount would do, but the count and the times of mounts do not change.
+A clean image is not written. Recorded errors, and a file system without a journal that was not
+unmounted, are left to lanefs repair. If the recovery is interrupted, run it again.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was recovered, 4 it needs recovery (with -n) or has
 errors (for lanefs repair or e2fsck), 8 failure, 2 wrong usage.

@@ -1,5 +1,5 @@
-//! The known differences, each with its reason. They are documented in
-//! docs/library.md and docs/mount.md.
+//! The known differences, each with its reason. docs/library.md and docs/mount.md have those that
+//! matter to users.
 
 use super::*;
 
@@ -77,18 +77,19 @@ fn is_file(case: &Case) -> bool {
 
 pub const LISTED: &[Listed] = &[
     Listed {
-        reason: "fs.protected_hardlinks is a rule of the kernel's, not of file systems",
+        reason: "fs.protected_hardlinks is a rule of the kernel, not of file systems",
         applies: |by, case, theirs, _| {
             by == By::Library && case.op == Op::Link && case.caller != 0 && theirs.outcome == EPERM
         },
     },
     Listed {
-        reason: "chown(-1, -1) takes set-ID bits and capabilities; here, to set nothing is no chown, \
-                 and the kernel's FUSE does not tell of it",
+        reason: "chown(-1, -1) removes set-ID bits and capabilities on ext4; the library takes it \
+                 for no change, and the kernel's FUSE does not pass it on",
         applies: |_, case, _, _| case.op == Op::Chown(None, None),
     },
     Listed {
-        reason: "the kernel's FUSE does not know flags: it refuses for the mode first, with EACCES",
+        reason: "the kernel's FUSE does not know flags: it checks the mode first, and answers \
+                 EACCES",
         applies: |by, case, theirs, ours| {
             let flags = [case.object.flag, case.object.place.flag];
             let flagged = flags.iter().any(|flag| *flag != Flag::None);
@@ -97,8 +98,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "the kernel's FUSE removes file capabilities by itself, before it asks for a change, \
-                 which is then refused",
+        reason: "the kernel's FUSE removes file capabilities before it asks the server for a \
+                 change: a file that refuses the change loses them",
         applies: |by, case, theirs, ours| {
             by.is_mount()
                 && case.object.extra == Extra::Capabilities
@@ -108,8 +109,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "default lists of what is no directory are answered by the kernel, which does not ask \
-                 for flags",
+        reason: "the kernel answers requests for the default ACL of a file itself, without \
+                 looking at flags",
         applies: |by, case, theirs, ours| {
             let list =
                 matches!(case.op, Op::SetAcl(Which::Default, _) | Op::RemoveAcl(Which::Default));
@@ -117,8 +118,9 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "the kernel does not tell of the groups of a caller: set-group-ID without group \
-                 execution stays, where a caller outside the group writes or changes owners",
+        reason: "the kernel does not pass on a caller's supplementary groups: set-group-ID \
+                 without group execution stays when a caller outside the group writes or changes \
+                 the owner",
         applies: |by, case, _, _| {
             let outside = case.caller().gid != GROUP && !case.caller().groups.contains(&GROUP);
             let writes = matches!(
@@ -136,8 +138,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "the kernel's FUSE sets the times of a file before it asks for a change, which is then \
-                 refused",
+        reason: "the kernel's FUSE sets the times of a file before it asks the server for a \
+                 change: it shows new times after a refused write",
         applies: |by, case, theirs, ours| {
             let writes = matches!(
                 case.op,
@@ -151,8 +153,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "with its writeback cache the kernel keeps its own ctime of a regular file: chattr's is \
-                 stored, and seen when the kernel has forgotten the file",
+        reason: "with its writeback cache the kernel keeps its own ctime of a regular file: it \
+                 shows a change by chattr(1) only after it has forgotten the file",
         applies: |by, case, theirs, ours| {
             let flags = matches!(case.op, Op::Chattr(..)) || was_flagged(case);
             by.is_shown_by_writeback()
@@ -162,16 +164,16 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "the kernel's FUSE moves ctime of a regular file with each attribute that is set, and \
-                 with an access list that is removed, though nothing changes",
+        reason: "the kernel's FUSE changes the ctime of a regular file whenever an attribute is \
+                 set or an access ACL is removed, although nothing changes",
         applies: |by, case, theirs, ours| {
             let nothing = matches!(case.op, Op::SameXattr(_) | Op::RemoveAcl(Which::Access));
             by.is_writeback() && nothing && is_file(case) && only_times(theirs, ours, &["ctime"])
         },
     },
     Listed {
-        reason: "with its writeback cache the kernel shows the mtime of a regular file as it was asked \
-                 for; the nearest that the inode keeps is stored",
+        reason: "with its writeback cache the kernel shows the mtime that a caller set; the inode \
+                 stores the nearest time that fits",
         applies: |by, case, theirs, ours| {
             by.is_shown_by_writeback()
                 && matches!(case.op, Op::Times(..))
@@ -180,8 +182,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "the kernel's writeback cache takes writes through a descriptor that was opened before \
-                 chattr +i; close or fsync tells that they are refused",
+        reason: "the kernel's writeback cache accepts writes through a descriptor that was opened \
+                 before chattr +i; close or fsync reports that they are refused",
         applies: |by, case, theirs, ours| {
             by.is_writeback()
                 && case.op == Op::Old(OldOp::Write)
@@ -191,7 +193,8 @@ pub const LISTED: &[Listed] = &[
         },
     },
     Listed {
-        reason: "to write part of a page through a descriptor that can read, the kernel reads the page",
+        reason: "a write of part of a page through a descriptor that can also read makes the \
+                 kernel read the page, which changes atime",
         applies: |by, case, theirs, ours| {
             by.is_writeback()
                 && case.op == Op::Old(OldOp::Write)

@@ -3,6 +3,11 @@
 //! Blocks are encrypted as wholes, so a change of a part of a block reads, decrypts, changes,
 //! encrypts and writes the block, with the operation lock held exclusively. Holes and unwritten
 //! blocks are not encrypted and read as zeros.
+//!
+//! A truncation inside a block writes a copy of the block, with zeros after the new end, to another
+//! place (`ops/truncate.rs`). If no block is free, or with `bigalloc`, it writes the zeros in place
+//! before the file is truncated, as the kernel does. A crash in between leaves the old size, with
+//! these zeros.
 
 use crate::crypt::{Contents, InodeCrypt};
 use crate::data::bytes::in_whole_units;

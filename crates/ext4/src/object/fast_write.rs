@@ -16,7 +16,8 @@
 //! - its blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
-//! An fsync of anything else commits T.
+//! An fsync of anything else commits T, and so does every fsync on a file system with a feature
+//! that such records cannot describe, or whose replay is refused (`fit` in `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
 use crate::object::fast_track::{Birth, Reason};

@@ -1,4 +1,10 @@
 //! Looks names up, and lists directories.
+//!
+//! A look-up serves names that the name cache lacks, with the directory's operation lock shared.
+//! `name/directory.rs` goes down the index to the one block where the name can be.
+//! `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
+//! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
+//! to the name cache, also that a name does not exist.
 
 use crate::attr::DirEntry;
 use crate::error::Error;

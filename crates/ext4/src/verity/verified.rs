@@ -2,7 +2,7 @@
 //!
 //! A block is found by the digest of its file and its number in the tree. The digest determines
 //! every block of the tree, so a kept block never becomes invalid. Each block has one place in a
-//! table of fixed size, and replaces the block that was there.
+//! table of fixed size (8 MiB), and replaces the block that was there.
 
 use super::digest::FileDigest;
 use super::hasher::Hash;

@@ -106,6 +106,7 @@ struct RawSuperblock {
     data_offset: U64,
     data_size: U64,
     super_offset: U64,
+    /// With [`Features::RECOVERY_OFFSET`], the sector below which this member holds its share.
     recovery_offset: U64,
     dev_number: U32,
     cnt_corrected_read: U32,
@@ -116,6 +117,7 @@ struct RawSuperblock {
     bblog_offset: I32,
     utime: U64,
     events: U64,
+    /// 0: the array is active; all ones: clean; else the sector below which parity is right.
     resync_offset: U64,
     sb_csum: U32,
     max_dev: U32,

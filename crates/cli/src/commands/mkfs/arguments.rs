@@ -32,7 +32,17 @@ Examples:
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
 
 The layout is that of mke2fs 1.47, whose options are understood; the default is -t ext4. With
-SOURCE_DATE_EPOCH, --uuid and --hash-seed given, the same command makes the same bytes.")]
+SOURCE_DATE_EPOCH, --uuid and --hash-seed given, the same command makes the same bytes.
+
+Differences from mke2fs:
+- Signatures of other formats are wiped from image files too.
+- A size of 60 KiB and less is refused before anything is written.
+- -E stride without flex_bg is noted in the superblock, but does not shift the bitmaps.
+- Nothing is discarded without -E discard. -E lazy_journal_init has no effect.
+- -T knows the types of mke2fs.conf, but no configuration file is read.
+- -O refuses by name each feature that Lanefs does not write, and quota and inline_data.
+- With bigalloc no files can be given (-d, --from), and no size that follows from them.
+- The PATH of -J device=PATH may be an image file.")]
 pub struct Arguments {
     /// Image file (made if it does not exist), block device, or array (md:...)
     #[arg(value_name = "IMAGE")]

@@ -18,6 +18,8 @@ use std::sync::Arc;
 /// Makes a RAID-5 array of image files or block devices
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Parity is computed before the command ends, unless all members are new files.
+
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
