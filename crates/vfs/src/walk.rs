@@ -6,7 +6,9 @@
 //! directory; ".." of the root is the root.
 
 use crate::credentials::Credentials;
-use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
+use crate::path::{
+    Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first, without_slashes,
+};
 use crate::rules::Want;
 use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef};
@@ -111,7 +113,7 @@ impl<'a> Walk<'a> {
             return Ok(Last::Name(Cow::Borrowed(name), slash));
         }
         loop {
-            let left = self.rest.get(self.pos..).unwrap_or_default();
+            let left = without_slashes(self.rest.get(self.pos..).unwrap_or_default());
             let Some((component, rest, slash)) = first(left) else {
                 self.pos = self.rest.len();
                 return Ok(Last::Root);
