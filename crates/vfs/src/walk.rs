@@ -90,7 +90,18 @@ impl<'a> Walk<'a> {
         path: &'a [u8],
     ) -> Result<Walk<'a>, Error> {
         let begin = vfs.start_of(start, path);
-        let (at, pos, known) = match vfs.parent_cached(who, begin, path) {
+        Walk::beyond(vfs.parent_cached(who, begin, path), vfs, who, begin, path)
+    }
+
+    /// Creates a walk along `path` from `begin` that has already passed the directories in memory.
+    fn beyond(
+        cached: Option<CachedParent<'a>>,
+        vfs: &'a Vfs,
+        who: &'a Credentials,
+        begin: &'a InodeRef,
+        path: &'a [u8],
+    ) -> Result<Walk<'a>, Error> {
+        let (at, pos, known) = match cached {
             Some(CachedParent { dir, before, last }) => (At::Held(dir), before, last),
             None => {
                 check_path(path)?;
@@ -272,7 +283,14 @@ impl Vfs {
         start: &'a InodeRef,
         path: &'a [u8],
     ) -> Result<Parent<'a>, Error> {
-        let mut walk = Walk::to_parent(self, who, start, path)?;
+        let begin = self.start_of(start, path);
+        let cached = match self.parent_cached(who, begin, path) {
+            Some(CachedParent { dir, last: Some((name, slash)), .. }) => {
+                return Ok(Parent { dir, last: Last::Name(Cow::Borrowed(name), slash) });
+            }
+            cached => cached,
+        };
+        let mut walk = Walk::beyond(cached, self, who, begin, path)?;
         let last = walk.last()?;
         Ok(Parent { dir: walk.into_dir(), last })
     }
