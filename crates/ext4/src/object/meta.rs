@@ -261,6 +261,14 @@ impl std::ops::Deref for MetaRef {
     }
 }
 
+impl Clone for MetaRef {
+    fn clone(&self) -> MetaRef {
+        let held = self.0.holds.add(1);
+        debug_assert!(held, "a held block is not dead");
+        MetaRef(self.0.clone())
+    }
+}
+
 impl Drop for MetaRef {
     fn drop(&mut self) {
         let ended = self.0.holds.subtract(1);
@@ -425,7 +433,7 @@ impl MetaCache {
     ) {
         let created = MetaRef(MetaBlock::new(block, kind, data, Some(handle.tid())));
         created.change(handle, |_| ());
-        self.blocks.insert(created.clone(), |_| ());
+        self.blocks.insert(created.0.clone(), |_| ());
     }
 
     /// Apply: frees `block` in memory. If an earlier transaction is being captured, the image of
