@@ -79,6 +79,13 @@ pub fn is_verity(rights: &Rights) -> bool {
     rights.flags & InodeFlags::VERITY.bits() != 0
 }
 
+/// Returns whether the names of a directory do not match by the bytes that are stored: it ignores
+/// case, or is encrypted.
+#[cold]
+pub(crate) fn changes_names(rights: &Rights) -> bool {
+    folds_names(rights) || is_encrypted(rights)
+}
+
 fn is_frozen(rights: &Rights) -> bool {
     rights.flags & (IMMUTABLE | APPEND_ONLY) != 0
 }

@@ -71,8 +71,7 @@ impl Fs {
     #[inline]
     pub fn is_uncached(&self, dir: &Inode) -> bool {
         let volume = &self.objects.volume;
-        (volume.folding.is_some() || volume.encrypts)
-            && (flags::folds_names(&dir.rights()) || flags::is_encrypted(&dir.rights()))
+        (volume.folding.is_some() || volume.encrypts) && flags::changes_names(&dir.rights())
     }
 
     /// Returns the error that made the file system read-only since the mount, if there was one.

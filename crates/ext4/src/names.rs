@@ -1,5 +1,6 @@
 //! The keys and values of name caches.
 
+use lanefs_lanes::NameKey;
 use lanefs_ondisk::{FileType, Ino};
 
 /// Identifies a directory, and distinguishes it from earlier directories with the same number.
@@ -14,9 +15,14 @@ pub struct DirId {
 impl DirId {
     /// Returns a hash of `name` in this directory, for caches of names.
     #[inline]
-    pub fn hash_of(self, name: &[u8]) -> u64 {
-        let dir = u64::from(self.ino.0) << 32 | u64::from(self.generation);
-        lanefs_lanes::hash_of_bytes(dir, name)
+    pub fn hash_of(self, name: &[u8], key: NameKey) -> u64 {
+        self.join(key.hash(name), key)
+    }
+
+    /// Does the same for a name of which the hash is known ([`NameKey::hash`]).
+    #[inline]
+    pub fn join(self, name: u64, key: NameKey) -> u64 {
+        key.join(name, u64::from(self.ino.0) << 32 | u64::from(self.generation))
     }
 }
 

@@ -168,9 +168,10 @@ impl FileSystem {
     }
 
     pub(crate) fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        let attr =
-            self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)?;
-        Ok(attr.into())
+        match self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow) {
+            Ok(attr) => Ok(attr.into()),
+            Err(error) => Err(error).at(path),
+        }
     }
 
     /// Runs `act` on the directory and the last component of `path`.

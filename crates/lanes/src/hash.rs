@@ -27,15 +27,20 @@ fn fold(a: u64, b: u64) -> u64 {
 /// The keys of the hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
+    name: NameKey,
+    number: NumberKey,
+}
+
+/// The key for names, and for numbers whose whole hash is used. A cache of names keeps a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameKey {
     /// The initial state, which is also added after each word.
     seed: u64,
     /// The factor for words. Odd.
     step: u64,
-    /// The factor for numbers. Odd.
-    number: NumberKey,
 }
 
-/// The factor for numbers; see [`NumberKey::spreads`].
+/// The factor for numbers, which is odd; see [`NumberKey::spreads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberKey(u64);
 
@@ -61,8 +66,7 @@ impl Keys {
     // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4: "Fibonacci
     // hashing").
     const FIXED: Keys = Keys {
-        seed: 0x243F_6A88_85A3_08D3,
-        step: 0x9E37_79B9_7F4A_7C15,
+        name: NameKey { seed: 0x243F_6A88_85A3_08D3, step: 0x9E37_79B9_7F4A_7C15 },
         number: NumberKey(0x9E37_79B9_7F4A_7C15),
     };
 
@@ -79,8 +83,69 @@ impl Keys {
     /// Creates keys from `word`, which returns a random-looking word for each number.
     fn of(word: impl Fn(u64) -> u64) -> Keys {
         let number = (2..).map(|n| NumberKey(word(n) | 1)).find(|key| key.spreads());
-        Keys { seed: word(0), step: word(1) | 1, number: number.unwrap_or(Keys::FIXED.number) }
+        let name = NameKey { seed: word(0), step: word(1) | 1 };
+        Keys { name, number: number.unwrap_or(Keys::FIXED.number) }
     }
+}
+
+impl NameKey {
+    /// Returns the key of this process.
+    #[inline]
+    pub fn of_process() -> NameKey {
+        keys().name
+    }
+
+    /// Returns a hash of bytes for [`NameKey::join`], not spread enough for a table.
+    #[inline]
+    pub fn hash(self, bytes: &[u8]) -> u64 {
+        let mut hasher = KeyedHasher::with(self);
+        hasher.write(bytes);
+        hasher.state
+    }
+
+    /// Returns the number of bytes before the first `end`, which is not zero, and the
+    /// [`NameKey::hash`] of these bytes; of all bytes if none is `end`. Reads the bytes once.
+    #[inline(always)]
+    pub fn hash_before(self, end: u8, bytes: &[u8]) -> (usize, u64) {
+        let mut hasher = KeyedHasher::with(self);
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut len = 0;
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            if let Some(at) = place_in_word(end, word) {
+                return (len + at, hasher.after_rest(word & first_bytes(at), len + at));
+            }
+            hasher.write_u64(word);
+            len += 8;
+        }
+        let word = padded_word(rest);
+        let at = place_in_word(end, word).unwrap_or(rest.len());
+        (len + at, hasher.after_rest(word & first_bytes(at), len + at))
+    }
+
+    /// Returns a hash of the bytes with this hash and of a number, for a table.
+    #[inline]
+    pub fn join(self, hash: u64, number: u64) -> u64 {
+        let mut hasher = KeyedHasher { state: hash, key: self };
+        hasher.write_u64(number);
+        hasher.finish()
+    }
+}
+
+/// Returns the place of the first byte `wanted` in a word, counted from its lowest byte.
+#[inline]
+fn place_in_word(wanted: u8, word: u64) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let other = word ^ (ONES * u64::from(wanted));
+    // The lowest byte whose highest bit gets set is the first one that is zero.
+    let same = other.wrapping_sub(ONES) & !other & (ONES << 7);
+    (same != 0).then(|| same.trailing_zeros() as usize / 8)
+}
+
+/// Returns the mask of the lowest `count` bytes of a word, less than eight.
+#[inline]
+fn first_bytes(count: usize) -> u64 {
+    (1 << (count * 8)) - 1
 }
 
 impl NumberKey {
@@ -135,14 +200,17 @@ impl NumberKey {
     }
 }
 
-/// Reads up to seven bytes as a word, in pieces that may overlap. Copying the bytes into a buffer
-/// first would cost a call, and then a stall when the buffer is read as a word.
+/// Returns up to seven bytes as a word, with zeros after them. Reads them in pieces that may
+/// overlap: copying them into a buffer first would cost a call, and then a stall when the buffer is
+/// read as a word.
 #[inline]
-fn word_of(rest: &[u8]) -> u64 {
-    if let (Some(low), Some(high)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
-        return u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << 32;
+pub fn padded_word(bytes: &[u8]) -> u64 {
+    if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let before = (bytes.len() - 4) * 8;
+        return u64::from(u32::from_le_bytes(*low))
+            | u64::from(u32::from_le_bytes(*high)) << (before % 64);
     }
-    match *rest {
+    match *bytes {
         [] => 0,
         [a] => a.into(),
         [a, b] => u64::from(a) | u64::from(b) << 8,
@@ -154,21 +222,29 @@ fn word_of(rest: &[u8]) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyedHasher {
     state: u64,
-    seed: u64,
-    step: u64,
+    key: NameKey,
 }
 
 impl KeyedHasher {
     #[inline]
-    fn with(keys: &Keys) -> KeyedHasher {
-        KeyedHasher { state: keys.seed, seed: keys.seed, step: keys.step }
+    fn with(key: NameKey) -> KeyedHasher {
+        KeyedHasher { state: key.seed, key }
+    }
+
+    /// Returns the state after the last bytes of a name of `len` bytes, which follow its whole
+    /// words.
+    #[inline]
+    fn after_rest(mut self, rest: u64, len: usize) -> u64 {
+        // The length distinguishes a short rest from the same bytes followed by zeros.
+        self.write_u64(rest ^ (len as u64) << 56);
+        self.state
     }
 }
 
 impl Default for KeyedHasher {
     #[inline]
     fn default() -> Self {
-        KeyedHasher::with(keys())
+        KeyedHasher::with(keys().name)
     }
 }
 
@@ -179,8 +255,7 @@ impl Hasher for KeyedHasher {
         for word in words {
             self.write_u64(u64::from_le_bytes(*word));
         }
-        // The length distinguishes a short rest from the same bytes followed by zeros.
-        self.write_u64(word_of(rest) ^ (bytes.len() as u64) << 56);
+        self.state = self.after_rest(padded_word(rest), bytes.len());
     }
     #[inline]
     fn write_u8(&mut self, value: u8) {
@@ -196,7 +271,7 @@ impl Hasher for KeyedHasher {
     }
     #[inline]
     fn write_u64(&mut self, value: u64) {
-        self.state = fold(self.state ^ value, self.step).wrapping_add(self.seed);
+        self.state = fold(self.state ^ value, self.key.step).wrapping_add(self.key.seed);
     }
     #[inline]
     fn write_usize(&mut self, value: usize) {
@@ -204,7 +279,7 @@ impl Hasher for KeyedHasher {
     }
     #[inline]
     fn finish(&self) -> u64 {
-        fold(self.state, self.step ^ self.state.rotate_left(32))
+        fold(self.state, self.key.step ^ self.state.rotate_left(32))
     }
 }
 
@@ -237,21 +312,12 @@ impl Hasher for NumberHasher {
 /// Returns a hash of `key`, which does not change while the process runs.
 #[inline]
 pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
-    hash_with(keys(), key)
-}
-
-/// Returns a hash of a word and of bytes, with the number of bytes, as [`hash_of`] does.
-#[inline]
-pub fn hash_of_bytes(word: u64, bytes: &[u8]) -> u64 {
-    let mut hasher = KeyedHasher::default();
-    hasher.write_u64(word);
-    hasher.write(bytes);
-    hasher.finish()
+    hash_with(keys().name, key)
 }
 
 #[inline]
-fn hash_with<K: std::hash::Hash + ?Sized>(keys: &Keys, key: &K) -> u64 {
-    let mut hasher = KeyedHasher::with(keys);
+fn hash_with<K: std::hash::Hash + ?Sized>(name_key: NameKey, key: &K) -> u64 {
+    let mut hasher = KeyedHasher::with(name_key);
     key.hash(&mut hasher);
     hasher.finish()
 }
@@ -283,7 +349,8 @@ mod tests {
     #[test]
     fn each_process_draws_keys_of_its_own() {
         let (one, other) = (Keys::of_process(), Keys::of_process());
-        assert!(one.seed != other.seed && one.step != other.step && one.number != other.number);
+        assert!(one.name.seed != other.name.seed && one.name.step != other.name.step);
+        assert!(one.number != other.number);
         assert!(one.number.spreads() && one.number.0 % 2 == 1);
     }
 
@@ -292,11 +359,11 @@ mod tests {
         for keys in some_keys(20) {
             for shift in [0, 32, 54] {
                 for stride in [1_u64, 64, 4096, 1 << 32] {
-                    let hashes = (0..4096).map(|n| hash_with(&keys, &(n * stride)));
+                    let hashes = (0..4096).map(|n| hash_with(keys.name, &(n * stride)));
                     let most = fullest(hashes, shift);
                     assert!(most < 20, "{most} of stride {stride} at {shift}, {keys:?}");
                 }
-                let names = (0..4096).map(|n| hash_with(&keys, format!("file{n}").as_str()));
+                let names = (0..4096).map(|n| hash_with(keys.name, format!("file{n}").as_str()));
                 let most = fullest(names, shift);
                 assert!(most < 20, "{most} at {shift}, {keys:?}");
             }
@@ -366,14 +433,28 @@ mod tests {
     fn names_that_fill_one_bucket_under_one_key_spread_under_others() {
         let names = (0..1 << 20).map(|n| format!("crafted{n}"));
         let crafted: Vec<String> =
-            names.filter(|name| hash_with(&Keys::FIXED, name.as_bytes()) >> 50 == 0).collect();
+            names.filter(|name| hash_with(Keys::FIXED.name, name.as_bytes()) >> 50 == 0).collect();
         assert!(crafted.len() > 40);
         let keys = some_keys(200);
         let under =
-            |keys: &Keys| looks(crafted.iter().map(|name| hash_with(keys, name.as_bytes())));
+            |keys: &Keys| looks(crafted.iter().map(|name| hash_with(keys.name, name.as_bytes())));
         assert_eq!(under(&keys[0]), crafted.len() as f64, "the names are well chosen");
         let mean = keys[1..].iter().map(under).sum::<f64>() / 199.0;
         assert!(mean < 1.1, "{mean} looks");
+    }
+
+    #[test]
+    fn the_bytes_before_an_end_have_the_hash_of_these_bytes() {
+        let key = Keys::FIXED.name;
+        for end in 0..40 {
+            // Bytes that differ from a slash by one bit, and the two next to it.
+            let bytes = [b'.', 0, b'0', 0xaf, b'o', b'?', b'\''];
+            let name: Vec<u8> = (0..end).map(|n| bytes[n % bytes.len()]).collect();
+            for more in [&b""[..], b"/", b"//.0/", b"/ends/after/many/more/bytes"] {
+                let found = key.hash_before(b'/', &[&name[..], more].concat());
+                assert_eq!(found, (end, key.hash(&name)), "{name:?} {more:?}");
+            }
+        }
     }
 
     #[test]

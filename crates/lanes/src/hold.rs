@@ -112,6 +112,7 @@ enum Refused {
     Spread,
 }
 
+#[inline]
 fn lane_bits() -> u64 {
     (Lane::current().index() as u64 + 1) << LANE
 }
@@ -170,6 +171,7 @@ impl Holds {
 
     /// Adds one hold to the word. Returns an error if the value is dead or spread, or if this hold
     /// would make it spread.
+    #[inline]
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;

@@ -11,22 +11,22 @@
 //! ([`crate::names::Sighting`]), the name referred to the inode the whole time.
 
 use crate::credentials::Credentials;
-use crate::names::{Known, LaneNames, NameCache, Sighting};
-use crate::path::{Component, MAX_PATH, Slash, first};
+use crate::names::{HashedName, Known, LaneNames, NameCache, Sighting};
+use crate::path::{Component, MAX_PATH, Slash, cut, without_slashes};
 use crate::rules::searches_by_mode;
 use crate::vfs::Vfs;
 use crate::walk::{CachedParent, Follow};
 use lanefs_ext4::flags::is_encrypted;
 use lanefs_ext4::{Attr, DirId, Inode, InodeRef, OneLockCache};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Pin, pin};
+use lanefs_lanes::{NameKey, Pin, pin};
 use lanefs_ondisk::FileType;
 
 /// The end of a walk: the directory of the last component, and that component.
 struct Reached<'a, D> {
     /// `None` for the start of the walk.
     dir: Option<D>,
-    name: &'a [u8],
+    name: HashedName<'a>,
     slash: Slash,
     /// Number of bytes of the path before `name`.
     before: usize,
@@ -58,7 +58,7 @@ impl Vfs {
         let names = self.lane_names()?;
         let (held, slash, still) = {
             let pin = pin();
-            let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+            let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
             let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
             let dir = dir.unwrap_or(start);
             if !self.searches(who, dir) {
@@ -84,13 +84,13 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<InodeRef> {
-        let step = |dir: &Inode, name: &[u8]| cache.step(id(dir), name);
+        let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
         let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
         let dir = dir.as_ref().unwrap_or(start);
         if !self.searches(who, dir) {
             return None;
         }
-        let inode = cache.hold(id(dir), name)?;
+        let inode = cache.hold(id(dir), name.bytes)?;
         ends_there(inode.file_type(), slash, follow).then_some(inode)
     }
 
@@ -109,7 +109,7 @@ impl Vfs {
             return self.walk_cached(who, start, path, follow).map(|inode| self.fs().stat(&inode));
         };
         let pin = pin();
-        let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+        let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
         let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
         let dir = dir.unwrap_or(start);
         if !self.searches(who, dir) {
@@ -125,8 +125,10 @@ impl Vfs {
             // The size of a symbolic link is the length of its target, which may have to be read.
             return None;
         }
-        // `then_some` would copy the attributes once more.
-        if names.still(&pin, id(dir), name, &sighting) { Some(attr) } else { None }
+        if !names.still(&pin, id(dir), name, &sighting) {
+            return None;
+        }
+        Some(attr)
     }
 
     /// Returns the inode that `name` in `dir` refers to, with a reference; `Some(None)` if the name
@@ -137,7 +139,7 @@ impl Vfs {
         }
         let names = self.lane_names()?;
         let (held, still) = {
-            let pin = pin();
+            let (pin, name) = (pin(), HashedName::from(name));
             let sighting = names.sight(&pin, dir, name);
             let named = match sighting.known {
                 Known::Entry(named) => named,
@@ -163,22 +165,22 @@ impl Vfs {
         // The directory may have moved after the walk passed it. The result is then the directory
         // that the walk passed, as for any walk that is concurrent with a rename.
         let (dir, name, slash, before) = if let Some(cache) = self.one_lock() {
-            let step = |dir: &Inode, name: &[u8]| cache.step(id(dir), name);
+            let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
             let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
             (InodeRef::found(&dir?)?, name, slash, before)
         } else {
             let (names, pin) = (self.lane_names()?, pin());
-            let step = |dir: &Inode, name: &[u8]| self.step(names, &pin, dir, name);
+            let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
             let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
             (InodeRef::found(dir?)?, name, slash, before)
         };
-        let last = searches_by_mode(who, &dir).then_some((name, slash));
+        let last = searches_by_mode(who, &dir).then_some((name.bytes, slash));
         Some(CachedParent { dir, before, last })
     }
 
     /// Returns whether the cache can contain names in `dir`, and the mode alone lets `who` search
     /// it.
-    #[inline]
+    #[inline(always)]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
         !self.is_uncached(dir) && searches_by_mode(who, dir)
     }
@@ -190,23 +192,25 @@ impl Vfs {
         who: &Credentials,
         start: &Inode,
         path: &'a [u8],
-        step: impl Fn(&Inode, &[u8]) -> Option<D>,
+        step: impl Fn(&Inode, HashedName<'_>) -> Option<D>,
     ) -> Option<Reached<'a, D>> {
         // A path with a NUL byte is invalid too, but no name in the cache has one.
         if path.len() > MAX_PATH {
             return None;
         }
-        let mut dir = None;
-        let mut left = path;
+        let (mut dir, key) = (None, NameKey::of_process());
+        let mut left = without_slashes(path);
         loop {
-            let (component, rest, slash) = first(left)?;
-            let Component::Name(name) = component else {
+            let (end, hash) = key.hash_before(b'/', left);
+            let (component, rest, slash) = cut(left, end)?;
+            let Component::Name(bytes) = component else {
                 if component == Component::DotDot || rest.is_empty() {
                     return None;
                 }
                 left = rest;
                 continue;
             };
+            let name = HashedName { bytes, hash };
             if rest.is_empty() {
                 return Some(Reached { dir, name, slash, before: path.len() - left.len() });
             }
@@ -230,7 +234,7 @@ impl Vfs {
         names: &'p LaneNames,
         pin: &'p Pin,
         dir: &Inode,
-        name: &[u8],
+        name: HashedName<'_>,
     ) -> Option<&'p Arc<Inode>> {
         let (inode, sighting) = self.sight(names, pin, dir, name)?;
         names.still(pin, id(dir), name, &sighting).then_some(inode)
@@ -244,7 +248,7 @@ impl Vfs {
         names: &'p LaneNames,
         pin: &'p Pin,
         dir: &Inode,
-        name: &[u8],
+        name: HashedName<'_>,
     ) -> Option<(&'p Arc<Inode>, Sighting<'p>)> {
         let sighting = names.sight(pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };

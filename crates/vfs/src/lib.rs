@@ -45,7 +45,7 @@ mod xattr;
 
 pub use credentials::Credentials;
 pub use lanefs_ext4::{Error, NameCachePolicy};
-pub use names::{Known, LaneNames, NameCache, Sighting};
+pub use names::{HashedName, Known, LaneNames, NameCache, Sighting};
 pub use open::{OpenFile, OpenFlags};
 pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS, Slash};
 pub use rules::{NewNode, Want};

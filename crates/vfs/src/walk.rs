@@ -6,7 +6,9 @@
 //! to be a directory. ".." of the root is the root.
 
 use crate::credentials::Credentials;
-use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
+use crate::path::{
+    Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first, without_slashes,
+};
 use crate::rules::Want;
 use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef};
@@ -89,7 +91,18 @@ impl<'a> Walk<'a> {
         path: &'a [u8],
     ) -> Result<Walk<'a>, Error> {
         let begin = vfs.start_of(start, path);
-        let (at, pos, known) = match vfs.parent_cached(who, begin, path) {
+        Walk::beyond(vfs.parent_cached(who, begin, path), vfs, who, begin, path)
+    }
+
+    /// Creates a walk along `path` from `begin` that has already passed the directories in memory.
+    fn beyond(
+        cached: Option<CachedParent<'a>>,
+        vfs: &'a Vfs,
+        who: &'a Credentials,
+        begin: &'a InodeRef,
+        path: &'a [u8],
+    ) -> Result<Walk<'a>, Error> {
+        let (at, pos, known) = match cached {
             Some(CachedParent { dir, before, last }) => (At::Held(dir), before, last),
             None => {
                 check_path(path)?;
@@ -112,7 +125,7 @@ impl<'a> Walk<'a> {
             return Ok(Last::Name(Cow::Borrowed(name), slash));
         }
         loop {
-            let left = self.rest.get(self.pos..).unwrap_or_default();
+            let left = without_slashes(self.rest.get(self.pos..).unwrap_or_default());
             let Some((component, rest, slash)) = first(left) else {
                 self.pos = self.rest.len();
                 return Ok(Last::Root);
@@ -271,7 +284,14 @@ impl Vfs {
         start: &'a InodeRef,
         path: &'a [u8],
     ) -> Result<Parent<'a>, Error> {
-        let mut walk = Walk::to_parent(self, who, start, path)?;
+        let begin = self.start_of(start, path);
+        let cached = match self.parent_cached(who, begin, path) {
+            Some(CachedParent { dir, last: Some((name, slash)), .. }) => {
+                return Ok(Parent { dir, last: Last::Name(Cow::Borrowed(name), slash) });
+            }
+            cached => cached,
+        };
+        let mut walk = Walk::beyond(cached, self, who, begin, path)?;
         let last = walk.last()?;
         Ok(Parent { dir: walk.into_dir(), last })
     }

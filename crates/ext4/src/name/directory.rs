@@ -283,24 +283,34 @@ impl<'d> Directory<'d> {
 
     /// Returns a hold on block `n`.
     pub(crate) fn meta_block(&self, n: FileBlock) -> Result<MetaRef, Error> {
+        if let Some(held) = self.block_in_memory(n) {
+            return Ok(held);
+        }
         let (block, kind) = self.place(n)?;
         self.objects.meta.get(self.objects, block, kind)
     }
 
+    /// Returns a hold on block `n` if its mapping and its contents are in memory. One pin serves
+    /// both look-ups.
+    #[inline]
+    fn block_in_memory(&self, n: FileBlock) -> Option<MetaRef> {
+        self.dir.note_use();
+        let pin = lanefs_lanes::pin();
+        let block = written(self.dir.map.get(&pin)?.find(n))?;
+        self.objects.meta.held(&pin, block, self.kind(n))
+    }
+
     /// Returns the place of block `n` on the device, and its kind.
     pub(crate) fn place(&self, n: FileBlock) -> Result<(Block, MetaKind), Error> {
-        let dir = self.dir;
-        match self.data().with_map(|map| map.find(n))? {
-            Mapping::Mapped { block, state: State::Written, .. } => {
-                let kind =
-                    MetaKind::Directory { ino: dir.ino, generation: dir.generation, block: n };
-                Ok((block, kind))
-            }
-            _ => {
-                Err(Corruption::Directory { ino: dir.ino, block: n, cause: dirent::Cause::Hole }
-                    .into())
-            }
-        }
+        let ino = self.dir.ino;
+        let block = self.data().with_map(|map| written(map.find(n)))?;
+        let hole = || Corruption::Directory { ino, block: n, cause: dirent::Cause::Hole };
+        Ok((block.ok_or_else(hole)?, self.kind(n)))
+    }
+
+    fn kind(&self, n: FileBlock) -> MetaKind {
+        let Inode { ino, generation, .. } = **self.dir;
+        MetaKind::Directory { ino, generation, block: n }
     }
 
     fn claim_appended(
@@ -373,6 +383,14 @@ impl<'d> Directory<'d> {
             Some(mapping) => self.data().apply_mapping(handle, mapping, update),
             None => dir.change(handle, Concerns::Data, update),
         }
+    }
+}
+
+/// Returns the block on the device, if it is written.
+fn written(mapping: Mapping) -> Option<Block> {
+    match mapping {
+        Mapping::Mapped { block, state: State::Written, .. } => Some(block),
+        _ => None,
     }
 }
 

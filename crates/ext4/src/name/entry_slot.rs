@@ -75,6 +75,18 @@ impl<'f> EntrySlot<'f> {
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
+        EntrySlot::beside(None, objects, dir, name, locking)
+    }
+
+    /// Does the same as [`EntrySlot::of`]. If `other` has the same block, the block is not looked
+    /// up again.
+    pub(crate) fn beside(
+        other: Option<&EntrySlot<'f>>,
+        objects: &'f Objects,
+        dir: &'f Arc<Inode>,
+        name: Name<'f>,
+        locking: DirLocking,
+    ) -> Result<Option<EntrySlot<'f>>, Error> {
         let mut view = Directory::of(objects, dir)?;
         if view.is_inline() {
             if locking == DirLocking::Shared {
@@ -102,7 +114,10 @@ impl<'f> EntrySlot<'f> {
                 dir::locate(&view.context, &view, name)?.unwrap_or(FileBlock(0))
             }
         };
-        let block = view.meta_block(n)?;
+        let block = match other {
+            Some(other) if other.n == n && Arc::ptr_eq(other.dir, dir) => other.block.clone(),
+            _ => view.meta_block(n)?,
+        };
         let look = |bytes: &[u8]| match dots {
             // Looks in the first block, which may be the root of an index.
             true => dir::find_dot(&view.context, bytes, name).map(Look::There),

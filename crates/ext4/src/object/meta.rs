@@ -246,10 +246,26 @@ impl Journaled for MetaBlock {
 /// A hold on a metadata block: while it lives, the block has no other object in memory.
 pub(crate) struct MetaRef(Arc<MetaBlock>);
 
+impl MetaRef {
+    /// Takes a hold on `block`; returns `None` if the block is dead.
+    #[inline]
+    fn new(block: &Arc<MetaBlock>) -> Option<MetaRef> {
+        block.holds.add(1).then(|| MetaRef(block.clone()))
+    }
+}
+
 impl std::ops::Deref for MetaRef {
     type Target = Arc<MetaBlock>;
     fn deref(&self) -> &Arc<MetaBlock> {
         &self.0
+    }
+}
+
+impl Clone for MetaRef {
+    fn clone(&self) -> MetaRef {
+        let held = self.0.holds.add(1);
+        debug_assert!(held, "a held block is not dead");
+        MetaRef(self.0.clone())
     }
 }
 
@@ -387,12 +403,19 @@ impl MetaCache {
         Ok(MetaRef(loaded))
     }
 
+    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as such, or is dead.
+    #[inline]
+    pub(crate) fn held(&self, pin: &Pin, block: Block, kind: MetaKind) -> Option<MetaRef> {
+        let found = self.blocks.find(pin, block.0).filter(|found| found.kind == kind)?;
+        let held = MetaRef::new(found)?;
+        found.used.note();
+        Some(held)
+    }
+
     /// Returns a hold on the block; `None` if the block is not in memory, or is dead: evicted and
     /// to be loaded again.
-    #[inline]
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
-        let hold = |found: &Arc<MetaBlock>| found.holds.add(1).then(|| MetaRef(found.clone()));
-        match self.blocks.hold(block.0, hold) {
+        match self.blocks.hold(block.0, MetaRef::new) {
             // Two owners, or one owner with two kinds of reference to the block: the image is
             // cross-linked.
             Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
@@ -410,7 +433,7 @@ impl MetaCache {
     ) {
         let created = MetaRef(MetaBlock::new(block, kind, data, Some(handle.tid())));
         created.change(handle, |_| ());
-        self.blocks.insert(created.clone(), |_| ());
+        self.blocks.insert(created.0.clone(), |_| ());
     }
 
     /// Apply: frees `block` in memory. An image that is still to be captured for an earlier

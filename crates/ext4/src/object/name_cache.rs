@@ -14,7 +14,7 @@ mod lru;
 use crate::names::{DirId, Named};
 use crate::object::inode::{Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Mutex, Rank};
+use lanefs_lanes::{Mutex, NameKey, Rank};
 use lanefs_ondisk::Ino;
 use lru::LruList;
 
@@ -55,6 +55,7 @@ impl Names for NoNames {
 pub struct OneLockCache {
     table: Mutex<Table>,
     capacity: usize,
+    key: NameKey,
 }
 
 struct Table {
@@ -85,13 +86,17 @@ impl OneLockCache {
     /// Creates a cache of at most `names` names, and of as many inodes as the mount allows.
     pub fn new(names: usize) -> OneLockCache {
         let table = Table { names: LruList::new(), inodes: LruList::new(), published: 0 };
-        OneLockCache { table: Mutex::new(Rank::Bucket, table), capacity: names.max(1) }
+        OneLockCache {
+            table: Mutex::new(Rank::Bucket, table),
+            capacity: names.max(1),
+            key: NameKey::of_process(),
+        }
     }
 
     /// Returns the cached entry of `name` in `dir`: the inode it refers to, if any, and a number
     /// that changes when the name is published again.
     pub fn name(&self, dir: DirId, name: &[u8]) -> Option<(Option<Named>, u64)> {
-        let hash = dir.hash_of(name);
+        let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();
         let found = table.names.find(hash, |entry| entry.is(dir, name))?;
         Some((found.target, found.mark))
@@ -113,7 +118,7 @@ impl OneLockCache {
         name: &[u8],
         take: impl FnOnce(&Arc<Inode>) -> Option<R>,
     ) -> Option<R> {
-        let hash = dir.hash_of(name);
+        let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();
         let ino = table.names.find(hash, |entry| entry.is(dir, name))?.target?.ino;
         take(table.inodes.find(hash_of(ino), |inode| inode.ino == ino)?)
@@ -173,7 +178,7 @@ impl Names for OneLockCache {
         entry: Option<Named>,
         still: &dyn Fn() -> bool,
     ) {
-        let hash = dir.hash_of(name);
+        let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();
         if !still() {
             return;

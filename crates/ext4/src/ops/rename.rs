@@ -216,9 +216,8 @@ impl Fs {
             None => EntrySlot::with_room(&self.objects, to, *new_name, locking)?,
         };
         let Some(arriving) = arriving else { return Ok(None) };
-        let Some(leaving) = EntrySlot::of(&self.objects, from, *name, locking)? else {
-            return Ok(None);
-        };
+        let leaving = EntrySlot::beside(Some(&arriving), &self.objects, from, *name, locking)?;
+        let Some(leaving) = leaving else { return Ok(None) };
         let elsewhere = match locking {
             // The retry with the locks held exclusively determines the targets of the names.
             DirLocking::Shared => None,

@@ -1,6 +1,7 @@
 //! The interface of both name caches.
 
 use super::entry::Entry;
+use super::hashed::HashedName;
 use super::known::Known;
 use lanefs_ext4::{DirId, Names, NoNames, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
@@ -24,32 +25,32 @@ impl Sighting<'_> {
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
     /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
-    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
+    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p>;
 
     /// Returns whether the name is unchanged since `seen`: no publication came in between. `pin` is
     /// the pin of the look-up that returned `seen`.
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
+    fn still(&self, pin: &Pin, dir: DirId, name: HashedName<'_>, seen: &Sighting<'_>) -> bool;
 
     /// Like [`NameCache::sight`], without the version.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
-        self.sight(&pin(), dir, name).known
+        self.sight(&pin(), dir, name.into()).known
     }
 }
 
 /// A cache that stores nothing, for a caller that has a name cache of its own.
 impl NameCache for NoNames {
-    fn sight<'p>(&'p self, _: &'p Pin, _: DirId, _: &[u8]) -> Sighting<'p> {
+    fn sight<'p>(&'p self, _: &'p Pin, _: DirId, _: HashedName<'_>) -> Sighting<'p> {
         Sighting::NONE
     }
 
-    fn still(&self, _: &Pin, _: DirId, _: &[u8], _: &Sighting<'_>) -> bool {
+    fn still(&self, _: &Pin, _: DirId, _: HashedName<'_>, _: &Sighting<'_>) -> bool {
         false
     }
 }
 
 impl NameCache for OneLockCache {
-    fn sight<'p>(&'p self, _: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
-        let found = self.name(dir, name);
+    fn sight<'p>(&'p self, _: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p> {
+        let found = self.name(dir, name.bytes);
         found.map_or(Sighting::NONE, |(entry, mark)| Sighting {
             known: entry.into(),
             seen: Seen { word: 0, version: mark },
@@ -57,7 +58,7 @@ impl NameCache for OneLockCache {
         })
     }
 
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool {
+    fn still(&self, pin: &Pin, dir: DirId, name: HashedName<'_>, seen: &Sighting<'_>) -> bool {
         let now = self.sight(pin, dir, name);
         now.known == seen.known && now.seen == seen.seen
     }

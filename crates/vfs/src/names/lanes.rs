@@ -12,9 +12,10 @@
 
 use super::cache::{NameCache, Sighting};
 use super::entry::{Entry, known_from};
+use super::hashed::HashedName;
 use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
+use lanefs_lanes::{Mutex, NameKey, Pin, Rank, Slot, pin};
 
 /// Entries of one bucket. Lock, tags and addresses of a bucket share one cache line, so a thread
 /// that adds a name fetches at most this line from another processor.
@@ -103,13 +104,15 @@ fn tag_of(hash: u64) -> u64 {
 /// A name cache in which names of different buckets share no memory.
 pub struct LaneNames {
     buckets: Box<[Bucket]>,
+    key: NameKey,
 }
 
 impl LaneNames {
     /// Creates a cache of at most about `entries` names.
     pub fn new(entries: usize) -> LaneNames {
         let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
-        LaneNames { buckets: (0..count).map(|_| Bucket::new()).collect() }
+        let buckets = (0..count).map(|_| Bucket::new()).collect();
+        LaneNames { buckets, key: NameKey::of_process() }
     }
 
     #[inline]
@@ -127,7 +130,7 @@ impl Names for LaneNames {
         entry: Option<Named>,
         still: &dyn Fn() -> bool,
     ) {
-        let hash = dir.hash_of(name);
+        let hash = dir.hash_of(name, self.key);
         let bucket = self.bucket(hash);
         let pin = pin();
         let mut next = bucket.change.lock();
@@ -151,9 +154,9 @@ impl Names for LaneNames {
 impl NameCache for LaneNames {
     // Inlined into the walks, which need no more than the inode's number.
     #[inline(always)]
-    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
-        let hash = dir.hash_of(name);
-        let Some(entry) = self.bucket(hash).find(pin, hash, dir, name) else {
+    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p> {
+        let hash = dir.join(name.hash, self.key);
+        let Some(entry) = self.bucket(hash).find(pin, hash, dir, name.bytes) else {
             return Sighting::NONE;
         };
         let seen = entry.look();
@@ -161,7 +164,7 @@ impl NameCache for LaneNames {
     }
 
     #[inline]
-    fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
+    fn still(&self, _: &Pin, _: DirId, _: HashedName<'_>, seen: &Sighting<'_>) -> bool {
         // A name that was not found may have been published after the look-up.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
     }

@@ -1,0 +1,18 @@
+//! A name with its hash, for caches of names.
+
+use lanefs_lanes::NameKey;
+
+/// A name with its hash.
+#[derive(Debug, Clone, Copy)]
+pub struct HashedName<'a> {
+    /// The name.
+    pub bytes: &'a [u8],
+    /// The [`NameKey::hash`] of the name by the key of this process.
+    pub hash: u64,
+}
+
+impl<'a> From<&'a [u8]> for HashedName<'a> {
+    fn from(bytes: &'a [u8]) -> HashedName<'a> {
+        HashedName { bytes, hash: NameKey::of_process().hash(bytes) }
+    }
+}
