@@ -222,29 +222,94 @@ impl Model {
         self.add(kind, permissions, uid, gid)
     }
 
+    fn create(
+        &mut self,
+        path: &[u8],
+        kind: &Kind,
+        permissions: u16,
+        uid: u32,
+        gid: u32,
+    ) -> Done<()> {
+        let (dir, name) = self.parent(path)?;
+        if self.child(dir, name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        let permissions = if matches!(kind, Kind::Symlink(_)) { 0o777 } else { permissions };
+        let id = self.new_in(dir, kind.clone(), permissions, uid, gid);
+        self.attach(dir, name, id);
+        Ok(())
+    }
+
+    fn create_unnamed(&mut self, dir: &[u8], slot: u8) -> Done<()> {
+        let (dir, _) = self.parent(&join(dir, b"x"))?;
+        let id = self.new_in(dir, Kind::Regular, 0o600, 0, 0);
+        let node = self.edit(id);
+        (node.links, node.unnamed) = (0, true);
+        self.put_open(slot, id);
+        Ok(())
+    }
+
+    fn fallocate(&mut self, file: &File, how: Fallocate, offset: u64, len: u64) -> Done<()> {
+        let id = self.regular(file)?;
+        if !self.mappings.support(how) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let unit = self.cluster_size;
+        let node = self.edit(id);
+        let end = offset + len;
+        let is_whole = offset.is_multiple_of(unit) && len.is_multiple_of(unit);
+        match how {
+            Fallocate::Allocate | Fallocate::AllocateKeepSize => {}
+            Fallocate::CollapseRange if is_whole && end < node.data.size() => {
+                node.data.collapse(offset, len);
+            }
+            Fallocate::InsertRange if is_whole && offset < node.data.size() => {
+                node.data.insert(offset, len);
+            }
+            Fallocate::CollapseRange | Fallocate::InsertRange => return Err(Errno::INVAL),
+            _ => node.data.zero(offset, len),
+        }
+        if matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) && end > node.data.size() {
+            node.data.resize(end);
+        }
+        node.mtime = None;
+        Ok(())
+    }
+
+    fn link(&mut self, file: &File, new: &[u8]) -> Done<()> {
+        let id = self.file(file)?;
+        let (dir, name) = self.parent(new)?;
+        if self.child(dir, name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        if self.is_dir(id) {
+            return Err(Errno::PERM);
+        }
+        if self.node(id).links == 0 && !self.node(id).unnamed {
+            return Err(Errno::NOENT);
+        }
+        let node = self.edit(id);
+        (node.links, node.unnamed) = (node.links + 1, false);
+        self.attach(dir, name, id);
+        Ok(())
+    }
+
+    /// Removes a name, if `permits` accepts its inode.
+    fn remove(&mut self, path: &[u8], permits: impl FnOnce(&Node) -> Done<()>) -> Done<()> {
+        let (dir, name) = self.parent(path)?;
+        let id = self.child(dir, name).ok_or(Errno::NOENT)?;
+        permits(self.node(id))?;
+        self.detach(dir, name);
+        self.drop_name(id);
+        Ok(())
+    }
+
     fn act(&mut self, op: &Op) -> Done<Seen> {
         match op {
             Op::Create { path, kind, permissions, uid, gid } => {
-                let (dir, name) = self.parent(path)?;
-                if self.child(dir, name).is_some() {
-                    return Err(Errno::EXIST);
-                }
-                let symlink = matches!(kind, Kind::Symlink(_));
-                let permissions = if symlink { 0o777 } else { *permissions };
-                let id = self.new_in(dir, kind.clone(), permissions, *uid, *gid);
-                self.attach(dir, name, id);
+                self.create(path, kind, *permissions, *uid, *gid)?;
             }
-            Op::Unnamed { dir, slot } => {
-                let (dir, _) = self.parent(&join(dir, b"x"))?;
-                let gid = match self.node(dir).permissions & SET_GROUP {
-                    0 => 0,
-                    _ => self.node(dir).gid,
-                };
-                let id = self.add(Kind::Regular, 0o600, 0, gid);
-                let node = self.edit(id);
-                (node.links, node.unnamed) = (0, true);
-                self.put_open(*slot, id);
-            }
+            Op::Unnamed { dir, slot } => self.create_unnamed(dir, *slot)?,
             Op::Open { path, slot } => {
                 let id = self.resolve(path)?;
                 self.put_open(*slot, id);
@@ -274,69 +339,18 @@ impl Model {
                 self.edit(id).mtime = None;
             }
             Op::Fallocate { file, how, offset, len } => {
-                let id = self.regular(file)?;
-                if !self.mappings.support(*how) {
-                    return Err(Errno::OPNOTSUPP);
-                }
-                let unit = self.cluster_size;
-                let node = self.edit(id);
-                let end = offset + len;
-                let is_whole = offset.is_multiple_of(unit) && len.is_multiple_of(unit);
-                match how {
-                    Fallocate::Allocate | Fallocate::AllocateKeepSize => {}
-                    Fallocate::CollapseRange if is_whole && end < node.data.size() => {
-                        node.data.collapse(*offset, *len);
-                    }
-                    Fallocate::InsertRange if is_whole && *offset < node.data.size() => {
-                        node.data.insert(*offset, *len);
-                    }
-                    Fallocate::CollapseRange | Fallocate::InsertRange => return Err(Errno::INVAL),
-                    _ => node.data.zero(*offset, *len),
-                }
-                if matches!(how, Fallocate::Allocate | Fallocate::ZeroRange)
-                    && end > node.data.size()
-                {
-                    node.data.resize(end);
-                }
-                node.mtime = None;
+                self.fallocate(file, *how, *offset, *len)?;
             }
-            Op::Link { file, new } => {
-                let id = self.file(file)?;
-                let (dir, name) = self.parent(new)?;
-                if self.child(dir, name).is_some() {
-                    return Err(Errno::EXIST);
-                }
-                if self.is_dir(id) {
-                    return Err(Errno::PERM);
-                }
-                if self.node(id).links == 0 && !self.node(id).unnamed {
-                    return Err(Errno::NOENT);
-                }
-                let node = self.edit(id);
-                (node.links, node.unnamed) = (node.links + 1, false);
-                self.attach(dir, name, id);
-            }
-            Op::Unlink { path } => {
-                let (dir, name) = self.parent(path)?;
-                let id = self.child(dir, name).ok_or(Errno::NOENT)?;
-                if self.is_dir(id) {
-                    return Err(Errno::ISDIR);
-                }
-                self.detach(dir, name);
-                self.drop_name(id);
-            }
-            Op::Rmdir { path } => {
-                let (dir, name) = self.parent(path)?;
-                let id = self.child(dir, name).ok_or(Errno::NOENT)?;
-                if !self.is_dir(id) {
-                    return Err(Errno::NOTDIR);
-                }
-                if !self.node(id).children.is_empty() {
-                    return Err(Errno::NOTEMPTY);
-                }
-                self.detach(dir, name);
-                self.drop_name(id);
-            }
+            Op::Link { file, new } => self.link(file, new)?,
+            Op::Unlink { path } => self.remove(path, |node| match node.kind {
+                Kind::Directory => Err(Errno::ISDIR),
+                _ => Ok(()),
+            })?,
+            Op::Rmdir { path } => self.remove(path, |node| match node.kind {
+                Kind::Directory if node.children.is_empty() => Ok(()),
+                Kind::Directory => Err(Errno::NOTEMPTY),
+                _ => Err(Errno::NOTDIR),
+            })?,
             Op::Rename { path, new, how } => self.rename(path, new, *how)?,
             Op::SetXattr { path, name, value, how } => {
                 let id = self.resolve(path)?;
