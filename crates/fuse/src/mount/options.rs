@@ -85,7 +85,7 @@ pub enum DirectIo {
     /// For block devices, if the host can do it.
     #[default]
     BlockDevices,
-    /// Always. A source that does not support it is not mounted.
+    /// Always. A source that does not support direct I/O is not mounted.
     Always,
     /// Never.
     Never,

@@ -210,8 +210,8 @@ impl Server {
             project: None,
         };
         let now = inode.attr();
-        // A request without changes can precede a write that removes set-ID bits: the WRITE itself
-        // has a flag for that.
+        // A SETATTR that changes nothing can precede a write that removes set-ID bits: the WRITE
+        // itself has a flag for that.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());
