@@ -15,7 +15,7 @@ use lanefs_ondisk::{Block, Ino};
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
-/// Zeros after the last entry.
+/// Bytes of zeros after the last entry.
 const END: usize = 4;
 /// The number of the prefix `system.`: `system.data` has the rest of an inline file.
 const SYSTEM: u8 = 7;
