@@ -131,8 +131,8 @@ impl Server {
         }
     }
 
-    /// Returns the reply with an inode's node, whose name the kernel may keep for `entry_valid`
-    /// seconds. The caller counts the look-up.
+    /// Returns the reply to a look-up that found an inode; the kernel may cache the name for
+    /// `entry_valid` seconds. The caller counts the look-up.
     pub(super) fn entry(&self, attr: &Attr, entry_valid: u64) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
