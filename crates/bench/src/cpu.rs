@@ -114,7 +114,8 @@ fn processes(server: Option<u32>) -> Option<Duration> {
     Some(own + children + served)
 }
 
-/// Returns the kernel's threads: the children of kthreadd, process 2. Empty where they are hidden.
+/// Returns the kernel's threads: the children of kthreadd, process 2. The result is empty if /proc
+/// hides them.
 fn kernel_threads() -> HashMap<u32, KernelThread> {
     let Ok(all) = fs::read_dir("/proc") else { return HashMap::new() };
     let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! RAID-5 arrays in memory: the seed of the stripe waits, and the speed of row writes.
+//! Measures RAID-5 arrays in memory: the waits for stripes (seed S4), and the speed of row writes.
 
 pub(crate) mod array;
 mod distant;

@@ -171,7 +171,7 @@ impl<'a> TargetRun<'a> {
     }
 
     fn end(mut self) -> (String, Outcome) {
-        // Open files first: a removed file that is open still takes space.
+        // Closes open files first: a removed file that is open still takes space.
         self.workers.clear();
         if let Some(dir) = &self.dir {
             let removed = self.target.place.remove_tree(dir);

@@ -16,7 +16,7 @@ pub struct Progress {
     /// Bytes that were read: data of files in directories; of tars and layers the bytes as they are
     /// stored, compressed or not.
     pub done: u64,
-    /// Bytes of all sources; `None` if one of them is a pipe, or not measured yet.
+    /// Bytes of all sources; `None` if a source is a pipe, or was not measured yet.
     pub total: Option<u64>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct NodeId(u32);
 #[derive(Debug, Clone, Copy)]
 struct Name {
     node: NodeId,
-    /// The layer that made the name last.
+    /// The last layer that made the name.
     layer: u32,
 }
 

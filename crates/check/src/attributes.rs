@@ -1,4 +1,4 @@
-//! Extended attributes, in the inode and in a block.
+//! Checks extended attributes, in the inode and in a block.
 //!
 //! The entries of an area are at its front and the values at its back; no two parts may share a
 //! byte. Source: kernel documentation, *ext4: Extended Attributes*.
@@ -15,7 +15,7 @@ use lanefs_ondisk::{Block, Ino};
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
-/// Zeros after the last entry.
+/// Bytes of zeros after the last entry.
 const END: usize = 4;
 /// The number of the prefix `system.`: `system.data` has the rest of an inline file.
 const SYSTEM: u8 = 7;
@@ -232,8 +232,8 @@ fn value<'a>(
     Ok(value)
 }
 
-/// Checks the hash of an entry. It covers the name and the value, up to the end of the value's last
-/// word.
+/// Checks the hash of an entry. The hash covers the name and the value, up to the end of the
+/// value's last word.
 fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
     let found = le32(head, 12);
     let start = area.base + usize::from(le16(head, 2));

@@ -1,4 +1,4 @@
-//! The last pass: compares the bitmaps with the claimed clusters, and checks the counts of free
+//! The last pass compares the bitmaps with the claimed clusters, and checks the counts of free
 //! blocks and inodes.
 
 use crate::fault::{Fault, Unit};

@@ -1,4 +1,4 @@
-//! The blocks that one inode claims, and their number.
+//! Claims the blocks of one inode, and checks their number.
 
 use crate::fault::Fault;
 use crate::mapping::{self, Sink};

@@ -1,4 +1,4 @@
-//! Which clusters are in use: one bit each, set by several threads.
+//! Records which clusters are in use: one bit for each, set by several threads.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;

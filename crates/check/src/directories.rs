@@ -1,4 +1,4 @@
-//! The second pass: directories, on all threads.
+//! The second pass checks directories, on all threads.
 
 mod directory;
 mod dots;

@@ -1,5 +1,5 @@
-//! Group descriptors: their checksums, the places of bitmaps and tables, and the blocks that the
-//! file system itself uses.
+//! Checks group descriptors: their checksums, the places of bitmaps and tables, and the blocks that
+//! the file system itself uses.
 
 use crate::bytes::le16;
 use crate::claims::Claims;

@@ -1,4 +1,4 @@
-//! One inode: its fields, its blocks, its attributes.
+//! Checks one inode: its fields, its blocks, its attributes.
 
 mod symlink;
 

@@ -48,7 +48,7 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
     let needs_replay = volume.incompat(Incompat::RECOVER);
     let ino = match volume.superblock().journal() {
         Some(JournalPlace::Inode(ino)) => ino,
-        // The caller replays such a log before the check.
+        // The caller replays a log on another device before the check.
         Some(JournalPlace::Device(_)) => return None,
         None => {
             if needs_replay {

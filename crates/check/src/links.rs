@@ -1,4 +1,4 @@
-//! The third pass: paths from the root to every directory, and link counts.
+//! The third pass checks the paths from the root to every directory, and link counts.
 
 use crate::fault::Fault;
 use crate::parallel;
@@ -119,7 +119,7 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     if state.has_values() && state.names() == 0 {
-        // Such an inode holds an attribute's value, so attributes refer to it, not names.
+        // An inode that holds an attribute's value has no name; attributes refer to it.
         if !run.values.lock().contains_key(&ino) {
             run.add(Place::Inode { ino }, Fault::NoName);
         }

@@ -1,4 +1,4 @@
-//! Orphans: inodes without a name that are to be deleted, in a list or in a file.
+//! Checks orphans: inodes without a name that are to be deleted, recorded in a list or in a file.
 
 use crate::bytes::le32;
 use crate::fault::Fault;

@@ -1,4 +1,4 @@
-//! The inode that reserves blocks for descriptors, the block of mmp, and the feature of large
+//! Checks the inode that reserves blocks for descriptors, the mmp block, and the feature of large
 //! files.
 
 use crate::bytes::le32;

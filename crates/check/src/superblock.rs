@@ -1,4 +1,4 @@
-//! The superblock and its copies.
+//! Checks the superblock and its copies.
 
 use crate::fault::Fault;
 use crate::field::{Feature, Field};

@@ -25,7 +25,7 @@ fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains(": clean; "), "{said}");
     let before = std::fs::read(&image.path).unwrap();
-    // The number of free blocks in the superblock, without its checksum.
+    // Changes the number of free blocks in the superblock, but not the checksum.
     write(&image.path, 1024 + 12, &[1, 2]);
     let (status, said) = check(&["--json", path]);
     assert_eq!(status, Some(4), "{said}");

@@ -206,7 +206,7 @@ fn a_shrunk_image_is_the_smallest_and_its_size_the_limit() {
     let auto = bytes("auto.img");
     assert!(auto.len() < 3 << 20, "{}", auto.len());
     assert!(bytes("limited.img") == auto && bytes("alone.img") == auto);
-    // An image that exists is cut.
+    // An existing image is shortened.
     lanefs(&["mkfs", "-q", &at("old.img"), "64M"]);
     assert!(make("old.img", &["--shrink", "-F"]).0.success());
     assert!(bytes("old.img") == auto);

@@ -29,7 +29,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Makes both by `lanefs mkfs`.
+    /// Makes the file system and its journal by `lanefs mkfs`.
     fn ours() -> Pair {
         let pair = Pair::empty();
         lanefs(&["mkfs", "-q", "-O", "journal_dev", "--size", "8M", word(&pair.log)]);
@@ -38,7 +38,8 @@ impl Pair {
         pair
     }
 
-    /// Makes both by mke2fs. Returns the device of the journal too; `None` without loop devices.
+    /// Makes the file system and its journal by mke2fs. Returns the device of the journal too;
+    /// `None` without loop devices.
     fn of_mke2fs() -> Option<(Pair, LoopDevice)> {
         let pair = Pair::empty();
         for (path, len) in [(&pair.image, 32 << 20), (&pair.log, 8 << 20)] {
@@ -68,7 +69,7 @@ impl Pair {
         format!("journal_path={}", word(&self.log))
     }
 
-    /// Returns copies of both, as after a power cut.
+    /// Returns copies of both files, as after a power cut.
     fn copied(&self) -> Pair {
         let copy = Pair::empty();
         fs::copy(&self.image, &copy.image).unwrap();
@@ -106,7 +107,8 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
         said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
     };
     assert!(says("Filesystem UUID:", journal) && says("Journal users:", own), "{said}");
-    // The same bytes as by mke2fs, except for times, the hash seed and the inodes' extra size.
+    // `lanefs mkfs` and mke2fs write the same bytes, except for times, the hash seed and the
+    // inodes' extra size.
     let theirs = pair.dir.path().join("theirs.img");
     let id = "11223344-5566-7788-99aa-bbccddeeff00";
     let ours = pair.dir.path().join("ours.img");

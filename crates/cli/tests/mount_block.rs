@@ -228,7 +228,7 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     assert!(matches!(open(Access::ReadOnly), Err(OpenError::InUse { .. })), "the lock stays");
     drop(taken);
     drop(device);
-    // Another user claims the device in between.
+    // Another user claims the device while this one has released its claim.
     let mut device = open(Access::ReadWrite).unwrap();
     let mut other = None;
     let take = || {

@@ -30,7 +30,8 @@ fn a_mount_works_in_a_user_namespace() {
 }
 
 /// mount(8) runs mount.fuse3 with its own PATH, so the program must be in the directory where `make
-/// install` puts it. In a mount namespace it can be there without affecting other processes.
+/// install` puts it. In a mount namespace the test can put the program there without affecting
+/// other processes.
 #[test]
 #[ignore = "long: a real mount"]
 fn mount_8_and_fstab_find_the_installed_program() {

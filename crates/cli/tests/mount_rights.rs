@@ -20,8 +20,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Waits until a new second starts, since some inodes store only seconds; returns seconds and
-/// nanoseconds.
+/// Waits until a new second starts, since some inodes store only seconds; returns the new time in
+/// seconds and nanoseconds.
 fn new_second() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     // Waits 20 ms longer, since a clock that ticks every 10 ms may be late.
@@ -215,7 +215,7 @@ fn times_out_of_range_become_what_they_do_in_the_kernel_with_small_inodes() {
 }
 
 /// Makes a file immutable while it is open for writing; returns the results of close and fsync, and
-/// its length.
+/// the file's length.
 fn made_immutable_while_it_is_written(dir: &Path, name: &str) -> (Result<(), i32>, u64) {
     let path = dir.join(name);
     let mut file = std::fs::File::create(&path).unwrap();

@@ -184,7 +184,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     ] {
         assert!(said.lines().any(|stated| stated == line), "{line} in {said}");
     }
-    // Changes of owners and creations of files overflow; a list with an unmapped id is invalid.
+    // Changes of owners and creations of files fail with EOVERFLOW; a list with an unmapped id is
+    // invalid.
     assert_eq!(said.matches("Value too large for defined data type").count(), 5, "{said}");
     assert_eq!(said.matches("Invalid argument").count(), 1, "{said}");
     assert_eq!(scene.owner_on_disk("/etc/made"), (0, 0));

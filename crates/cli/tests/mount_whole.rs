@@ -64,7 +64,7 @@ fn a_mounted_image_grows_beside_writers_and_the_kernel_mounts_it() {
             }
         });
         assert!(usable_blocks(&mounted.path) > 4 * before, "{beneath:?}");
-        // More than the old size.
+        // Writes more data than fits into the old size.
         shell(&mounted.path, "head -c 150M /dev/zero >large; sync; md5sum d*/f >/dev/null");
         let (status, said) = try_run(Command::new(LANEFS).args(["resize", mount, "100M"]));
         assert!(!status.success() && said.contains("smaller after lanefs umount"), "{said}");
@@ -85,7 +85,7 @@ fn the_server_is_killed_while_its_image_grows() {
     let kills: u64 = std::env::var("LANEFS_KILLS").map_or(6, |text| text.parse().unwrap());
     let mut rng = fastrand::Rng::with_seed(seed());
     let mut sizes = std::collections::BTreeMap::new();
-    // The time of an undisturbed growth.
+    // Measures the time of an undisturbed growth.
     let undisturbed = image(&["-b", "1024", "-E", "resize=500000"], "24M");
     let mounted = Mounted::new(&undisturbed, &[]);
     let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The progress line of `lanefs mkfs --from` on a terminal, which is that of script(1).
+//! The progress line of `lanefs mkfs --from` on a terminal, which script(1) provides.
 
 mod mounting;
 

@@ -80,7 +80,7 @@ impl Device for Slow {
 
 /// A served image.
 struct Scene {
-    // Dropped last.
+    // This field is dropped last.
     _dir: TempDir,
     device: Arc<Slow>,
     mount_point: MountPoint,
@@ -173,7 +173,7 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     for (pin, commits) in [("", false), ("taskset -c 0", false), ("taskset -c 0", true)] {
         let Some(scene) = Scene::new(Wishes::default()) else { return };
         scene.shell("dd if=/dev/urandom of=big bs=1M count=8 conv=fsync status=none");
-        // Quick requests first, so that none is expected to be slow.
+        // Quick requests come first, so that the server expects no request to be slow.
         scene.shell(&format!("for i in $(seq 200); do test ! -e absent$i; {pin} {read}; done"));
         if commits {
             scene.device.write.store(100_000, Ordering::Relaxed);

@@ -8,10 +8,10 @@ use lanefs_vfs::{Credentials, Vfs};
 pub(crate) struct Mounted {
     pub vfs: Vfs,
     pub credentials: Credentials,
-    /// The image or array, if it was opened by name. Dropped after the file system.
+    /// The image or array, if it was opened by name. This field is dropped after the file system.
     pub source: Option<Source>,
 }
 
-/// A handle that keeps the file system mounted. Each open file has one. Creating and dropping it
-/// writes a cache line of the lane; using it writes no shared memory.
+/// A handle that keeps the file system mounted. Each open file has a handle. Creating or dropping a
+/// handle writes a cache line of the lane; using a handle writes no shared memory.
 pub(crate) type Shared = LaneArc<Mounted>;

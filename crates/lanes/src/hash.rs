@@ -36,7 +36,7 @@ struct Keys {
 pub struct NameKey {
     /// The initial state, which is also added after each word.
     seed: u64,
-    /// The factor for words. Odd.
+    /// The factor for words, which is odd.
     step: u64,
 }
 
@@ -104,7 +104,8 @@ impl NameKey {
     }
 
     /// Returns the number of bytes before the first `end`, which is not zero, and the
-    /// [`NameKey::hash`] of these bytes; of all bytes if none is `end`. Reads the bytes once.
+    /// [`NameKey::hash`] of these bytes; if no byte is `end`, returns both for all bytes. Reads the
+    /// bytes once.
     #[inline(always)]
     pub fn hash_before(self, end: u8, bytes: &[u8]) -> (usize, u64) {
         let mut hasher = KeyedHasher::with(self);
@@ -447,7 +448,7 @@ mod tests {
     fn the_bytes_before_an_end_have_the_hash_of_these_bytes() {
         let key = Keys::FIXED.name;
         for end in 0..40 {
-            // Bytes that differ from a slash by one bit, and the two next to it.
+            // Bytes that differ from a slash by one bit, and the two values next to a slash.
             let bytes = [b'.', 0, b'0', 0xaf, b'o', b'?', b'\''];
             let name: Vec<u8> = (0..end).map(|n| bytes[n % bytes.len()]).collect();
             for more in [&b""[..], b"/", b"//.0/", b"/ends/after/many/more/bytes"] {

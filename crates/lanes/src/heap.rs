@@ -16,8 +16,8 @@
 //! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps up to two
 //! batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, because these
-//! allocate nothing.
+//! *Locking*: the depot's locks are the innermost ones. These locks are of the unscheduled kind,
+//! which allocates nothing.
 
 mod classes;
 mod depot;
@@ -115,7 +115,7 @@ static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
 /// The number of threads that have a counter.
 static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
-/// The second of the last check in [`LineHeap::trim_some`].
+/// The time of the last check in [`LineHeap::trim_some`], in seconds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
 /// The bytes of a class that must be free for a trim, in addition to the bytes that the last trim
@@ -168,7 +168,8 @@ impl LineHeap {
     }
 
     /// Trims one block size that [`LineHeap::trim_excess`] would trim, at most once a second;
-    /// further calls in that second only read the clock. For threads that have other work.
+    /// further calls in that second only read the clock. Meant for threads that call it between
+    /// other work.
     pub fn trim_some() -> usize {
         let now = coarse_now().secs;
         if LOOKED.load(Ordering::Relaxed) == now || LOOKED.swap(now, Ordering::Relaxed) == now {

@@ -61,7 +61,7 @@ fn cut<'a>(sources: &[&'a [u8]], from: usize, to: usize) -> [&'a [u8]; AT_ONCE] 
     std::array::from_fn(|i| sources.get(i).map_or(&[][..], |s| &s[from..to]))
 }
 
-/// The use of the previous bytes of the result.
+/// What happens to the previous bytes of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Old {
     Replaced,

@@ -109,7 +109,7 @@ fn what_many_threads_of_a_program_write_stays_as_it_was() {
 
 /// Sizes of small blocks, including the smallest and the largest.
 const SIZES: [usize; 8] = [64, 200, 448, 1000, 2048, 4224, 8200, 65_792];
-/// The number of threads that allocate, and the bytes of all of them.
+/// The number of threads that allocate, and the bytes that they allocate together.
 const MAKERS: usize = 4;
 const BYTES: usize = 64 << 20;
 

@@ -35,7 +35,7 @@ pub struct Image {
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
-    /// The device of the log, if the log has one.
+    /// The device of the log, if the log is on a device of its own.
     pub(crate) journal: Option<Arc<dyn Device>>,
     /// The claim of the file system by this process, if the file system has `mmp`.
     exclusive: Option<Exclusive>,

@@ -90,7 +90,7 @@ impl Image {
         Ok(())
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     pub(crate) fn release_inode(&mut self, ino: Ino) -> Result<(), Error> {
         let place = self.geometry().inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
         let cleared = self.inode_bitmap_mut(place.group)?.clear(place.index, 1);

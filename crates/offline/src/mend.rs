@@ -20,8 +20,8 @@ use lanefs_ondisk::{Block, BlockSize};
 use std::sync::Arc;
 
 const OVERLAY_CAP: u64 = 4 << 30;
-/// Blocks at the end of a recovery that are written one after another: the head of the log, which
-/// is marked empty, and the superblock, which then does not ask for a replay.
+/// The number of blocks at the end of a recovery that are written one after another: the head of
+/// the log, which is marked empty, and the superblock, which then does not ask for a replay.
 const ORDERED: usize = 2;
 
 /// The blocks of a repair, with their new contents.

@@ -28,7 +28,7 @@ impl Image {
         self.commit_if_changed()
     }
 
-    /// Moves blocks of attributes, each with all inodes that share it.
+    /// Moves blocks of attributes; makes all inodes that share a block refer to its new place.
     fn move_attributes(&mut self, used: &[Ino], end: u64) -> Result<(), Error> {
         let mut sharers: BTreeMap<Block, Vec<Ino>> = BTreeMap::new();
         for ino in used {

@@ -26,7 +26,7 @@ struct NamedAt {
 /// A block of a directory.
 #[derive(Debug, Clone, Copy)]
 struct DirBlock {
-    /// Its number in the directory.
+    /// The number of the block in the directory.
     number: FileBlock,
     place: Block,
 }

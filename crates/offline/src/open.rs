@@ -39,7 +39,7 @@ impl Image {
             return Err(Error::NeedsCheck { what });
         }
         let image = Image::load_exclusively(device, journal)?;
-        // Another computer may have mounted the file system after the recovery, and failed.
+        // Another computer may have mounted the file system after the recovery, and crashed.
         match image.is_exclusive() && of_superblock(image.superblock()).needs_replay {
             true => Err(lanefs_ext4::Error::Busy.into()),
             false => Ok(image),

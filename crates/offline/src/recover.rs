@@ -27,7 +27,7 @@ pub struct Condition {
     pub needs_replay: bool,
     /// Transactions in the log.
     pub transactions: u32,
-    /// Fast commits after them.
+    /// Fast commits after these transactions.
     pub fast_commits: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
@@ -66,9 +66,9 @@ impl Condition {
 /// The result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// The condition before.
+    /// The condition before the recovery.
     pub before: Condition,
-    /// The condition after, with problems that only a repair can correct.
+    /// The condition after the recovery; only a repair can correct the problems that are left.
     pub after: Condition,
 }
 

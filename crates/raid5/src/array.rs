@@ -164,7 +164,7 @@ impl Array {
     /// Errors of the flush or of the record.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
-        // Called twice: the first call only marks the bits idle.
+        // This is called twice: the first call only marks the bits idle.
         self.clear_idle_bits()?;
         self.clear_idle_bits()?;
         match self.activity.rest() {

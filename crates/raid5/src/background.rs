@@ -50,7 +50,7 @@ impl Background {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.wake.notify_all();
         drop(guard);
-        // A panic of the thread was reported where it happened, and the array is still not clean.
+        // The panic hook has reported a panic of the thread, and the array is still not clean.
         let _ = self.thread.join();
     }
 }

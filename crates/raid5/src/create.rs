@@ -118,7 +118,7 @@ pub fn create(
         let failed = |error| AssembleError::Device { name: name.clone(), error };
         write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
     }
-    // Superblocks last: an incomplete array must not be assembled.
+    // The superblocks are written last: an incomplete array must not be assembled.
     for ((name, device), superblock) in members.iter().zip(&superblocks) {
         let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
         written.map_err(|error| AssembleError::Device { name: name.clone(), error })?;

@@ -86,7 +86,8 @@ impl Array {
             self.lose_shadow(&Lost::new(id, error.clone()));
             return Err(error.into());
         }
-        // Published before the row is released, so that the next writer writes to the shadow too.
+        // The shadow's valid rows are published before the row is released, so that the next writer
+        // writes to the shadow too.
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 

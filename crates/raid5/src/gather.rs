@@ -11,7 +11,7 @@ use crate::strip::{Piece, RowPart, Strip, pieces, strips};
 /// The largest number of parts that are written together, which bounds the search for them.
 const MOST: usize = 32;
 
-/// The writes that may join.
+/// The waiting writes that may join the thread's own write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
     /// All writes that fit.

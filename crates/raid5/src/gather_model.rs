@@ -17,7 +17,7 @@ const ROWS: u64 = 2;
 const DATA_OFFSET: u64 = 16384;
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 
-/// An event beside the writes.
+/// An event that happens during the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,

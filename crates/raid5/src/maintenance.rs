@@ -117,7 +117,7 @@ impl Array {
     /// returns.
     ///
     /// # Locking
-    /// The caller holds the state.
+    /// The caller holds the array's state.
     fn install_recording(
         &self,
         slot: usize,

@@ -63,7 +63,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The caller holds the state.
+    /// The caller holds the array's state.
     fn lose_locked(&self, slot: usize, why: Option<&Lost>) -> Result<(), DeviceError> {
         if self.members.present(slot).is_none() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Array {
     /// Stops using members whose failure is recorded already.
     ///
     /// # Locking
-    /// The caller holds the state.
+    /// The caller holds the array's state.
     pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
         for slot in lost.iter() {
             self.members.remove(slot);
@@ -116,7 +116,7 @@ impl Array {
     /// valid.
     ///
     /// # Locking
-    /// The caller holds the state.
+    /// The caller holds the array's state.
     pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         self.members.put(slot, member, rows)?;
         if let Some(log) = self.logs.get(slot) {

@@ -213,8 +213,8 @@ mod tests {
                 let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let right = old.iter().fold(0, |s, b| s ^ b);
-                // Unknown parity of a complete row becomes right; in a degraded row it is the only
-                // source of data.
+                // Unknown parity of a complete row becomes right; in a degraded row the parity is
+                // the only source of the missing data.
                 let unknown = shape.parity == Trust::Unknown && shape.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
                 let (after, parity) = carry_out(shape, plan, &old, parity, &new);

@@ -1,5 +1,5 @@
-//! The directory in which the suites work: the root, or an encrypted directory, since the root
-//! cannot be encrypted.
+//! The directory in which the suites work: the root, or with encryption an encrypted directory in
+//! the root, which itself cannot be encrypted.
 
 use lanefs_device::Device;
 use lanefs_ext4::{Error, Fs, InodeRef, MasterKey, Mount, MountOptions, NewInode, NewKind};

@@ -148,7 +148,7 @@ fn a_crash_leaves_a_file_before_or_after_its_data_moved() {
             let inode = Library::new(fs).resolve(b"f")?;
             let (ended, commits) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
-                // Commits between the handles of the operation.
+                // Commits all the time, so that commits come between the handles of the operation.
                 scope.spawn(|| {
                     while !ended.load(Ordering::Relaxed) {
                         let _ = fs.sync();

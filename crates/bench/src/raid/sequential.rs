@@ -1,4 +1,5 @@
-//! One sequential writer with several requests in flight: the reads for parity of each row.
+//! Measures one sequential writer with several requests in flight, and counts the member reads that
+//! parity needs for each row.
 
 use super::distant::Distant;
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use crate::tree::{NodeId, Tree};
 
-/// The reason why a line is wrong, and its number.
+/// The number of a wrong line, and the reason why the line is wrong.
 pub(super) type Wrong = (usize, String);
 
 /// Returns the lines that are not empty, with their numbers, without comments.

@@ -128,7 +128,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the data of a header that describes the next header.
+    /// Reads the data of an extended header, which describes the next header.
     fn extended(&mut self, header: &Header) -> Result<Vec<u8>> {
         let name = header.name();
         let size = header.size().map_err(|cause| self.wrong(&name, cause))?;

@@ -1,4 +1,4 @@
-//! "." and "..", the first two entries of a directory.
+//! Checks "." and "..", the first two entries of a directory.
 
 use super::directory::Directory;
 use crate::fault::Fault;

@@ -1,4 +1,4 @@
-//! The entries of one block of a directory.
+//! Checks the entries of one block of a directory.
 
 use super::directory::Directory;
 use super::dots::{check_dot, check_dot_dot};
@@ -53,7 +53,7 @@ pub(super) fn check(
     check_twice(directory, block, bytes, names);
 }
 
-/// Checks an entry that is not "." or ".." by its position.
+/// Checks an entry other than the first two, which are "." and "..".
 pub(super) fn check_entry(
     directory: &mut Directory<'_>,
     place: Place,

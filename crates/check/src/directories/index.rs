@@ -1,4 +1,4 @@
-//! The index of a directory: its levels, and the range of hashes of each leaf.
+//! Checks the index of a directory: its levels, and the range of hashes of each leaf.
 
 use super::directory::Directory;
 use crate::fault::Fault;

@@ -1,4 +1,4 @@
-//! Symbolic links: in the block field, in a block, or inline.
+//! Checks symbolic links, whose target is in the block field, in a block, or inline.
 
 use crate::attributes;
 use crate::bytes::le16;

@@ -1,4 +1,4 @@
-//! The receiver of a walk.
+//! Receives what a walk of a mapping finds.
 
 use crate::fault::Fault;
 use crate::place::Place;

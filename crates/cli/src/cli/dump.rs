@@ -13,7 +13,7 @@ pub struct Block {
     pub path: PathBuf,
     /// The other comments, such as `owner: 0`.
     pub comments: Vec<String>,
-    /// The lines with values.
+    /// The lines that are not comments.
     pub lines: Vec<Vec<u8>>,
 }
 

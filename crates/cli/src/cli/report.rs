@@ -111,7 +111,7 @@ pub fn printable(text: &str) -> String {
 /// Prints one line on standard error. A closed standard error is ignored: the exit code also
 /// reports the failure.
 pub fn complain(line: impl Display) {
-    // One write, so that lines of several threads are not mixed.
+    // The line is written by one call, so that lines of several threads are not mixed.
     let line = format!("{}\n", printable(&line.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
 }

@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(failure) => report.fail(failure),
         }
     }
-    // If no image could be opened, the heading is useless without lines.
+    // If no image could be opened, there are no lines, and the heading is left out.
     if lines.len() > 1 {
         report.printed(print(&lines));
     }

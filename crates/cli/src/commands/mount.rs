@@ -58,7 +58,7 @@ An image whose root directory belongs to another user (docs/mount.md):
 
 Options for speed, with their cost:
   -o direct         file data and the log bypass the host's page cache: the default for whole block
-                    devices outside of arrays, which no_direct turns off. Cost: every read that
+                    devices outside of arrays; no_direct turns it off. Cost: every read that
                     misses the mount's own cache is a read of the device; writes of parts of pages
                     wait for each other. Metadata in place, parts of pages and files with blocks
                     smaller than a page still use the cache. An image file needs a host file system
@@ -67,14 +67,14 @@ Options for speed, with their cost:
                     fail late, at write(2), fsync(2) or close(2). O_DIRECT writes of one file run
                     one by one. O_TRUNC costs a request. A search for holes makes the kernel write
                     dirty pages. Blocks claimed in advance for a file are given back only when space
-                    is short. Without effect with the feature verity
+                    is short. No effect on images with the feature verity
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
-                    parallel, unless it is also open cached or mapped shared. Cost: each write(2) is
-                    a request, which also reports ENOSPC
+                    parallel, unless the file is also open without O_DIRECT or mapped shared. Cost:
+                    each write(2) is a request, which also reports ENOSPC
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in
                     this way must not be read through the page cache at the same time
-  -o rows=N         up to N rows of an array are written at once (256). Cost: memory for N rows;
-                    lanefs stats has the waits for a row
+  -o rows=N         up to N rows of an array are written at once (default 256). Cost: memory for N
+                    rows; lanefs stats shows the waits for a row
 
 Other options:
   -o key=FILE           the master key of encrypted directories

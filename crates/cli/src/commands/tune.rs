@@ -27,7 +27,7 @@ verity. Others are refused by name.
 Clearing has_journal removes the orphan file too. -O fast_commit leaves a present journal as it is;
 -J size=,fast_commit_size= replaces it. -O mmp takes a block, which -O ^mmp gives back.
 metadata_csum_seed needs metadata_csum, and can be cleared only while the seed follows from the
-UUID. Without it checksums depend on the UUID, so -U then needs -O metadata_csum_seed.
+UUID. Without this feature checksums depend on the UUID, so -U then needs -O metadata_csum_seed.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 

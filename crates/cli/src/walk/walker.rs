@@ -1,4 +1,4 @@
-//! The walk itself.
+//! Walks a tree depth first.
 
 use super::seen::Seen;
 use crate::cli::Failure;
@@ -28,7 +28,7 @@ pub struct Entry<N> {
 pub enum Visit<N> {
     /// A file of any type. A directory comes before its entries.
     File(Entry<N>),
-    /// A directory after its entries.
+    /// A directory, once more after its entries were visited.
     Left(Entry<N>),
 }
 

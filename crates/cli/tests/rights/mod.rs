@@ -115,7 +115,7 @@ pub enum Op {
     Rename,
     /// Renames the object into another directory, to which all users may write.
     RenameAway,
-    /// Renames a file of root over the object.
+    /// Renames a file that root owns over the object.
     RenameOver,
     Exchange,
     Unlink,
@@ -187,9 +187,9 @@ impl Which {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// A list with the same permissions as a mode.
+    /// An access control list with the same permissions as a mode.
     Minimal,
-    /// A list with a named user.
+    /// An access control list with an entry for a user by name.
     Named,
 }
 

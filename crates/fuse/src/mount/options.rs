@@ -82,10 +82,10 @@ pub struct Options {
 /// Whether file data and the log go past the host's page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirectIo {
-    /// For block devices, if the host can do it.
+    /// For block devices, if the host supports direct I/O.
     #[default]
     BlockDevices,
-    /// Always. A source that does not support it is not mounted.
+    /// Always. A source that does not support direct I/O is not mounted.
     Always,
     /// Never.
     Never,

@@ -22,7 +22,7 @@ pub enum Wanted {
     OneFewer,
 }
 
-/// The score of one reader.
+/// A reader's count of the clients whose requests it served lately.
 pub struct Clients {
     last: u32,
     score: u8,

@@ -23,7 +23,7 @@ pub enum Waiting {
 
 /// The threads of one queue.
 pub struct Queue {
-    /// The kernel's number of the queue, and of its processor.
+    /// The kernel's number of the queue, which is also the number of its processor.
     pub number: u16,
     /// The threads that wait for a request, or are being started.
     free: AtomicUsize,

@@ -253,7 +253,7 @@ impl Readers {
     /// Parks thread `me`, unless no other thread reads.
     fn stand_back(&self, me: usize, mut spares: MutexGuard<'_, Spares>) -> Join {
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
-            // Other threads have left meanwhile.
+            // Other readers have left meanwhile, so this one is needed.
             self.ready.fetch_add(1, Ordering::AcqRel);
             return Join::Reader;
         }

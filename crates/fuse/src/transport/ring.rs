@@ -35,7 +35,8 @@ pub enum Event {
 
 /// A ring, used by one thread.
 pub struct Ring {
-    // Dropped first: the kernel must release the entries before their memory is freed.
+    // This field is dropped first: the kernel must release the entries before their memory is
+    // freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
     /// The indexes in `entries` without an entry: the requests of these entries are being served.

@@ -33,7 +33,8 @@ pub(super) struct Chunk {
     next: *mut Chunk,
     /// The carved spans, one bit for each. [depot]
     carved: [u64; WORDS],
-    /// The next chunk that a trim visits, and whether this chunk is in that list. [trim]
+    /// The next chunk in the list of chunks that a trim visits, and whether this chunk is in that
+    /// list. [trim]
     pub(super) next_seen: *mut Chunk,
     pub(super) seen: bool,
     /// The number of each span's blocks that a trim found in the depot; zero between trims. [trim]

@@ -21,7 +21,7 @@ struct Arguments {
     /// The seed of the first format; each format has the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The part of the full counts.
+    /// The share of the full counts that is run.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Only formats whose options contain this.

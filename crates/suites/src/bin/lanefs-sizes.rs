@@ -35,7 +35,7 @@ const BLOCK: u64 = 4096;
 /// Measures very large directories, files and file systems.
 #[derive(Parser)]
 struct Arguments {
-    /// The part of the full counts.
+    /// The share of the full counts that is run.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Measure in this process.

@@ -59,7 +59,7 @@ const LARGE_BLOCKS: usize = 3;
 /// The number of formats in a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// The first few.
+    /// The first few formats.
     Sample,
     /// The formats with blocks larger than a page.
     LargeBlocks,
@@ -69,7 +69,7 @@ pub enum Extent {
     Encrypted,
     /// Quota files.
     Quotas,
-    /// All formats except the directories that ignore case, encrypted ones and quota files.
+    /// All formats except those with directories that ignore case, encryption or quota files.
     Whole,
 }
 

@@ -87,7 +87,7 @@ impl Parts {
     }
 
     /// Sets the checksum of a part in its bytes. The checksum of a bitmap is in the group's
-    /// descriptor, so for a bitmap it returns a change of the descriptor.
+    /// descriptor, so for a bitmap this returns a change of the descriptor.
     pub fn seal(
         &self,
         device: &dyn Device,

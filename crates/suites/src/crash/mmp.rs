@@ -46,7 +46,7 @@ pub(super) fn release(state: &OverlayDevice, base: &Superblock) -> Result<MmpBlo
     Ok(MmpBlock::Whole)
 }
 
-/// The offset of the block, its bytes, and what they say.
+/// The offset of the block, its bytes, and its decoded fields.
 type Found = (u64, Vec<u8>, Result<Mmp, lanefs_ondisk::mmp::Cause>);
 
 fn read(state: &OverlayDevice, base: &Superblock) -> Result<Option<Found>, String> {

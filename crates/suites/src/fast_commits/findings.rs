@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the checked states were.
+/// The checked states by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Fast commits of the workload.

@@ -327,7 +327,7 @@ impl Workload {
         self.change(Op::Unlink { path: path.clone() }, &[id], |v| {
             v.paths.remove(&path);
         })?;
-        // The name and the number are soon used again.
+        // Often a new file gets the same name and inode number at once.
         if self.rng.bool() {
             let new = self.create_at(path)?;
             self.write(new, 0)?;

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// Byte offset of the superblock.
 pub const SUPER: u64 = 1024;
-/// The root of the extent tree in an inode.
+/// The offset of the extent tree's root in an inode.
 pub const I_BLOCK: u64 = 0x28;
-/// The block of attributes in an inode.
+/// The offset in an inode of the number of its attribute block.
 pub const I_FILE_ACL: u64 = 0x68;
 
 /// The state of the image before the damage.

@@ -33,7 +33,7 @@ impl Run<'_> {
             self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
         });
         self.report.printed(print(&lanefs_bench::efficiency_foot()));
-        // Dropped before the mounts, in which the targets hold files open.
+        // The targets are dropped before the mounts, in which they hold files open.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

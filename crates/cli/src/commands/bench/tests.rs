@@ -1,4 +1,4 @@
-//! Command lines.
+//! Tests of the command lines of `lanefs bench`.
 
 use super::*;
 use clap::Parser;

@@ -43,7 +43,7 @@ impl Run<'_> {
         });
         drop(progress);
         self.report.printed(print(&lanefs_bench::table_foot(&plan.threads)));
-        // Dropped before the mounts of `peers`, in which the targets hold files open.
+        // The targets are dropped before the mounts of `peers`, in which they hold files open.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

@@ -90,7 +90,7 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
                 Some(pair("size", first.size, second.size))
             }
             FileType::Regular => {
-                // Another name of two files that were compared before.
+                // Two further names of files that were compared before need no comparison.
                 let known = self.linked.first().and_then(|linked| linked.get(&first.identity));
                 if first.size == 0 || known == Some(&second.identity) {
                     return Ok(None);

@@ -68,7 +68,7 @@ impl<'s, A: Source, B: Source> Pair<'s, A, B> {
         Pair { first: Half::new(a, tops.0), second: Half::new(b, tops.1) }
     }
 
-    /// Returns the path of a step, below the tops.
+    /// Returns the path of a step, relative to the top directories of the two trees.
     pub fn path(&self, side: &Side<A::Node, B::Node>) -> &[u8] {
         match side {
             Side::First(_) | Side::Both(..) => self.first.walk.path(),

@@ -50,7 +50,7 @@ pub enum Criterion {
     Age { which: Which, number: Number, unit: Unit, now: i128 },
 }
 
-/// A number, or a bound.
+/// A number, which the file's number must equal, exceed (`+N`) or stay below (`-N`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
     /// Whether the value must be less than, equal to, or greater than the number.

@@ -36,8 +36,8 @@ SOURCE_DATE_EPOCH, --uuid and --hash-seed given, the same command makes the same
 
 Differences from mke2fs:
 - Signatures of other formats are wiped from image files too.
-- A size of 60 KiB and less is refused before anything is written.
-- -E stride without flex_bg is noted in the superblock, but does not shift the bitmaps.
+- A size of 60 KiB or less is refused before anything is written.
+- -E stride without flex_bg is recorded in the superblock, but does not shift the bitmaps.
 - Nothing is discarded without -E discard. -E lazy_journal_init has no effect.
 - -T knows the types of mke2fs.conf, but no configuration file is read.
 - -O refuses by name each feature that Lanefs does not write, and quota and inline_data.

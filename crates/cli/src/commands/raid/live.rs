@@ -40,7 +40,7 @@ struct Job {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The handler of the attribute in the server.
+/// Answers reads and writes of the extended attribute [`ATTRIBUTE`] in the server of the mount.
 pub struct LiveControl(pub Arc<LiveArray>);
 
 impl Control for LiveControl {

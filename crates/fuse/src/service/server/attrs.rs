@@ -131,8 +131,8 @@ impl Server {
         }
     }
 
-    /// Returns the reply with an inode's node, whose name the kernel may keep for `entry_valid`
-    /// seconds. The caller counts the look-up.
+    /// Returns the reply to a look-up that found an inode; the kernel may cache the name for
+    /// `entry_valid` seconds. The caller counts the look-up.
     pub(super) fn entry(&self, attr: &Attr, entry_valid: u64) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
@@ -210,8 +210,8 @@ impl Server {
             project: None,
         };
         let now = inode.attr();
-        // A request without changes can precede a write that removes set-ID bits: the WRITE itself
-        // has a flag for that.
+        // A SETATTR that changes nothing can precede a write that removes set-ID bits: the WRITE
+        // itself has a flag for that.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());

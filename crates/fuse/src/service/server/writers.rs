@@ -32,8 +32,8 @@ impl Writers {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Written>> {
-        // Multiplied, since files of different directories often have the same number in their
-        // groups. The constant is 2^32 divided by the golden ratio.
+        // Inode numbers are multiplied, since files of different directories often have the same
+        // place in their groups. The constant is 2^32 divided by the golden ratio.
         let hash = ino.0.wrapping_mul(0x9e37_79b9) >> (32 - SHARDS.trailing_zeros());
         &self.shards[hash as usize]
     }

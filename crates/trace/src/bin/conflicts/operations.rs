@@ -12,7 +12,7 @@ pub struct Operation {
     pub commutes: bool,
     /// Prepares the files and names for `act`.
     pub prepare: fn(&mut Stage<'_>),
-    /// Runs the operation alone.
+    /// Runs the operation without its preparation.
     pub act: fn(&mut Stage<'_>),
     /// The largest number of threads with which the operation can be traced: the commit of many
     /// threads' changes is too long to record.

@@ -17,7 +17,7 @@ pub enum Apart {
     Tick,
 }
 
-/// Part of a function's path, and its name.
+/// Part of a function's path, the function's name, and the kind of its work.
 const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_journal::credits", "refill", Apart::Refill),
     ("lanefs_ext4::alloc", "refill", Apart::Refill),
