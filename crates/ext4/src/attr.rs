@@ -139,8 +139,14 @@ impl Attr {
     /// Indexes of the words, of [`lanefs_lanes::Words`], that are also read separately.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
-    /// Indexes of the words with the link count, `mtime` and `ctime`.
-    pub(crate) const NAMES_CHANGED: [usize; 5] = [Attr::LINKS, 8, 9, 12, 13];
+
+    /// Returns the words with the link count, `mtime` and `ctime`, with their indexes.
+    #[inline(always)] // so that no other word is computed
+    pub(crate) fn names_changed(&self) -> [(usize, u64); 5] {
+        let words = lanefs_lanes::Words::to_words(self);
+        let word = |at: usize| (at, words[at]);
+        [word(Attr::LINKS), word(8), word(9), word(12), word(13)]
+    }
 
     /// Returns type and permissions in one word, as in stat(2).
     pub fn mode(&self) -> u16 {
@@ -454,6 +460,6 @@ mod tests {
         let changed = Attr { links: 3, mtime, ctime, ..attr };
         let words = attr.to_words().into_iter().zip(changed.to_words()).enumerate();
         let differ: Vec<_> = words.filter(|(_, (a, b))| a != b).map(|(at, _)| at).collect();
-        assert_eq!(differ, Attr::NAMES_CHANGED);
+        assert_eq!(differ, attr.names_changed().map(|(at, _)| at));
     }
 }

@@ -228,7 +228,7 @@ impl Vfs {
 
     /// Returns the inode that `name` in `dir` refers to, if both the name and the inode are in
     /// memory.
-    #[inline]
+    #[inline(always)]
     fn step<'p>(
         &'p self,
         names: &'p LaneNames,

@@ -7,15 +7,16 @@ use lanefs_ext4::Privilege;
 pub struct Credentials {
     uid: u32,
     gid: u32,
-    /// The supplementary groups. Without any, a copy of the credentials allocates nothing.
-    groups: Vec<u32>,
+    /// The supplementary groups; `None` if there are none. Each open file has a copy.
+    groups: Option<Box<[u32]>>,
 }
 
 impl Credentials {
     /// Creates the credentials of a user with a group and supplementary groups. User 0 is the
     /// superuser.
     pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
-        Credentials { uid, gid, groups: groups.as_ref().to_vec() }
+        let groups = groups.as_ref();
+        Credentials { uid, gid, groups: (!groups.is_empty()).then(|| groups.into()) }
     }
 
     /// Creates the credentials of user 0 and group 0, which permit every possible operation.
@@ -35,12 +36,16 @@ impl Credentials {
 
     /// Returns the group and the supplementary groups.
     pub(crate) fn gids(&self) -> Vec<u32> {
-        std::iter::once(self.gid).chain(self.groups.iter().copied()).collect()
+        std::iter::once(self.gid).chain(self.groups().iter().copied()).collect()
     }
 
     /// Returns whether `gid` is the group or one of the supplementary groups.
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
+        self.gid == gid || self.groups().contains(&gid)
+    }
+
+    fn groups(&self) -> &[u32] {
+        self.groups.as_deref().unwrap_or_default()
     }
 
     /// Returns whether the user is user 0.

@@ -136,31 +136,32 @@ impl<'f> EntrySlot<'f> {
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let place = match EntrySlot::of(objects, dir, name, locking) {
+        let place = EntrySlot::of(objects, dir, name, locking);
+        let slot = match &place {
+            Ok(Some(slot)) => slot,
             Err(Error::NotFound) => {
                 FileData { objects, inode: dir }.check_names_key()?;
-                return Err(Error::NotFound);
+                return place;
             }
-            other => other?,
+            Ok(None) | Err(_) => return place,
         };
-        if let Some(place) = &place
-            && !matches!(place.seen, Look::There(_))
-        {
-            if !place.context.hasher.folding.permits_new(name.bytes()) {
-                return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
-            }
-            if place.context.format.names == NameForm::Encrypted {
-                FileData { objects, inode: dir }.check_names_key()?;
-            }
+        if let Look::There(_) = slot.seen {
+            return place;
         }
-        match (place, locking) {
-            (Some(place), DirLocking::Shared) if place.seen == Look::Full => Ok(None),
-            (Some(place), DirLocking::Exclusive) if place.seen == Look::Full => {
-                Directory::of(objects, dir)?.make_room(place.name.name())?;
+        if !slot.context.hasher.folding.permits_new(name.bytes()) {
+            return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
+        }
+        if slot.context.format.names == NameForm::Encrypted {
+            FileData { objects, inode: dir }.check_names_key()?;
+        }
+        match (slot.seen, locking) {
+            (Look::Full, DirLocking::Shared) => Ok(None),
+            (Look::Full, DirLocking::Exclusive) => {
+                Directory::of(objects, dir)?.make_room(slot.name.name())?;
                 drop(place);
                 EntrySlot::of(objects, dir, name, locking)
             }
-            (place, _) => Ok(place),
+            _ => place,
         }
     }
 

@@ -20,7 +20,7 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Words,
+    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{FileType, Ino, Time};
@@ -111,22 +111,22 @@ pub(crate) enum NumberFreed {
 struct LineStart;
 
 /// Holds the parts from which an [`Inode`] is created.
-pub(crate) struct Parts {
+pub(crate) struct Parts<'a> {
     pub(crate) ino: Ino,
     pub(crate) file_type: FileType,
     pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
-    pub(crate) disk: disk::Inode,
+    pub(crate) disk: &'a disk::Inode,
     pub(crate) raw: RawRecord,
 }
 
 impl Inode {
     /// Creates an inode in memory, with one hold.
     #[inline]
-    pub(crate) fn new(parts: Parts) -> Inode {
+    pub(crate) fn new(parts: Parts<'_>) -> Inode {
         let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
-        let attr = attr_of(ino, file_type, &disk);
+        let attr = attr_of(ino, file_type, disk);
         Inode {
             ino,
             generation: attr.generation,
@@ -150,7 +150,7 @@ impl Inode {
             attr: SeqCell::new(attr),
             map: MapSlot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
-            state: Mutex::new(Rank::Guard, InodeState::new(disk, raw)),
+            state: Mutex::new(Rank::Guard, InodeState::new(disk.clone(), raw)),
             window: WindowSlot::new(),
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),
@@ -255,8 +255,7 @@ impl Inode {
     /// and `ctime` only, as a directory has with each change of a name.
     #[inline]
     pub(crate) fn publish_names_changed(&self, disk: &disk::Inode) {
-        let words = self.attr_of(disk).to_words();
-        self.attr.store_words_in_order(Attr::NAMES_CHANGED.map(|at| (at, words[at])));
+        self.attr.store_words_in_order(self.attr_of(disk).names_changed());
         debug_assert_eq!(self.attr.load(), self.attr_of(disk), "another attribute changed");
     }
 
@@ -388,7 +387,7 @@ impl Inode {
         tracked.take(tid, || Record::of(disk, raw, *freed))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {
         attr_of(self.ino, self.file_type, disk)
     }
@@ -401,7 +400,7 @@ fn counted(state: &InodeState) -> Counted {
 }
 
 /// Returns the public attributes of a decoded inode.
-#[inline]
+#[inline(always)]
 pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr {
     let rdev = match file_type {
         FileType::CharDevice | FileType::BlockDevice => {

@@ -77,7 +77,7 @@ impl Objects {
             return Err(Error::Stale);
         }
         let raw = RawRecord::read(raw);
-        let inode = self.new_inode(ino, table, place.offset, decoded, raw)?;
+        let inode = self.new_inode(ino, table, place.offset, &decoded, raw)?;
         // Data written through the previous object, which was evicted, may need a flush.
         let mark = self.inodes.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
         let mark = mark.max(self.mount.totals.evicted_mark.0.load(Ordering::Acquire));
@@ -93,12 +93,12 @@ impl Objects {
         ino: Ino,
         table: TableRef,
         offset: usize,
-        decoded: disk::Inode,
+        disk: &disk::Inode,
         raw: RawRecord,
     ) -> Result<Arc<Inode>, Error> {
-        let file_type = decoded.file_type().ok_or_else(|| Error::Stale)?;
+        let file_type = disk.file_type().ok_or_else(|| Error::Stale)?;
         let mount = self.mount.clone();
-        let parts = Parts { ino, file_type, mount, table, offset, disk: decoded, raw };
+        let parts = Parts { ino, file_type, mount, table, offset, disk, raw };
         Ok(Arc::new(Inode::new(parts)))
     }
 

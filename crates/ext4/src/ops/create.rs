@@ -205,7 +205,7 @@ impl Fs {
         disk.mode = FileType::Regular.mode_bits() | 0o600;
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
-        let inode = self.objects.new_inode(claim.ino(), table, offset, disk, raw)?;
+        let inode = self.objects.new_inode(claim.ino(), table, offset, &disk, raw)?;
         let part = FastPart::Birth;
         let born = Born { claim, inode, block: None, xattrs: None, part, held: Vec::new() };
         let inode = self.give_birth(born)?;
@@ -281,7 +281,7 @@ impl Fs {
             true => FastPart::Birth,
             false => FastPart::None,
         };
-        let inode = self.objects.new_inode(ino, table, offset, disk, raw)?;
+        let inode = self.objects.new_inode(ino, table, offset, &disk, raw)?;
         if let Some(crypt) = crypt {
             inode.crypt.get_or_init(|| Box::new(crypt));
         }
