@@ -249,7 +249,7 @@ const HOUSES: &[House] = &[
                 "sequence",
                 "together",
             ],
-            &["fast_commits", "formats"],
+            &["fast_commits", "formats", "sample"],
             &["lib"],
         ],
     },

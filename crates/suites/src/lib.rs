@@ -49,5 +49,6 @@ pub mod op;
 pub mod planted;
 pub mod policies;
 pub mod random;
+pub mod sample;
 pub mod sequence;
 pub mod together;

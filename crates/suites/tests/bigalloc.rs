@@ -4,17 +4,15 @@
 use lanefs_device::Device;
 use lanefs_ext4::{Error, Fallocate, Fs, InodeRef, Mount, MountOptions, Privilege};
 use lanefs_suites::both::{by_kernel, by_library, open, run_all};
-use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::cuts::dumpe2fs;
-use lanefs_suites::fsx;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::hostile::{Totals, random_images_on};
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
 use lanefs_suites::op::{File, Kind, Op, Path};
 use lanefs_suites::random::{in_parallel, seeds};
-use lanefs_suites::sequence::Mix;
-use lanefs_suites::together::{Bases, Runner, scenario_on};
+use lanefs_suites::sample;
+use lanefs_suites::together::Bases;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,24 +29,6 @@ const SETS: [(&str, &str); 6] = [
 /// The number of sets without quotas, at the start. e2fsck cannot judge crashes of the others: when
 /// it deletes an orphan, it subtracts one block from the usage for each cluster.
 const WITHOUT_QUOTAS: usize = 5;
-
-fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let runner = Runner { bases, wrap: &|device| device };
-    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
-    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn bytes(bases: &Bases, set: usize, seed: u64, count: u32) {
-    println!("seed {seed} with {}", SETS[set].0);
-    fsx::check_on(bases, SETS[set], seed, count).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let found = crash::check_on(SETS[set], seed, ops, Cuts::About(cuts));
-    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
-}
 
 fn hostile(seed: u64, count: u64) -> Totals {
     const PLAIN: &str = "-J size=1 -O bigalloc,^metadata_csum,^metadata_csum_seed -b 1024 -C 4096";
@@ -78,18 +58,21 @@ fn write(name: &str, offset: u64, len: usize) -> Op {
 #[test]
 fn four_threads_leave_the_tree_of_the_model() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| model(&bases, set, seed, 60));
+    SETS.into_iter().zip(seeds(6)).for_each(|(set, seed)| sample::model(&bases, set, seed, 60));
 }
 
 #[test]
 fn a_file_keeps_its_bytes() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| bytes(&bases, set, seed, 300));
+    SETS.into_iter().zip(seeds(6)).for_each(|(set, seed)| sample::fsx(&bases, set, seed, 300));
 }
 
 #[test]
 fn promises_are_kept_at_a_few_crashes() {
-    (0..WITHOUT_QUOTAS).zip(seeds(5)).for_each(|(set, seed)| crashes(set, seed, 60, 8));
+    SETS[..WITHOUT_QUOTAS]
+        .iter()
+        .zip(seeds(5))
+        .for_each(|(set, seed)| sample::crash(*set, seed, 60, 8));
 }
 
 #[test]
@@ -233,9 +216,9 @@ fn a_crash_does_not_bring_punched_blocks_back_with_new_bytes() {
 fn all_suites_hold_with_all_clusters() {
     in_parallel(seeds(12), |seed| {
         let (bases, set) = (Bases::default(), (seed % 6) as usize);
-        model(&bases, set, seed, 300);
-        bytes(&bases, set, seed, 4000);
-        crashes(set % WITHOUT_QUOTAS, seed, 150, 60);
+        sample::model(&bases, SETS[set], seed, 300);
+        sample::fsx(&bases, SETS[set], seed, 4000);
+        sample::crash(SETS[set % WITHOUT_QUOTAS], seed, 150, 60);
         println!("{:?}", hostile(seed, 40));
     });
 }

@@ -8,14 +8,12 @@ use lanefs_ext4::{Error, InodeRef, Mount, MountOptions, NewInode, NewKind, Renam
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_suites::changes::{self, Corpus, Extent};
-use lanefs_suites::crash::{self, Cuts};
-use lanefs_suites::fsx;
 use lanefs_suites::hostile::random_images_on;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::image::Image;
 use lanefs_suites::random::{in_parallel, seeds};
-use lanefs_suites::sequence::Mix;
-use lanefs_suites::together::{Bases, Runner, scenario_on};
+use lanefs_suites::sample;
+use lanefs_suites::together::Bases;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::process::Command;
@@ -33,10 +31,13 @@ const SETS: [(&str, &str); 5] = [
 ];
 
 /// Options with small logs, so that they wrap.
-const SMALL_LOGS: [&str; 3] = [
-    "-b 1024 -J size=1 -N 600 -O casefold,large_dir +F",
-    "-b 4096 -J size=4 -N 600 -O casefold,^metadata_csum,^metadata_csum_seed,^orphan_file +F",
-    "-b 1024 -J size=1 -N 600 -O casefold,^dir_index +F",
+const SMALL_LOGS: [(&str, &str); 3] = [
+    ("-b 1024 -J size=1 -N 600 -O casefold,large_dir +F", "20M"),
+    (
+        "-b 4096 -J size=4 -N 600 -O casefold,^metadata_csum,^metadata_csum_seed,^orphan_file +F",
+        "20M",
+    ),
+    ("-b 1024 -J size=1 -N 600 -O casefold,^dir_index +F", "20M"),
 ];
 
 fn mount(image: &Image) -> Mount {
@@ -426,23 +427,10 @@ fn damaged_names_are_found_by_both_checkers_and_repaired() {
     }
 }
 
-fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let runner = Runner { bases, wrap: &|device| device };
-    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
-    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
-    println!("seed {seed} with {}", SMALL_LOGS[set]);
-    let found = crash::check_on((SMALL_LOGS[set], "20M"), seed, ops, Cuts::About(cuts));
-    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
-}
-
 #[test]
 fn four_threads_leave_the_tree_of_the_model() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| model(&bases, set, seed, 80));
+    SETS.into_iter().zip(seeds(5)).for_each(|(set, seed)| sample::model(&bases, set, seed, 80));
 }
 
 #[test]
@@ -466,7 +454,7 @@ fn a_few_damaged_images_do_no_harm() {
 
 #[test]
 fn promises_are_kept_at_a_few_crashes() {
-    (0..2).zip(seeds(2)).for_each(|(set, seed)| crashes(set, seed, 40, 6));
+    SMALL_LOGS.into_iter().zip(seeds(2)).for_each(|(set, seed)| sample::crash(set, seed, 40, 6));
 }
 
 #[test]
@@ -474,8 +462,8 @@ fn promises_are_kept_at_a_few_crashes() {
 fn all_suites_hold_in_directories_that_ignore_case() {
     in_parallel(seeds(5), |seed| {
         let (bases, set) = (Bases::default(), (seed % 5) as usize);
-        model(&bases, set, seed, 300);
-        fsx::check_on(&bases, SETS[set], seed, 1000).unwrap_or_else(|why| panic!("{why}"));
-        crashes((seed % 3) as usize, seed, 100, 30);
+        sample::model(&bases, SETS[set], seed, 300);
+        sample::fsx(&bases, SETS[set], seed, 1000);
+        sample::crash(SMALL_LOGS[(seed % 3) as usize], seed, 100, 30);
     });
 }

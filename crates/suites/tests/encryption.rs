@@ -8,9 +8,7 @@ use lanefs_ext4::{Error, Fs, InodeRef, Mount, NewInode, NewKind, Privilege, Rena
 use lanefs_ondisk::encryption::Policy;
 use lanefs_suites::both::{by_library, open};
 use lanefs_suites::changes::{self, Corpus, Extent};
-use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::fill::{Scale, fill};
-use lanefs_suites::fsx;
 use lanefs_suites::hostile::random_images_on;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::image::{Image, Mappings};
@@ -18,8 +16,8 @@ use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
 use lanefs_suites::op::{File, Kind, Op, Tree};
 use lanefs_suites::random::{in_parallel, seeds};
-use lanefs_suites::sequence::Mix;
-use lanefs_suites::together::{Bases, Runner, scenario_on};
+use lanefs_suites::sample;
+use lanefs_suites::together::Bases;
 use lanefs_suites::{home, listing};
 use std::sync::Arc;
 
@@ -32,24 +30,6 @@ const SETS: [(&str, &str); 5] = [
     ("-b 1024 -J size=1 -O encrypt,bigalloc -C 4096", "64M"),
 ];
 
-fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let runner = Runner { bases, wrap: &|device| device };
-    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
-    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn bytes(bases: &Bases, set: usize, seed: u64, count: u32) {
-    println!("seed {seed} with {}", SETS[set].0);
-    fsx::check_on(bases, SETS[set], seed, count).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let found = crash::check_on(SETS[set], seed, ops, Cuts::About(cuts));
-    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
-}
-
 fn hostile(seed: u64, count: u64) {
     const PLAIN: &str = "-J size=1 -O encrypt,^metadata_csum,^metadata_csum_seed -b 1024";
     let left = if seed.is_multiple_of(2) { Left::Clean } else { Left::Crashed };
@@ -60,18 +40,18 @@ fn hostile(seed: u64, count: u64) {
 #[test]
 fn four_threads_leave_the_tree_of_the_model() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| model(&bases, set, seed, 60));
+    SETS.into_iter().zip(seeds(5)).for_each(|(set, seed)| sample::model(&bases, set, seed, 60));
 }
 
 #[test]
 fn a_file_keeps_its_bytes() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| bytes(&bases, set, seed, 300));
+    SETS.into_iter().zip(seeds(5)).for_each(|(set, seed)| sample::fsx(&bases, set, seed, 300));
 }
 
 #[test]
 fn promises_are_kept_at_a_few_crashes() {
-    (0..SETS.len()).zip(seeds(5)).for_each(|(set, seed)| crashes(set, seed, 60, 6));
+    SETS.into_iter().zip(seeds(5)).for_each(|(set, seed)| sample::crash(set, seed, 60, 6));
 }
 
 #[test]
@@ -84,9 +64,9 @@ fn a_few_damaged_images_do_no_harm() {
 fn all_suites_hold_in_encrypted_directories() {
     in_parallel(seeds(10), |seed| {
         let (bases, set) = (Bases::default(), (seed % 5) as usize);
-        model(&bases, set, seed, 300);
-        bytes(&bases, set, seed, 4000);
-        crashes(set, seed, 150, 60);
+        sample::model(&bases, SETS[set], seed, 300);
+        sample::fsx(&bases, SETS[set], seed, 4000);
+        sample::crash(SETS[set], seed, 150, 60);
         hostile(seed, 40);
     });
     let tally = changes::check(&Corpus::make(Extent::Encrypted), seeds(1)[0], 4000);

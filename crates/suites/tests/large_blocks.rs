@@ -2,13 +2,11 @@
 //! e2fsck, debugfs and mke2fs are the judges.
 
 use lanefs_suites::changes::{self, Corpus, Extent};
-use lanefs_suites::crash::{self, Cuts};
-use lanefs_suites::fsx;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::hostile::{Totals, random_images_on};
 use lanefs_suites::random::{in_parallel, seeds};
-use lanefs_suites::sequence::Mix;
-use lanefs_suites::together::{Bases, Runner, scenario_on};
+use lanefs_suites::sample;
+use lanefs_suites::together::Bases;
 
 /// Options for mke2fs and the size, with a log.
 const SETS: [(&str, &str); 6] = [
@@ -19,24 +17,6 @@ const SETS: [(&str, &str); 6] = [
     ("-t ext3 -b 16384", "96M"),
     ("-t ext3 -b 65536", "224M"),
 ];
-
-fn model(bases: &Bases, set: usize, seed: u64, len: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let runner = Runner { bases, wrap: &|device| device };
-    let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
-    runner.check(scenario_on(SETS[set], mix, seed, len)).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn bytes(bases: &Bases, set: usize, seed: u64, count: u32) {
-    println!("seed {seed} with {}", SETS[set].0);
-    fsx::check_on(bases, SETS[set], seed, count).unwrap_or_else(|why| panic!("{why}"));
-}
-
-fn crashes(set: usize, seed: u64, ops: usize, cuts: usize) {
-    println!("seed {seed} with {}", SETS[set].0);
-    let found = crash::check_on(SETS[set], seed, ops, Cuts::About(cuts));
-    println!("{}", found.unwrap_or_else(|why| panic!("{why}")));
-}
 
 fn hostile(seed: u64, count: u64) -> Totals {
     let (options, left) = match seed % 4 {
@@ -52,18 +32,18 @@ fn hostile(seed: u64, count: u64) -> Totals {
 #[test]
 fn four_threads_leave_the_tree_of_the_model() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| model(&bases, set, seed, 60));
+    SETS.into_iter().zip(seeds(6)).for_each(|(set, seed)| sample::model(&bases, set, seed, 60));
 }
 
 #[test]
 fn a_file_keeps_its_bytes() {
     let bases = Bases::default();
-    (0..SETS.len()).zip(seeds(6)).for_each(|(set, seed)| bytes(&bases, set, seed, 300));
+    SETS.into_iter().zip(seeds(6)).for_each(|(set, seed)| sample::fsx(&bases, set, seed, 300));
 }
 
 #[test]
 fn promises_are_kept_at_a_few_crashes() {
-    (0..2).zip(seeds(2)).for_each(|(set, seed)| crashes(set, seed, 40, 6));
+    SETS.into_iter().zip(seeds(2)).for_each(|(set, seed)| sample::crash(set, seed, 40, 6));
 }
 
 #[test]
@@ -85,9 +65,9 @@ fn the_checker_and_e2fsck_agree_on_a_few_changes() {
 fn all_suites_hold_with_all_block_sizes() {
     in_parallel(seeds(6), |seed| {
         let (bases, set) = (Bases::default(), (seed % 6) as usize);
-        model(&bases, set, seed, 300);
-        bytes(&bases, set, seed, 4000);
-        crashes(set, seed, 150, 60);
+        sample::model(&bases, SETS[set], seed, 300);
+        sample::fsx(&bases, SETS[set], seed, 4000);
+        sample::crash(SETS[set], seed, 150, 60);
         println!("{:?}", hostile(seed, 40));
     });
 }
