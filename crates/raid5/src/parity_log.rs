@@ -154,7 +154,7 @@ pub(crate) struct LogPart {
     pub(crate) from: u64,
     /// The offset after the last byte.
     pub(crate) to: u64,
-    /// The first sector of the array in the strip.
+    /// The first sector that is written, counted in the array.
     pub(crate) data_sector: u64,
     /// Bytes of data written, in all chunks together.
     pub(crate) data_size: u64,

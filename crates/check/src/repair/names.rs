@@ -98,7 +98,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the blocks of a directory within its size.
+    /// Returns the blocks of a directory, up to the directory's size.
     pub fn directory_blocks(&self, ino: Ino, record: &Record) -> Vec<(FileBlock, Block)> {
         let size = record.size() >> self.run.volume.geometry.block_size().bits();
         let end = u32::try_from(size).unwrap_or(u32::MAX);
