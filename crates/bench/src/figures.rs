@@ -14,7 +14,7 @@ pub struct Measured {
     pub unit: &'static str,
     /// Threads.
     pub threads: u32,
-    /// Name and outcome, in the order of the targets.
+    /// The name and the outcome of each target, in the order of the targets.
     pub outcomes: Vec<(String, Outcome)>,
 }
 

@@ -26,7 +26,7 @@ fn is_by_ring() -> bool {
     std::env::var_os("LANEFS_TRANSPORT").is_some_and(|name| name == "ring")
 }
 
-/// Returns whether requests can come by io_uring; otherwise prints that they cannot.
+/// Returns whether a test can mount and get its requests by io_uring; if not, prints the reason.
 fn needs_ring() -> bool {
     if !is_by_ring() {
         println!("skipped: FUSE over io_uring: not run by scripts/with-ring");

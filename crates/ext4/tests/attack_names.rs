@@ -149,8 +149,8 @@ impl Names for Told {
     fn forget(&self, _: DirId) {}
 }
 
-/// A reader of the name cache looks for inodes in memory, where the file system's internal files
-/// are too, so such names must not be published.
+/// A reader of the name cache takes an inode from memory, and the file system's internal files are
+/// in memory too. So a name that refers to an internal file must not be published.
 #[test]
 fn a_name_of_an_internal_inode_is_not_shown() {
     let image = Image::made(&["-O", "^metadata_csum,orphan_file"], "8M");

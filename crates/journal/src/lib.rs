@@ -7,10 +7,10 @@
 //! replay it. `docs/journal.md` describes the design.
 //!
 //! Invariants:
-//! - Nothing is acknowledged before its commit block is durable.
+//! - No transaction is reported durable before its commit block is.
 //! - No block is written in place before the transaction that changed it is durable.
 //! - No log block is reused before its images are in place and the tail on the device has moved.
-//! - After the first failure nothing more is acknowledged.
+//! - After the first failure no transaction is reported durable.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -211,7 +211,7 @@ pub(crate) fn retire(value: Retired) {
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // Under a pin of this thread nothing can be freed: then the thread's unpin frees values.
+        // While this thread has a pin, nothing can be freed; its unpin frees the values.
         if !pin_depth::is_pinned() {
             pay();
         }

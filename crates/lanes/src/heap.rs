@@ -62,7 +62,7 @@ struct Magazines {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The thread has not registered yet to return its blocks when it terminates.
+    /// The thread has not registered the destructor that returns its blocks.
     Fresh,
     Running,
     /// The thread is terminating: blocks that it still frees go to the depots at once.

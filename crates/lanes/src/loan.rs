@@ -40,8 +40,8 @@ impl Loan {
     /// ends the loan.
     ///
     /// # Locking
-    /// Waits for a thread that has borrowed the bytes, so the caller holds no lock that this thread
-    /// may need.
+    /// Waits for the thread that has borrowed the bytes, so the caller must hold no lock that the
+    /// borrower may need.
     pub fn lend<R>(bytes: &[&[u8]], body: impl FnOnce(&Arc<Loan>) -> R) -> R {
         let loan = Arc::new(Loan {
             bytes: Bytes { first: bytes.as_ptr().cast(), count: bytes.len() },

@@ -28,11 +28,11 @@
 //!
 //! # How do members come and go under I/O?
 //!
-//! The *standing* of a slot is one word: its device, and the number of its valid rows
-//! (`standing.rs`). Rebuilding locks a row, writes its share, and publishes the word before it
-//! releases the row. So while an operation holds a range of a row, a member may be taken out or
-//! replaced by its copy, but none is added. If a member is taken out during a read, the read is
-//! planned again; a write continues without the member. A slot changes in the superblocks and in
+//! The *standing* of a slot is one atomic word with the index of its device and the number of its
+//! valid rows (`standing.rs`). Rebuilding locks a row, writes its share, and publishes the word
+//! before it releases the row. So while an operation holds a range of a row, a member may be taken
+//! out or replaced by its copy, but none is added. If a member is taken out during a read, the read
+//! is planned again; a write continues without the member. A slot changes in the superblocks and in
 //! memory under one hold. `exchange.rs` replaces a member by a copy of it.
 #![forbid(unsafe_code)]
 

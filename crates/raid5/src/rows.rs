@@ -72,7 +72,7 @@ pub(crate) struct RowLocks {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// [the shard's lock] The first holds; the others are in `more`.
+    /// [the shard's lock] The first spans that are held; the others are in `more`.
     held: [Option<Span>; INLINE],
     more: Vec<Span>,
     waiting: VecDeque<Arc<Waiter>>,

@@ -1,5 +1,5 @@
-//! Writes of one row that are in flight together are written together: their reads and writes of
-//! members are counted. Hooks in members make the interleavings certain.
+//! Tests that writes in flight to one row become one write, by counting the reads and writes that
+//! members receive. Hooks in members make the interleavings certain.
 
 mod rig;
 

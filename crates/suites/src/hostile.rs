@@ -22,7 +22,7 @@ use target::{Left, Target};
 /// The number of device operations after which a run counts as endless. Undamaged images take some
 /// thousands.
 const PATIENCE: u64 = 400_000;
-/// The limit for work without device operations.
+/// The time after which a run counts as hung, in case it makes no device operations.
 const TIME: Duration = Duration::from_secs(60);
 /// The largest memory of the process, in KiB.
 const MEMORY: u64 = 3 << 20;

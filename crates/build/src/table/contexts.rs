@@ -1,8 +1,8 @@
 //! file_contexts of SELinux: `REGEX [TYPE] CONTEXT`.
 //!
 //! The expression must match the whole path. As in libselinux, a line without special characters
-//! wins over expressions, and of several lines the last wins; `<<none>>` gives no label. The
-//! expressions are those of the crate `regex`: without look-around and back references.
+//! wins over expressions, and of several matching lines the last wins; `<<none>>` gives no label.
+//! The expressions are those of the crate `regex`: without look-around and back references.
 //!
 //! Source: selabel_file(5).
 

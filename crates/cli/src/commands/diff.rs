@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
-    /// Print a JSON object for each difference on a line
+    /// Print a JSON object for each difference, on a line of its own
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -56,7 +56,7 @@ pub struct Arguments {
     /// Directories or files, as IMAGE[:/PATH], and an expression
     #[arg(required = true, allow_hyphen_values = true, value_name = "IMAGE[:/PATH]")]
     words: Vec<OsString>,
-    /// Print a JSON object for each file on a line
+    /// Print a JSON object for each file, on a line of its own
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Keep the slash at the start of paths
     #[arg(short = 'p', long)]
     absolute_names: bool,
-    /// Print a JSON object for each file on a line
+    /// Print a JSON object for each file, on a line of its own
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Keep the slash at the start of paths
     #[arg(long)]
     absolute_names: bool,
-    /// Print a JSON object for each file on a line; values are in base 64
+    /// Print a JSON object for each file, on a line of its own; values are in base 64
     #[arg(long, conflicts_with_all = ["only_values", "encoding"])]
     json: bool,
     #[command(flatten)]

@@ -59,8 +59,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes one durable write; returns `false` if the host does not support durable writes. In
-    /// that case the bytes are possibly not written.
+    /// Makes one durable write. Returns `false` if the host does not support durable writes; then
+    /// the caller must write all bytes in another way.
     fn write_dsync(&self, at: u64, buf: &[u8]) -> io::Result<bool> {
         match write_whole(&self.file, at, buf, ReadWriteFlags::DSYNC) {
             Ok(()) => Ok(true),
@@ -69,8 +69,8 @@ impl FileDevice {
         }
     }
 
-    /// Writes `bufs` directly at byte `at` of the file if possible; returns whether it was. If not,
-    /// the bytes are possibly not written.
+    /// Writes `bufs` directly at byte `at` of the file. Returns `false` if that is not possible;
+    /// then the caller must write all bytes in another way, since some of them may be missing.
     fn write_directly(&self, at: u64, bufs: &[&[u8]], flags: ReadWriteFlags) -> io::Result<bool> {
         self.direct.as_ref().map_or(Ok(false), |direct| direct.write_at(at, bufs, flags))
     }

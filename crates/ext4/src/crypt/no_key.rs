@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 /// Bytes of the hash.
 const HASH: usize = 8;
-/// The largest number of bytes of the encrypted name that the text contains.
+/// The most bytes of an encrypted name that its text contains; the rest is in the digest.
 const MOST: usize = 149;
 /// Bytes of the digest of the remaining bytes.
 const DIGEST: usize = 32;

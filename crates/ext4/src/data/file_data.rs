@@ -7,8 +7,8 @@ use lanefs_lanes::sync::Arc;
 /// An inode, with the mount's objects, which include its blocks.
 ///
 /// `mapping.rs` reads and changes the mappings, `holes.rs` claims blocks for holes, `bytes.rs`
-/// reads and writes through the mappings, `unmap.rs` frees them, `xattrs.rs` handles the
-/// attributes.
+/// reads and writes through the mappings, `unmap.rs` removes mappings and frees their blocks,
+/// `xattrs.rs` handles the extended attributes.
 #[derive(Clone, Copy)]
 pub(crate) struct FileData<'m> {
     pub(crate) objects: &'m Objects,

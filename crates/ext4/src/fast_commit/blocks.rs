@@ -24,7 +24,7 @@ pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 const MOST_BYTES: usize = 1 << 30;
 /// The most blocks of directories that are searched.
 const MOST_SEARCHED: u64 = 1 << 22;
-/// The most extents of all changed files.
+/// The most extents of all changed files together.
 const MOST_EXTENTS: u64 = 1 << 23;
 
 /// The file system after the last transaction, and the changes so far.

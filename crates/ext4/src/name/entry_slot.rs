@@ -242,7 +242,7 @@ impl EntrySlot<'_> {
     /// Publishes to the name cache the inodes to which the names now refer.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // The name cache holds neither ".." nor names that are not compared by their bytes.
+            // The name cache has only names that are compared by their bytes, and not "..".
             let name = place.name.name().bytes();
             if place.context.compares_bytes() && name != b".." {
                 let dir = place.dir.dir_id();

@@ -28,10 +28,10 @@ pub trait Names: Send + Sync {
         self.publish_read(dir, name, entry, &|| true);
     }
     /// Does the same as [`Names::publish`] for a caller that only read the entry. Does nothing if
-    /// `still` returns false, that is, if the contents have changed since they were read. No other
-    /// publication of this name comes between the call of `still` and this publication. A caller
-    /// that changes a name must change the contents before it publishes, so that the `still` of
-    /// each reader returns false.
+    /// `still` returns false, that is, if the directory has changed since the entry was read. No
+    /// other publication of this name comes between the call of `still` and this publication. A
+    /// caller that changes a name must change the directory before it publishes the name, so that
+    /// the `still` of each reader returns false.
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);

@@ -110,7 +110,7 @@ impl Depot {
     /// Adds the batches from `first` to `last`, which a trim keeps and which have `blocks` blocks.
     pub(super) fn give_all(&mut self, first: *mut Free, last: *mut Free, blocks: usize) {
         if !last.is_null() {
-            // SAFETY: first blocks of batches that now belong to the depot.
+            // SAFETY: `last` is the first block of a batch that now belongs to the depot.
             unsafe { (*last).next_batch = self.batches };
             self.batches = first;
         }

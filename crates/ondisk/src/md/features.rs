@@ -8,7 +8,7 @@ bitflags! {
     pub struct Features: u32 {
         /// There is an internal write-intent bitmap.
         const BITMAP_OFFSET = 1;
-        /// Only a part of this member is rebuilt.
+        /// So far only a part of this member has been rebuilt.
         const RECOVERY_OFFSET = 2;
         /// The array is changing its shape.
         const RESHAPE_ACTIVE = 4;

@@ -67,7 +67,7 @@ pub enum Value<'a> {
         ino: Ino,
         /// Bytes of the value.
         size: u32,
-        /// The entry's hash, of its name and the value's hash.
+        /// The entry's hash, computed from its name and the hash of the value.
         hash: u32,
     },
 }

@@ -138,7 +138,7 @@ fn one(
         return Ok(());
     }
     let done = shown(&plan);
-    // The judges lock the image.
+    // The judges lock the image, so it must not be open here.
     drop((plan, device));
     let verdicts = Verdicts::of(work.path());
     if !verdicts.is_clean_for_e2fsck() || !verdicts.is_clean_for_lanefs() {

@@ -52,7 +52,7 @@ Examples:
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// Workloads to run [default: all]; or `seeds` or `efficiency`, then the parts of it to run
+    /// Workloads to run [default: all]; or `seeds` or `efficiency`, then some of its parts
     #[arg(value_name = "WORKLOAD")]
     pub(super) what: Vec<What>,
     /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH.

@@ -47,7 +47,7 @@ impl Server {
         Credentials::new(uid, gid, groups)
     }
 
-    /// Fails unless the caller has the permissions `want`, if the server checks.
+    /// If the server checks permissions, fails for a caller without the permissions `want`.
     pub(super) fn check(&self, header: &InHeader, inode: &InodeRef, want: Want) -> Done {
         match self.judged(header) {
             Some(who) => Ok(self.vfs.check(&who, inode, want)?),
@@ -55,7 +55,8 @@ impl Server {
         }
     }
 
-    /// Fails unless the caller may open the file with `flags`, if the server checks.
+    /// If the server checks permissions, fails for a caller that may not open the file with
+    /// `flags`.
     pub(super) fn check_open(&self, header: &InHeader, inode: &InodeRef, flags: i32) -> Done {
         let access = flags & libc::O_ACCMODE;
         let mut want = match access {

@@ -144,8 +144,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// Mounts a new image in memory, with more groups than lanes. The mount commits only on request. A
-/// commit belongs to no single operation; it is counted by tracing the first round after a commit.
+/// Mounts a new image in memory, with more groups than lanes. The mount commits only on request,
+/// since a commit belongs to no single operation.
 fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
