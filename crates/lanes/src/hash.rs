@@ -205,7 +205,7 @@ impl NumberKey {
 /// overlap: copying them into a buffer first would cost a call, and then a stall when the buffer is
 /// read as a word.
 #[inline]
-pub fn padded_word(bytes: &[u8]) -> u64 {
+fn padded_word(bytes: &[u8]) -> u64 {
     if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         let before = (bytes.len() - 4) * 8;
         return u64::from(u32::from_le_bytes(*low))

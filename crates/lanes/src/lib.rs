@@ -40,7 +40,7 @@ pub use contention::{Contention, contention};
 pub use counter::{LaneCounter, LaneCounters};
 pub use epoch::{Pin, advance, limbo, pin};
 pub use growing::{Growing, Latest};
-pub use hash::{NameKey, fix_hash_keys, hash_of, padded_word};
+pub use hash::{NameKey, fix_hash_keys, hash_of};
 pub use heap::LineHeap;
 pub use hold::{Hold, Holdable, Holds, Nameless, Shares, end_as_only_holder, evict, set_nameless};
 pub use lane::{Lane, MAX_LANES, Padded, PerLane};
