@@ -46,10 +46,10 @@ Examples:
   lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
-  lanefs mount -o remount,ro disk.img mnt       read-only from now on, with a clean image
-  lanefs mount -o remount,rw disk.img mnt
+  lanefs mount -o remount,ro disk.img mnt       as root: read-only from now on, the image is clean
+  lanefs mount -o remount,rw disk.img mnt       as root: writable again
 
-An image whose root directory belongs to another user (docs/mount.md):
+Ids (docs/mount.md), for an image whose root directory belongs to another user:
   lanefs mount -o fakeroot disk.img mnt            you act as root of the image; owners are kept
   lanefs mount -o uid=1000,gid=1000 disk.img mnt   all files are shown as those of 1000
   lanefs mount -o idmap=1000:0:1 disk.img mnt      files of user 0 in the image are those of 1000;
@@ -91,11 +91,11 @@ pub struct Arguments {
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options, those below and these of ext4, mount(8) and FUSE: ro, rw,
-    /// norecovery, relatime, noatime, strictatime, commit=SECONDS, discard, stripe=BLOCKS,
-    /// errors=continue|remount-ro, offset=BYTES, sizelimit=BYTES, usrquota, grpquota, prjquota,
-    /// noquota, sync, dirsync, allow_other, dev, suid, exec, symfollow and their opposites,
-    /// fsname=NAME
+    /// Comma-separated options, those below (for ids: fakeroot, uid=, gid=, idmap=) and these of
+    /// ext4, mount(8) and FUSE: ro, rw, norecovery, relatime, noatime, strictatime, commit=SECONDS,
+    /// discard, stripe=BLOCKS, errors=continue|remount-ro, offset=BYTES, sizelimit=BYTES, usrquota,
+    /// grpquota, prjquota, noquota, sync, dirsync, allow_other, dev, suid, exec, symfollow and
+    /// their opposites, fsname=NAME
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
