@@ -7,10 +7,20 @@ const ALL: u16 = 0o7777;
 /// A change of a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeChange {
-    /// Exactly this mode.
-    Octal(u16),
+    /// This mode.
+    Octal(u16, SetIds),
     /// Symbolic clauses, applied in order.
     Symbolic(Vec<Clause>),
+}
+
+/// What a mode in numbers does with the set-ID bits of a directory: GNU Coreutils manual,
+/// "Directories and the Set-User-ID and Set-Group-ID Bits".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetIds {
+    /// Up to four digits only add set-ID bits.
+    Added,
+    /// Five digits or more, such as 00755, clear them too.
+    Exact,
 }
 
 /// One step, such as `u+x`.
@@ -58,7 +68,10 @@ impl FromStr for ModeChange {
         let bad = || format!("'{text}' is not a mode (examples: 644, u+x, go-w, a=rX)");
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             return match u16::from_str_radix(text, 8) {
-                Ok(mode) if mode <= ALL => Ok(ModeChange::Octal(mode)),
+                Ok(mode) if mode <= ALL => {
+                    let set_ids = if text.len() < 5 { SetIds::Added } else { SetIds::Exact };
+                    Ok(ModeChange::Octal(mode, set_ids))
+                }
                 _ => Err(bad()),
             };
         }
@@ -124,11 +137,10 @@ impl ModeChange {
     /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
     pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
         match self {
-            // As in GNU chmod, a number of at most three digits keeps a directory's set-ID bits.
-            ModeChange::Octal(mode) if kind == Kind::Directory && *mode <= 0o777 => {
+            ModeChange::Octal(mode, SetIds::Added) if kind == Kind::Directory => {
                 mode | (old & 0o6000)
             }
-            ModeChange::Octal(mode) => *mode,
+            ModeChange::Octal(mode, _) => *mode,
             ModeChange::Symbolic(clauses) => {
                 clauses.iter().fold(old & ALL, |mode, clause| clause.apply(mode, kind, umask))
             }
@@ -237,6 +249,9 @@ mod tests {
     fn directories_count_as_executable_and_keep_their_set_id_bits() {
         assert_eq!(change("a+X", 0o644, Kind::Directory), 0o755);
         assert_eq!(change("755", 0o2700, Kind::Directory), 0o2755);
+        assert_eq!(change("1755", 0o6700, Kind::Directory), 0o7755);
+        assert_eq!(change("4755", 0o2700, Kind::Directory), 0o6755);
+        assert_eq!(change("00755", 0o6700, Kind::Directory), 0o755);
         assert_eq!(change("755", 0o2700, Kind::Other), 0o755);
         assert_eq!(change("g=rx", 0o2770, Kind::Directory), 0o2750);
     }
