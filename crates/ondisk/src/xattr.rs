@@ -5,8 +5,9 @@
 //! In the inode the entries are in any order and follow a magic number; the offsets count from the
 //! first entry. Source: kernel documentation, *ext4: Extended Attributes*. Three facts are not
 //! documented there, and were observed in data that the kernel writes and e2fsck accepts: how
-//! hashes are computed; that entries in the inode have a hash of 0; that kernels before 6.2 on
-//! machines with signed `char` hashed names as signed bytes.
+//! hashes are computed; that entries in the inode have a hash of 0, unless their value is in an
+//! inode of its own; that kernels before 6.2 on machines with signed `char` hashed names as signed
+//! bytes.
 
 mod decode;
 mod encode;
