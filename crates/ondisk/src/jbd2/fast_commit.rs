@@ -74,7 +74,7 @@ pub enum FastChange {
     },
     /// An inode was created with this name.
     Create(FastName),
-    /// An inode got another name.
+    /// An inode got an additional name.
     Link(FastName),
     /// A name was removed.
     Unlink(FastName),
