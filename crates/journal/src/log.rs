@@ -71,7 +71,7 @@ impl LogWriter {
         if superblock.has_room_for_fast_commits() {
             incompat |= fast;
         }
-        // Without this feature, a tag has no room for the block numbers of a larger device.
+        // Without `BIT64`, a tag has no room for block numbers from 2^32 on.
         incompat.set(
             JournalIncompat::BIT64,
             incompat.contains(JournalIncompat::BIT64)
