@@ -20,14 +20,14 @@ pub trait Client<O, D>: Send + Sync {
     /// the image would cancel the revoke of its block, as if the block were metadata again.
     ///
     /// # Errors
-    /// Aborts the journal.
+    /// Any error aborts the journal.
     fn capture(&self, tid: Tid, objects: Vec<O>, images: &mut Images) -> Result<(), Error>;
 
     /// `tid` is durable, and no image of a block that it revoked is left, so these blocks can be
     /// overwritten.
     ///
     /// # Errors
-    /// Aborts the journal.
+    /// Any error aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<D>) -> Result<(), Error>;
 
     /// `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]). State kept

@@ -54,7 +54,7 @@ impl<O, D> Journal<O, D> {
         match &mut committer.log {
             Some(log) => {
                 self.commit_to_log(log, tid, &images, &revokes)?;
-                // Later checkpoints need not know this order: the images are in place.
+                // The checkpoint is made now, so that no later one has to know which block is last.
                 if last.is_some() {
                     self.checkpoint(log, tid, tid.next(), last)?;
                 }

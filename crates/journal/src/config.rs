@@ -15,7 +15,7 @@ pub struct Config {
     /// Size of a block of the file system.
     pub block_size: BlockSize,
     /// The log; `None` for a file system without a journal: transactions work the same, but a crash
-    /// during a commit leaves a part of the transaction on the device.
+    /// during a commit may leave only a part of the transaction on the device.
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,

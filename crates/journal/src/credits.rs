@@ -4,8 +4,8 @@
 //! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
 //! so that joining usually touches only the lane's line. A stash is valid for only one transaction.
 //! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
-//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So
-//! operations that need few credits do not overtake for ever an operation that needs many. But if
+//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So an
+//! operation that needs many credits is not overtaken for ever by operations that need few. But if
 //! the pool has enough for all of them, no thread waits for its turn. A queue that releases one
 //! thread at a time would never become empty, since those threads join again.
 
@@ -215,8 +215,8 @@ impl Credits {
 }
 
 impl Pool {
-    /// Returns the grains for which the threads before `ticket` in the queue wait; without a
-    /// ticket, all threads in it.
+    /// Returns the number of grains for which the threads before `ticket` in the queue wait;
+    /// without a ticket, the number for which all threads in the queue wait.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
         let before = self.queue.iter().take_while(|request| Some(request.number) != ticket);
         before.map(|request| request.grains).sum()

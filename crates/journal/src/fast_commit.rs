@@ -25,7 +25,8 @@ pub struct FastBatch {
     /// The changes, in order. The file system must be sound after a replay of the last durable
     /// transaction, of the earlier fast commits of `tid`, and of these changes alone.
     pub changes: Vec<FastChange>,
-    /// The mark of the data to which the changes refer, which are flushed first.
+    /// The mark of the data to which the changes refer; the data is flushed before the changes are
+    /// written.
     pub mark: FlushMark,
 }
 
@@ -41,12 +42,12 @@ pub trait FastClient {
     /// Called when the changes of [`FastClient::gather`] are durable.
     fn is_written(&mut self);
 
-    /// Called instead of [`FastClient::is_written`] if the log's area had no room; nothing was
-    /// written.
+    /// Called instead of [`FastClient::is_written`] if the log's area had no room or a change
+    /// cannot be encoded as a record; nothing was written.
     fn has_no_room(&mut self);
 }
 
-/// The end of [`Journal::fast_commit`].
+/// The outcome of [`Journal::fast_commit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastEnd {
     /// The client has nothing to wait for any more, or the transaction is durable.

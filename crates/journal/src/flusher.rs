@@ -51,7 +51,7 @@ struct State {
     failed: Option<DeviceError>,
 }
 
-/// An operation that must not run concurrently with another operation of this type.
+/// An operation on the device; at most one of these operations runs at a time.
 enum Io<'a> {
     Flush,
     WriteDurable { offset: u64, bytes: &'a [u8] },

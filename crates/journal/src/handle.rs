@@ -56,9 +56,9 @@ impl<'a, O, D> Handle<'a, O, D> {
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
 
-    /// Removes an object that this transaction has put on the list. Call this if
-    /// [`crate::Tracked::bury`] returned that the object has no image. So an object that is created
-    /// and deleted within one transaction leaves nothing on the list.
+    /// Removes an object that this transaction has put on the list. Call this after
+    /// [`crate::Tracked::bury`] if no capture needs the object. So an object that is created and
+    /// deleted within one transaction leaves nothing on the list.
     pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
@@ -112,7 +112,8 @@ impl<O, D> Journal<O, D> {
         let once = Joined::new();
         let grains = self.credits.grains(credits)?;
         let member = self.membership.join();
-        // A stop or an abort of the journal is recorded before the last transaction closes.
+        // Checked again: a stop or an abort of the journal is recorded before the last transaction
+        // closes, so a thread that waited for that close sees the record here.
         self.check()?;
         if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
             return Ok(Handle::new(self, member, grains, once));

@@ -64,7 +64,7 @@ impl Images {
         self.blocks.is_empty()
     }
 
-    /// Returns all images, by block.
+    /// Returns all images with their blocks, sorted by block.
     pub fn iter(&self) -> impl Iterator<Item = (Block, &Arc<[u8]>)> {
         self.blocks.iter().map(|(block, bytes)| (*block, bytes))
     }

@@ -17,7 +17,8 @@ pub(crate) fn write(
     each_run(block_size, images, |offset, bufs| device.write_vectored_at(offset, bufs))
 }
 
-/// Writes `images`, which are sorted by block, to the log.
+/// Writes `images` to the log; the images are in the order of the log, and each is paired with its
+/// block on the log's device.
 pub(crate) fn write_log(
     device: &dyn Device,
     block_size: BlockSize,
@@ -60,7 +61,7 @@ pub(crate) fn write_durably<E: From<DeviceError>>(
     flush()
 }
 
-/// Splits sorted images where the next block is not adjacent, or a run has `longest` blocks.
+/// Splits images where the next block is not adjacent, or a run has `longest` blocks.
 fn runs(
     images: &[(Block, Arc<[u8]>)],
     longest: usize,

@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     pub(crate) grains: u64,
     /// Blocks of one transaction, including revoke blocks, without descriptors and commit block.
     pub(crate) capacity: u32,
-    /// Blocks that all lanes together may keep drawn without using them.
+    /// Blocks for which all lanes together may keep unused credits in their stashes.
     pub(crate) stashes: u32,
 }
 

@@ -41,7 +41,7 @@ impl<O> Objects<O> {
     }
 }
 
-/// The changes of one transaction, or of one lane in a transaction.
+/// The changes of one lane in one transaction.
 pub(crate) struct Lists<O, D> {
     pub(crate) objects: Objects<O>,
     pub(crate) deferred: Vec<D>,

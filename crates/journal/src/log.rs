@@ -37,7 +37,8 @@ pub(crate) struct LogWriter {
     last_commit: CoarseTime,
 }
 
-/// The value that the kernel's jbd2 records (kernel documentation, "Journal (jbd2)", `s_errno`).
+/// The error that an abort records, as the kernel's jbd2 does (kernel documentation, "Journal
+/// (jbd2)", `s_errno`).
 const EIO: i32 = 5;
 
 /// The start of the log, as recorded in the journal superblock.
@@ -70,7 +71,7 @@ impl LogWriter {
         if superblock.has_room_for_fast_commits() {
             incompat |= fast;
         }
-        // Without this feature, a tag has no room for the block numbers of a larger device.
+        // Without `BIT64`, a tag has no room for block numbers from 2^32 on.
         incompat.set(
             JournalIncompat::BIT64,
             incompat.contains(JournalIncompat::BIT64)
@@ -194,8 +195,8 @@ impl LogWriter {
 
     /// Writes a fast commit with `changes` after the earlier fast commits of `tid`, the running
     /// transaction. The data to which the changes refer must be durable. The fast commit is durable
-    /// when this returns. Returns the number of its blocks, or `None` if the area has no room and
-    /// nothing was written.
+    /// when this returns. Returns the number of its blocks. Returns `None`, and writes nothing, if
+    /// the area has no room or a change cannot be encoded as a record.
     pub(crate) fn write_fast_commit(
         &mut self,
         device: &dyn Device,

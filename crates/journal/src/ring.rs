@@ -68,8 +68,9 @@ impl Ring {
         self.segments.back().map(|s| s.tid)
     }
 
-    /// Returns the last transaction that a checkpoint must write to free `need` blocks. The
-    /// checkpoint writes more than necessary, since a larger checkpoint finds more adjacent blocks.
+    /// Returns the last transaction that a checkpoint writes in place to free `need` blocks. The
+    /// checkpoint frees at least half of the ring, since a larger checkpoint finds more adjacent
+    /// blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();

@@ -13,7 +13,8 @@ impl<O, D> Journal<O, D> {
     /// fsync calls this and then [`Journal::flush_if_needed`].
     ///
     /// # Errors
-    /// [`Error::Aborted`], even if `tid` itself became durable; [`Error::Stopped`] if it did not.
+    /// [`Error::Aborted`] if the journal was aborted, even if `tid` itself is durable;
+    /// [`Error::Stopped`] if the journal was stopped and `tid` is not durable.
     pub fn commit(&self, tid: Tid) -> Result<(), Error> {
         if self.durable() >= tid {
             return self.check_abort();
@@ -197,8 +198,9 @@ impl<O, D> Journal<O, D> {
         committer: &mut Committer,
         client: &dyn Client<O, D>,
     ) -> Result<(), Error> {
-        // Joiners may wait for credits of handles that have changed nothing yet. Without this check
-        // they would wait for another round.
+        // Joiners may wait for credits of handles that have changed nothing yet. So a transaction
+        // that ran short of credits is closed even if it is empty; otherwise the joiners would wait
+        // for another round.
         if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
             return Ok(());
         }

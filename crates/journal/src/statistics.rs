@@ -9,7 +9,7 @@ pub struct Statistics {
     pub commits: u64,
     /// Flushes sent to the device.
     pub flushes: u64,
-    /// Durable writes sent: commit blocks and the journal superblock.
+    /// Durable writes sent: commit blocks, fast commits and the journal superblock.
     pub durable_writes: u64,
     /// Block images written to the log.
     pub blocks_logged: u64,

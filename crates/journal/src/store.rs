@@ -56,7 +56,7 @@ impl Store {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Adds `bytes` as the image of `block` in `tid`, and replaces an earlier one.
+    /// Adds `bytes` as the pending image of `block` in `tid`, and replaces an earlier pending one.
     pub(crate) fn push(&self, block: Block, tid: Tid, bytes: Arc<[u8]>) {
         self.change(block, |entry| entry.pending = Some(Version { tid, bytes }));
     }

@@ -97,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Writes data to a cell that stays free.
+    /// Writes data to some of the cells that were freed and are still free.
     fn write_data(&mut self) {
         let freed = std::mem::take(&mut *self.toy.deferred.lock());
         for cell in freed {

@@ -126,7 +126,7 @@ fn with_async_commit_a_last_transaction_without_its_copies_was_interrupted() {
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
     flip(&*device, descriptors[2] + 3, 500);
     let recovered = recover_on(&*device).unwrap();
-    // The revoke of the transaction without a commit block does not count either.
+    // The revoke of the transaction that is dropped does not count either.
     assert_eq!((recovered.transactions, recovered.revoked), (2, 1));
     assert_eq!(stamp_at(&*device, 19), 2);
     assert_eq!(stamp_at(&*device, 29), 0);
@@ -196,7 +196,7 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
 }
 
 /// Random bytes in the log: recovery succeeds or returns an error, and writes only blocks of the
-/// file system. The logs have no checksums, since those would detect nearly all damage at once.
+/// file system. Only one log in three has checksums, since they detect nearly all damage at once.
 #[test]
 fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
     let seed = 31;

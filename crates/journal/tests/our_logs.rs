@@ -112,7 +112,8 @@ fn what_we_wrote_is_replayed_alike_by_us_and_by_e2fsck_and_by_the_kernel() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// Logs with checksums of version 2, which debugfs writes and current kernels do not.
+/// Logs that debugfs writes: with checksums of version 2, which current kernels do not write, with
+/// checksums of version 3, and without checksums.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

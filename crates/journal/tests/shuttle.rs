@@ -61,8 +61,8 @@ impl World {
         }
     }
 
-    /// Does the same as [`World::assert_balanced`] after the last commit, and checks that the
-    /// device has the state of memory.
+    /// Does the same as [`World::assert_balanced`], and checks that the cells on the device are
+    /// those in memory. Called after the last commit.
     fn check(&self) {
         self.assert_balanced();
         let in_memory: Vec<i64> = (0..CELLS).map(|cell| self.toy.stamp(cell)).collect();

@@ -108,10 +108,10 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
     }
 }
 
-/// How the only handle uses all credits before it is dropped.
+/// How the first handle, which has all credits of the transaction, uses them before it is dropped.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
-    /// The joiner changes something, and has charged all credits at the end.
+    /// The handle changes a cell, and has charged all credits when it is dropped.
     AllForAChange,
     /// The handle charges all credits for objects that are not on the lists, since they are created
     /// and deleted in the transaction.
@@ -133,7 +133,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         while bank.journal.statistics().credit_waits == 0 {
             std::thread::yield_now();
         }
-        // The joiner requests a round before there is anything to commit.
+        // Meanwhile the joiner requests a round, before there is anything to commit.
         std::thread::sleep(Duration::from_millis(200));
         if let Uses::AllForAChange = uses {
             bank.toy.change(&mut member, 0, |stamp| stamp + 1);

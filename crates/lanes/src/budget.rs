@@ -20,7 +20,7 @@ use crate::wait::WaitBuckets;
 pub enum Wake {
     /// Wakes all waiters. All except one find no unit and sleep again.
     All,
-    /// Wakes one waiter, from one of several queues chosen by the hash of a key.
+    /// Wakes one waiter. Waiters are in several queues, chosen by the hash of a key.
     #[default]
     One,
 }

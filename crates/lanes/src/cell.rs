@@ -91,8 +91,8 @@ impl<T: Words> SeqCell<T> {
         self.change_in_order(|atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store_in_order`], for a value that differs from the last one in these
-    /// words only, given with their indexes.
+    /// Works like [`SeqCell::store_in_order`], for a value that differs from the last one only in
+    /// `words`; each word is given with its index.
     ///
     /// # Panics
     /// If the value has no such word.

@@ -59,8 +59,8 @@ world::constant_global! {
     }
 }
 
-/// [`advance`] frees values of another lane once they could have been freed for this many epochs:
-/// an active lane frees its own values some epochs late.
+/// [`advance`] frees values of another lane this many epochs after they could have been freed:
+/// usually an active lane has freed its own values by then.
 const PATIENCE: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }

@@ -103,8 +103,8 @@ impl NameKey {
         hasher.state
     }
 
-    /// Returns the number of bytes before the first `end`, which is not zero, and the
-    /// [`NameKey::hash`] of these bytes; if no byte is `end`, returns both for all bytes. Reads the
+    /// Returns the number of bytes before the first `end`, and the [`NameKey::hash`] of these
+    /// bytes; if no byte is `end`, returns both for all bytes. `end` must not be zero. Reads the
     /// bytes once.
     #[inline(always)]
     pub fn hash_before(self, end: u8, bytes: &[u8]) -> (usize, u64) {
@@ -124,7 +124,7 @@ impl NameKey {
         (len + at, hasher.after_rest(word & first_bytes(at), len + at))
     }
 
-    /// Returns a hash of the bytes with this hash and of a number, for a table.
+    /// Returns a hash for a table, of a number and of the bytes whose [`NameKey::hash`] is `hash`.
     #[inline]
     pub fn join(self, hash: u64, number: u64) -> u64 {
         let mut hasher = KeyedHasher { state: hash, key: self };

@@ -1,5 +1,5 @@
-//! A heap for programs with many lanes. Every block has cache lines of its own, and a thread
-//! allocates and frees without a line that another thread accesses.
+//! A heap for programs with many lanes. Every block has cache lines of its own. To allocate and to
+//! free, a thread usually accesses no line that another thread accesses.
 //!
 //! A common allocator places small blocks of different threads in one line. A thread that frees a
 //! block of another thread writes headers and lists of that thread. So two threads without common

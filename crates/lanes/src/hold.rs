@@ -50,7 +50,8 @@ const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
 /// The bits that are all clear in the word of a value that can be evicted.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// A fold adds this number while it runs: it is larger than the number of all holds.
+/// A fold adds this number to the count while the fold runs. The number is larger than that of all
+/// holds.
 const MANY: u64 = 1 << 40;
 
 /// Set in a share that was removed from its table, after the share's count moved to the word.
@@ -59,7 +60,7 @@ const CLOSED: u64 = 1 << 63;
 /// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. The value's initial holds belong to the calling lane.
+/// A hold word. The value's initial holds belong to the lane that creates the word.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
@@ -124,7 +125,7 @@ impl Holds {
     }
 
     /// Adds `n` holds that are counted in the word, even if the value is spread; returns `false` if
-    /// the value is dead.
+    /// the value is dead, or the count would become too large.
     #[inline]
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
@@ -159,8 +160,8 @@ impl Holds {
         self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
     }
 
-    /// Marks a value as dead if it is neither held nor spread; returns `false` if it is held, or
-    /// has no name.
+    /// Marks a value as dead; returns `false`, and changes nothing, if the value is held, spread,
+    /// nameless or already dead.
     pub fn evict(&self) -> bool {
         self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
     }
@@ -169,8 +170,9 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// Adds one hold to the word. Returns an error if the value is dead or spread, or if this hold
-    /// would make it spread.
+    /// Adds one hold to the word; returns an error if the value is dead. With `may_spread`, also
+    /// returns an error if the value is spread, or if this hold makes it spread: the bit is then
+    /// set, and the hold belongs in a share.
     #[inline]
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
@@ -249,8 +251,9 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     holds.evict()
 }
 
-/// Moves all counts into the word again and sets `bits` at the same time; returns `true` if the
-/// value has no holds any more.
+/// Ends the spread of a value: moves the counts of all shares into the word, and sets `bits` in the
+/// step that clears the bit *spread*. Returns `true` if the value is nameless and has no holds any
+/// more.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
     let before = holds.update(|w| {

@@ -33,7 +33,7 @@ struct Count<T> {
 
 struct Body<T> {
     value: T,
-    /// The other lanes' counts, for clones on those lanes. The references are weak, since strong
+    /// The counts of all lanes, for clones on other lanes. The references are weak, since strong
     /// ones would keep the value for ever.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }

@@ -23,10 +23,10 @@ const MOST_BYTES: usize = 2 << 20;
 const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
-/// beyond this number, a few at a time, and advances the epoch only if these cannot be freed. So
-/// the epoch advances once in about this number of retirements. An advance moves some lines of
-/// every lane, so the list is longer if there are more lanes. With few lanes the list is short: new
-/// objects then get memory that is still in the processor's caches.
+/// beyond this number, a few at a time, and advances the epoch (twice) only if these cannot be
+/// freed. So the epoch advances twice in about this number of retirements. An advance moves some
+/// lines of every lane, so the list is longer if there are more lanes. With few lanes the list is
+/// short: new objects then get memory that is still in the processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }

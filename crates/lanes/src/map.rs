@@ -11,8 +11,8 @@
 //! the mark continue in the successor. The thread that moves the last bucket makes the successor
 //! the root. Before a bucket is marked, no thread reaches the two buckets to which it moves.
 //!
-//! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of `insert_with`,
-//! `update`, `remove_if` and `retain` run under it.
+//! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of
+//! `get_or_insert_with`, `update`, `remove_if` and `retain` run under it.
 
 mod table;
 
@@ -180,8 +180,8 @@ where
     /// Returns the number of entries: a sum over the lanes, exact if no thread inserts or removes
     /// any concurrently.
     pub fn len(&self) -> usize {
-        // The sum can be negative: an entry may be inserted by a lane that was added already, and
-        // removed by a lane that was not added yet.
+        // The sum can be negative: during the sum, a lane whose count was already read may insert
+        // an entry, and a lane whose count is read later may remove it.
         usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 

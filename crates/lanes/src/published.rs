@@ -56,7 +56,8 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// A value of a [`Slot`]. Replaced values wait until no pin sees them, so their memory is bounded.
+/// A value of a [`Slot`]. Replaced values wait until no pin sees them. Their bytes are counted, so
+/// that the memory of waiting values is bounded.
 pub trait Replaced: Send + Sync + 'static {
     /// Returns the bytes that the value owns on the heap, about.
     fn heap_bytes(&self) -> usize;

@@ -27,8 +27,8 @@ pub enum Rank {
     Load,
     /// `Inode::window`: the preallocation window, while blocks are taken from it or returned to it.
     Window,
-    /// The journal's membership: opening and draining of a transaction. Held for condition waits
-    /// only.
+    /// The journal's membership: opening and draining of a transaction. Held only for condition
+    /// waits and while the transaction's lists are taken.
     Membership,
     /// The journal's records: progress, credits, flushes, orphan chain, image store, log space.
     /// Never held across I/O.

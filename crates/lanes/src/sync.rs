@@ -22,8 +22,8 @@ pub mod atomic {
 
 /// Primitives that no checker schedules: `std`'s own in every world, without a rank.
 ///
-/// The file system uses none of these for its locks: a checker could not run another thread there,
-/// and the lock order would not be checked. These primitives are for:
+/// The file system uses none of these for its locks: a checker could not run another thread while
+/// one waits for such a lock, and the lock order would not be checked. These primitives are for:
 /// - memory outside of the program: the bytes of a mapping that represents a disk, which are not
 ///   atomics of a checker;
 /// - counts and locks that outlive a schedule or are not explored: the number of schedules, the

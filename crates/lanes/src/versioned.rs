@@ -58,8 +58,8 @@ impl VersionedWord {
         }
     }
 
-    /// Makes [`VersionedWord::is_still`] return false for every value read before this call.
-    /// Callers are ordered as in `change`.
+    /// Makes [`VersionedWord::is_still`] return false for every [`Seen`] that was read before this
+    /// call. Callers are ordered as in `change`.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);

@@ -1,8 +1,8 @@
 //! Computes the exclusive or of many buffers in one pass, with the widest vectors of the processor.
 //!
-//! Memory bandwidth limits parity, not arithmetic: each source is read once, the result is written
-//! once, and no part of the result is read back. If there are more sources than one pass takes, the
-//! passes work on one block that stays in the first-level cache.
+//! The speed of parity is limited by memory bandwidth, not by arithmetic. So each source is read
+//! once, the result is written once, and no part of the result is read back. If there are more
+//! sources than one pass takes, the passes work on one block that stays in the first-level cache.
 
 /// The largest number of sources in one pass. With the result, these are as many streams as
 /// hardware prefetchers can follow.

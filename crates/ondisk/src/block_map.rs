@@ -98,7 +98,7 @@ impl Pointers {
     /// Decodes the pointers in an inode.
     ///
     /// # Errors
-    /// Any [`Cause`] except [`Cause::Twice`]: a single node cannot show it.
+    /// Any [`Cause`] except [`Cause::Twice`], which a single node cannot show.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,

@@ -16,7 +16,7 @@ const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 /// known program reads the field.
 pub const ALGORITHMS: [u8; 4] = [Policy::AES_256_XTS, Policy::AES_256_CTS, 0, 0];
 
-/// The master key of a policy.
+/// The name by which a policy refers to its master key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyName {
     /// Version 1: an arbitrary name of the key.

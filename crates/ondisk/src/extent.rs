@@ -251,7 +251,7 @@ impl Node {
         Ok(Node { depth, max, generation: header.eh_generation.get(), entries })
     }
 
-    /// Writes the node over `bytes`, all of which are set; [`seal`] adds the checksum later.
+    /// Writes the node over `bytes`, and zeros after the entries; [`seal`] adds the checksum later.
     ///
     /// # Panics
     /// If the entries exceed `max`, `max` does not fit into `bytes`, or the format cannot express

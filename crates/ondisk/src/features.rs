@@ -238,7 +238,8 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
         return Support::Refused(incompat_names(refused));
     }
     let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
-    // An attribute value in an inode of its own is charged to every owner that uses the value.
+    // An attribute value in an inode of its own is charged to every owner that uses the value;
+    // Lanefs does not do that.
     let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
     reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
@@ -258,7 +259,8 @@ impl Features {
         names
     }
 
-    /// Returns a set with only the feature that `dumpe2fs` prints under this name.
+    /// Returns a set with only the feature that `dumpe2fs` prints under this name. The names
+    /// `gdt_csum` and `extents` are known too.
     pub fn by_name(name: &str) -> Option<Features> {
         let none = Features::default();
         let name = match name {

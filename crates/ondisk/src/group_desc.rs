@@ -202,8 +202,8 @@ impl GroupDesc {
         }
     }
 
-    /// Checks that bitmaps and table lie within the file system, or without `flex_bg` within their
-    /// group, and do not overlap the superblock and descriptors in use, or each other.
+    /// Checks that bitmaps and table lie within the file system (without `flex_bg`, within their
+    /// group), and that they overlap neither the primary superblock and descriptors nor each other.
     fn check_places(&self, group: Group, geometry: &Geometry) -> Result<(), Cause> {
         let table_len = u64::from(geometry.itable_blocks());
         let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;

@@ -1,4 +1,5 @@
-//! The jbd2 log: superblock, descriptors, tags, commit and revoke blocks. Everything is big endian.
+//! The jbd2 log: superblock, descriptors, tags, commit and revoke blocks, which are big endian, and
+//! fast commits, which are little endian.
 //!
 //! A log block is recognised by its [`Header`]. All other blocks of the log are copies of file
 //! system blocks, in the order of the tags of the descriptor before them. Functions here return a

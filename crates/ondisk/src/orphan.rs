@@ -1,5 +1,5 @@
-//! Blocks of the orphan file: inodes without a name that are still open, or that are being
-//! truncated.
+//! Blocks of the orphan file, which lists two kinds of inodes: those that are still open without a
+//! name, and those that are being truncated.
 //!
 //! A block is an array of inode numbers, with 0 in free slots, and a tail.
 //!

@@ -226,7 +226,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // An inode whose size was counted in blocks keeps that unit.
+    // If the allocated space was counted in blocks on disk, it stays in blocks where possible.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");

@@ -41,7 +41,8 @@ impl Vfs {
     /// Makes `policy` the encryption policy of an empty directory, if `who` owns it.
     ///
     /// # Errors
-    /// Also those of [`lanefs_ext4::Fs::set_encryption_policy`].
+    /// [`Error::PermissionDenied`] if `who` does not own the directory, and the errors of
+    /// [`lanefs_ext4::Fs::set_encryption_policy`].
     pub fn set_encryption_policy(
         &self,
         who: &Credentials,
@@ -57,7 +58,8 @@ impl Vfs {
     /// Makes a file a verity file, if `who` may write to it.
     ///
     /// # Errors
-    /// Also those of [`lanefs_ext4::Fs::enable_verity`].
+    /// An error if `who` may not write to the file, and the errors of
+    /// [`lanefs_ext4::Fs::enable_verity`].
     pub fn enable_verity(
         &self,
         who: &Credentials,
@@ -68,7 +70,7 @@ impl Vfs {
         self.fs().enable_verity(file, new, who.privilege())
     }
 
-    /// Sets the size of a file that is open for writing, without another permission check.
+    /// Sets the size of a file that is open for writing, without checking the mode again.
     pub fn set_len_of_open(
         &self,
         who: &Credentials,

@@ -115,7 +115,8 @@ impl Vfs {
         match (&target, how) {
             (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
-            // In a directory that ignores case, the name may get another spelling.
+            // Two names of one inode: nothing is to be done, except within a directory that ignores
+            // case, where the name may get another spelling.
             (Some(target), _)
                 if target.ino() == source.ino()
                     && (from.ino() != to.ino() || !self.is_uncached(to)) =>

@@ -136,7 +136,8 @@ impl Vfs {
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 
-    /// Returns whether the name cache has no names of `dir`.
+    /// Returns whether the name cache never has names of `dir`, since `dir` ignores case or is
+    /// encrypted.
     #[inline]
     pub(crate) fn is_uncached(&self, dir: &Inode) -> bool {
         self.fs().is_uncached(dir)

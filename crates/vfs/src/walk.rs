@@ -52,8 +52,8 @@ pub(crate) struct CachedParent<'a> {
     pub(crate) last: Option<(&'a [u8], Slash)>,
 }
 
-/// A directory of the walk. The walk takes a reference to each directory except its start, which
-/// the caller references: taking a reference is a write.
+/// A directory of the walk. The walk takes a reference to each directory except its start, to which
+/// the caller has a reference: taking one writes memory that other threads use.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -181,8 +181,8 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // Each link puts its target before the rest of the path. [`MAX_SYMLINKS`] targets of
-        // [`MAX_PATH`] bytes are the longest possible rest.
+        // Each link puts its target before the rest of the path. The longest possible rest has the
+        // path and [`MAX_SYMLINKS`] targets, of [`MAX_PATH`] bytes each.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }
@@ -243,8 +243,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the attributes of the inode that `path` refers to, like [`Vfs::walk`], but without a
-    /// reference, and without loading the inode into memory where that is cheaper.
+    /// Returns the attributes of the inode that `path` refers to, which is found as by
+    /// [`Vfs::walk`]. Takes no reference if everything on the path is in memory.
     #[inline]
     pub fn stat(
         &self,

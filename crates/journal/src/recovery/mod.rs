@@ -1,6 +1,6 @@
 //! Replays a log that was not closed cleanly.
 //!
-//! Recovery makes three passes, and writes nothing before all of them have succeeded:
+//! Recovery makes three passes, and writes nothing before the checks of all three have succeeded:
 //! 1. *scan*: follow the transactions from the tail to the last one with a commit block;
 //! 2. *revoke*: collect the blocks that must not be replayed, each with the last transaction that
 //!    freed it;

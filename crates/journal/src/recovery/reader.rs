@@ -58,7 +58,8 @@ impl<'a> Reader<'a> {
         let size = self.format.block_size.bytes();
         let piece = match self.read_run(at, (PIECE / size).min(adjacent as usize)) {
             Ok(piece) => piece,
-            // The block that cannot be read may be one of those read ahead, which no pass may need.
+            // The block that cannot be read may be one that was only read ahead: perhaps no pass
+            // needs this block.
             Err(_) => return self.read_run(at, 1),
         };
         let block = piece.get(..size).unwrap_or_default().to_vec();

@@ -1,7 +1,8 @@
 //! A file system for tests, made of numbered cells of one block each.
 //!
-//! A cell's block is computed from its stamp alone, so that a recovered image can be compared with
-//! a model of stamps. Every fifth stamp gives a block that starts with the log's magic number.
+//! A cell's block is computed from the cell's number and its stamp alone, so that a recovered image
+//! can be compared with a model of stamps. Every fifth stamp gives a block that starts with the
+//! log's magic number.
 #![allow(dead_code)] // each test file uses a part
 
 use lanefs_device::{Device, RamDevice};
@@ -68,7 +69,7 @@ pub fn replay(device: &dyn Device) -> Result<Recovered, Error> {
     Ok(recovered)
 }
 
-/// Returns the block for a stamp.
+/// Returns the block of a cell with this stamp.
 pub fn content(cell: usize, stamp: i64) -> Arc<[u8]> {
     let mut bytes = vec![0u8; BS];
     if stamp != 0 {

@@ -52,7 +52,7 @@ unsafe fn trim_class(class: usize) -> usize {
     given_back
 }
 
-/// Counts the blocks of each span; returns the chunks that have one of the blocks.
+/// Counts the blocks of each span; returns the chunks that contain at least one of the blocks.
 ///
 /// # Safety
 /// The batches belong to the caller, and the caller holds [`TRIMMING`].

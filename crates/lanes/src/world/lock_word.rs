@@ -53,7 +53,7 @@ pub(crate) struct LockWord {
 struct Waiter {
     /// [`SLEEPER`] once the thread is counted in the word, 0 before.
     counted: u32,
-    /// The marks that the thread has set in the word.
+    /// The marks in the word that this thread has to clear.
     marks: u32,
     /// How often the thread was woken.
     woken: u32,
@@ -69,7 +69,8 @@ impl Waiter {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
 
-    /// Returns the word on which this thread sleeps, and the marks that it has set there.
+    /// Returns the word on which this thread sleeps, and the marks in it that this thread has to
+    /// clear.
     fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
         let word = word + (SLEEPER - self.counted);
         if self.marks & RESERVED != 0 {

@@ -27,8 +27,8 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: one thread at a time holds a `LockWord`: the thread takes the lock by an update with
-// Acquire of a word that says that the lock is free, and releases the lock with Release.
+// SAFETY: one thread at a time holds a `LockWord`. To take the lock, the thread changes, with
+// Acquire, a word that says that the lock is free; it releases the lock with Release.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());

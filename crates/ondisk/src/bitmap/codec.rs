@@ -106,8 +106,9 @@ impl Bitmap {
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`. The blocks in use are those of the
     /// superblock, of the descriptors and of the runs of `metadata`, as far as they are in the
-    /// group. Usually `metadata` is the group's own [`GroupDesc::metadata`]: a program that places
-    /// metadata of other groups in a group also initialises the group's bitmap.
+    /// group. Usually `metadata` is only the group's own [`GroupDesc::metadata`]: a group that also
+    /// contains metadata of other groups does not have `BLOCK_UNINIT`, since the program that
+    /// placed the metadata there initialised the bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.

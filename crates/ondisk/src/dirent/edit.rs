@@ -105,12 +105,12 @@ pub enum Sought<'a> {
         /// The offset from which [`remove`] can search.
         before: usize,
     },
-    /// The name does not exist; room for it, if there is any.
+    /// No entry has the name. Contains the room for a new entry with it, if there is any.
     Room(Option<Room>),
 }
 
-/// Finds the entry with the name of `new` as [`find`](super::find) does, or room for `new` as
-/// [`find_room`] does, in one pass over the records.
+/// Finds the entry with `name` as [`find`](super::find) does, or room for a new entry with `name`
+/// as [`find_room`] does, in one pass over the records.
 pub fn find_or_room<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -136,7 +136,7 @@ pub fn find_or_room<'a>(
 fn room_in(record: &Record<'_>, needed: usize) -> Result<Option<Room>, Cause> {
     let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
     if record.ino != 0 && record.name.is_empty() {
-        // The new entry's record would be shorter than the minimum.
+        // This record would become shorter than the minimum if a new entry got its slack.
         return Err(Cause::NameEmpty { offset });
     }
     Ok((rec_len - used >= needed).then_some(Room { offset, used, rec_len }))

@@ -30,7 +30,7 @@ impl Inode {
         self.version = references & u64::from(u32::MAX);
     }
 
-    /// Makes the inode the value of one attribute, with this hash.
+    /// Makes the inode hold the value of one attribute; `hash` is the hash of the value.
     pub fn become_attribute_value(&mut self, hash: u32) {
         self.flags |= InodeFlags::EA_INODE;
         self.links = 1;

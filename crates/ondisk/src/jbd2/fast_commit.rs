@@ -74,7 +74,7 @@ pub enum FastChange {
     },
     /// An inode was created with this name.
     Create(FastName),
-    /// An inode got another name.
+    /// An inode got an additional name.
     Link(FastName),
     /// A name was removed.
     Unlink(FastName),
@@ -128,7 +128,8 @@ pub struct FastCommits {
     sum: Seed,
     has_head: bool,
     open: Vec<FastChange>,
-    /// The first fault of the open fast commit, which counts once its tail is there.
+    /// The first fault of the open fast commit; returned as an error only if the tail of this fast
+    /// commit follows.
     fault: Option<FastFault>,
     changes: Vec<FastChange>,
     /// The number of whole fast commits.

@@ -17,7 +17,7 @@ pub type Ranges = Vec<Range<u64>>;
 /// Decodes the ranges in `log`, in its order.
 ///
 /// # Errors
-/// [`Cause::BadBlockShift`] if units are larger than a sector number can count.
+/// [`Cause::BadBlockShift`] if `shift` is above 32.
 pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
     if shift > 32 {
         return Err(Cause::BadBlockShift { shift });

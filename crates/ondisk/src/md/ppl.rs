@@ -89,8 +89,8 @@ impl Header {
     /// Decodes and checks the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Cause::NotALog`] if the header's signature is not `signature`, which marks the end of a
-    /// log; other causes for a wrong checksum and an impossible count.
+    /// [`Cause::NotALog`] if the header's signature is not `signature`: the log ends before such a
+    /// header. Other causes for a wrong checksum and an impossible count.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;

@@ -173,7 +173,8 @@ fn per_group(
     Ok((blocks, inodes))
 }
 
-/// Checks the first data block: with 1 KiB blocks the boot block is a block of its own.
+/// Checks the first data block. With 1 KiB blocks the boot block is a block of its own, but if
+/// clusters are larger than blocks, group 0 starts at block 0.
 fn first_data_block(
     raw: &RawSuperblock,
     block_size: BlockSize,

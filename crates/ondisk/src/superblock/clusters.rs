@@ -21,7 +21,7 @@ impl Clusters {
         self.bits == 0
     }
 
-    /// Returns the blocks of a cluster, as a power of two.
+    /// Returns the binary logarithm of the number of blocks of a cluster.
     pub fn bits(self) -> u32 {
         self.bits
     }

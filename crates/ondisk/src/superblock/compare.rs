@@ -37,9 +37,9 @@ impl Superblock {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
-    /// Fails unless `next`, the superblock in the log, agrees with this one in every field that was
-    /// used to find the log, and in every field that does not change while mounted. `next` may have
-    /// more blocks, since a file system can grow.
+    /// Fails unless `next`, the superblock in the log, agrees with this one in the fields that were
+    /// used to find the log: sizes, kind of checksums, width of block numbers, place of the
+    /// journal. `next` may have more blocks, but not fewer, since a file system can grow.
     ///
     /// # Errors
     /// [`Cause::ChangedInLog`].

@@ -53,7 +53,8 @@ impl Geometry {
         self.block_count
     }
 
-    /// Returns the first block of group 0: 1 with 1 KiB blocks, otherwise 0.
+    /// Returns the first block of group 0: 1 with 1 KiB blocks, unless clusters are larger than
+    /// blocks; otherwise 0.
     pub fn first_data_block(&self) -> Block {
         Block(self.first_data_block.into())
     }
@@ -68,7 +69,7 @@ impl Geometry {
         self.blocks_per_group
     }
 
-    /// Returns the blocks per bit of a block bitmap, as a power of two: 0 without `bigalloc`.
+    /// Returns the binary logarithm of the blocks per bit of a block bitmap: 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }

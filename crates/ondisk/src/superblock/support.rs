@@ -10,8 +10,9 @@ const CREATOR_HURD: u32 = 1;
 const UTF8_12_1: u16 = 1;
 
 impl Superblock {
-    /// Returns the operations that Lanefs supports on this file system, without the device of an
-    /// external journal. The whole superblock is considered.
+    /// Returns the operations that Lanefs supports on this file system, judged by the whole
+    /// superblock. A file system with an external journal is refused, since the caller does not
+    /// have the journal's device.
     pub fn support(&self) -> Support {
         match self.has_journal_elsewhere() {
             true => Support::Refused(vec!["external journal".into()]),
@@ -19,7 +20,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the operations that Lanefs supports, given the device of an external journal.
+    /// Returns the operations that Lanefs supports if the caller has the device of the external
+    /// journal, if there is one.
     pub fn support_with_journal(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
             // Inodes of the Hurd have other fields at the same offsets.

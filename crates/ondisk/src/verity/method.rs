@@ -3,7 +3,7 @@
 use crate::cause::verity::Cause;
 use crate::types::BlockSize;
 
-/// The limits of the size of the tree's blocks, as powers of two; a block of the file system is
+/// The limits of the size of the tree's blocks, as binary logarithms; a block of the file system is
 /// another upper limit.
 const LEAST_BLOCK_BITS: u8 = 10;
 const MOST_BLOCK_BITS: u8 = 16;

@@ -95,8 +95,8 @@ pub fn hash_with_value(name: AttributeName<'_>, value: u32) -> u32 {
     entry_hash(name.rest, &value.to_le_bytes(), unsigned)
 }
 
-/// Returns whether `found` is the hash of an entry whose value has the hash `value` and is in an
-/// inode of its own, with signed or unsigned bytes of the name.
+/// Returns whether `found` is the hash of an entry whose value is in an inode of its own and has
+/// the hash `value`. The bytes of the name may have been hashed as signed or as unsigned.
 pub fn is_hash_with_value(name: AttributeName<'_>, value: u32, found: u32) -> bool {
     let value = value.to_le_bytes();
     found == entry_hash(name.rest, &value, unsigned)

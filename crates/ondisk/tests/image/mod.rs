@@ -39,7 +39,7 @@ pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext2 -b 1024 -I 128", "30M"),
 ];
 
-/// Creates all images. Returns none and prints the reason if mke2fs is missing.
+/// Creates all images; returns an empty list and prints the reason if mke2fs is missing.
 pub fn all() -> Vec<Image> {
     OPTIONS.iter().filter_map(|(options, size)| make(options, size)).collect()
 }

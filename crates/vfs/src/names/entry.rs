@@ -117,7 +117,8 @@ impl Entry {
         self.target.look()
     }
 
-    /// Returns true unless the entry was published again after the look-up that returned `seen`.
+    /// Returns false if the entry was published again or evicted after the look-up that returned
+    /// `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         self.target.is_still(seen)

@@ -77,8 +77,8 @@ impl Bucket {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // The first round clears all marks, so the second round finds an entry without a mark,
-        // unless all entries were used again.
+        // One round clears all marks. The step after it takes the way where the round began, even
+        // if the entry there was used again meanwhile.
         let mut at = 0;
         for _ in 0..=WAYS {
             at = usize::from(*next) % WAYS;

@@ -68,7 +68,7 @@ impl Superblock {
     fn check_shape(&self) -> Result<(), Cause> {
         let raw = &self.raw;
         let sectors = raw.chunksize.get();
-        // The kernel also refuses a chunk below a page, or one that is not a power of two.
+        // The kernel, too, refuses a chunk that is smaller than a page or not a power of two.
         if !sectors.is_power_of_two() || sectors < 8 || u64::from(sectors) > raw.size.get() {
             return Err(Cause::Chunk { sectors });
         }

@@ -33,8 +33,9 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// Returns the time of the last write in microseconds, if the writer stored microseconds. The
-    /// superblocks that one change of the array wrote to its active members all have the same time.
+    /// Returns the time of the last write in microseconds since 1970; whole seconds if the writer
+    /// stored no microseconds. The superblocks that one change of the array wrote to its active
+    /// members all have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
@@ -119,7 +120,7 @@ impl Superblock {
         Some(Area { offset: sector * SECTOR, len: u64::from(sectors) * SECTOR })
     }
 
-    /// Returns the shift of lengths in the bad-block log.
+    /// Returns the shift of the units in the bad-block log: a unit has `512 << shift` bytes.
     pub fn bad_block_shift(&self) -> u8 {
         self.raw.bblog_shift
     }
