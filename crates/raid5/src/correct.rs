@@ -12,8 +12,8 @@ use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 
-/// Number of corrections after which a member is failed: md's number of stripes, which is md's
-/// limit.
+/// Number of corrections after which a member is failed. md's limit is its number of stripes, which
+/// is 256 by default.
 const MOST: u32 = 256;
 
 impl Array {

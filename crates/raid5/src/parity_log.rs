@@ -16,8 +16,8 @@
 //!   Recovery ignores a torn header and uses the previous one; but an intact header with torn
 //!   partial parity would lose the carried entries.
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
-//!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
-//!   the lap.
+//!   two writes: a header without entries (the *empty header*), then, over it, the first *unit* of
+//!   the lap: a header with its partial parity.
 //! - A block of parity has at most one unfinished entry. A second entry would be right only if the
 //!   first write had reached the members.
 //!
@@ -181,7 +181,7 @@ enum Stage {
     Written { begun: u64 },
 }
 
-/// A header to be written.
+/// A unit of the log: a header to be written, with its partial parity.
 pub(crate) struct Unit {
     pub(crate) location: LogLocation,
     /// Offset of the header in the log, in bytes.

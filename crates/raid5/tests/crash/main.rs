@@ -393,7 +393,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     println!("{count} states in {:?}", begun.elapsed());
 }
 
-/// Returns whether one of some loads finds the bug.
+/// Returns whether the crash states of one of 20 random loads show the bug.
 fn finds(planted: Planted, recover: Recovery) -> bool {
     let mut rng = fastrand::Rng::with_seed(103);
     (0..20).any(|_| {
