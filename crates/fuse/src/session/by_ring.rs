@@ -200,9 +200,10 @@ impl<S: Service> Shared<'_, S> {
         self.ring_threads.lock().retain(|thread| *thread != me);
     }
 
-    /// Returns the result of the thread, or `None` if its queue does not need the thread: the
-    /// kernel refused the entry of a thread that was started later. The kernel does that while the
-    /// file system is unmounted, and where it has no memory.
+    /// Returns the result of the thread. Returns `None` if the thread was added to a running
+    /// session and the kernel refused its entry: the other threads of its queue continue without
+    /// it. The kernel refuses entries while the file system is unmounted, and where it has no
+    /// memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
