@@ -124,7 +124,7 @@ impl ModeChange {
     /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
     pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
         match self {
-            // As in GNU chmod, a number of at most three digits keeps a directory's set-ID bits.
+            // As in GNU chmod, a number up to 777 keeps a directory's set-ID bits.
             ModeChange::Octal(mode) if kind == Kind::Directory && *mode <= 0o777 => {
                 mode | (old & 0o6000)
             }
