@@ -262,8 +262,8 @@ impl Start {
             members,
             record: metadata.clone(),
             consistency,
-            // The array becomes active at the first write; `unsynced_from` is the first row whose
-            // parity may be wrong.
+            // The array becomes active at the first write. Until then parity may be wrong only from
+            // byte `unsynced_from` of the data areas on.
             active: false,
             unsynced_from,
             policies: self.options.policies,
