@@ -13,7 +13,8 @@ const TIME: &str = "1700000000";
 const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
-/// The size of the file, and the arguments. They end with a size if the file system is smaller.
+/// The size of the file, and the arguments, which end with a size if the file system is smaller
+/// than the file.
 const CASES: [(&str, &str); 65] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),

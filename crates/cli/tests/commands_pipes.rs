@@ -38,7 +38,7 @@ fn an_image_has_no_name_before_it_is_complete() {
     let mut command = Command::new(LANEFS);
     command.arg("mkfs").arg(&new).args(["--size", "auto", "--from", "-"]).stdin(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The archive does not end.
+    // Only a part of the archive is sent, so the command is killed while it waits for the rest.
     let mut pipe = child.stdin.take().unwrap();
     shell(dir.path(), "mkdir t; head -c 3M /dev/zero | tr '\\0' x >t/f; tar -cf t.tar t");
     let tar = std::fs::read(dir.path().join("t.tar")).unwrap();
@@ -62,8 +62,8 @@ fn an_image_has_no_name_before_it_is_complete() {
     assert_eq!(std::fs::read(&new).unwrap(), b"of another program");
 }
 
-/// Creates an image with `n` directories `f`, and next to it a tree `u` with a file `f` for each, so
-/// that the copy of each such file fails.
+/// Creates an image with `n` directories `0/f`, `1/f` and so on, and next to it a tree `u` with
+/// files of these names, so that the copy of each such file fails.
 fn tree_of_failures(n: usize) -> Image {
     let image = Image::new("32M");
     let line = format!(

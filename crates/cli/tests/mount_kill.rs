@@ -104,8 +104,8 @@ fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, options);
         shell(&mounted.path, "mkdir d && echo old >f && chattr +D d && chattr +S f && sync f d");
-        // No step waits: the server commits when requests pause. The writeback cache keeps
-        // written data until the file is closed.
+        // The steps follow each other without a pause, in which the server would commit by itself.
+        // The writeback cache keeps written data until the file is closed.
         shell(&mounted.path, "echo new >f; mkdir d/made; mv d/made d/moved");
         mounted.server().kill().unwrap();
         mounted.server().wait().unwrap();
@@ -127,7 +127,7 @@ fn with_sync_and_dirsync_changes_survive_the_killing_of_the_server() {
     for options in ["sync", "dirsync", "sync,no_writeback"] {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, &[options]);
-        // No step waits: the server commits when requests pause.
+        // The steps follow each other without a pause, in which the server would commit by itself.
         shell(&mounted.path, "mkdir dir made gone; mv made dir/moved; rmdir gone; touch file");
         let mut file = File::options().write(true).open(mounted.path.join("file")).unwrap();
         file.write_all(b"new").unwrap();

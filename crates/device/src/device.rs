@@ -129,7 +129,7 @@ pub trait Device: Send + Sync {
     }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// Writes `buf` durably; makes no other write durable.
+    /// Writes `buf` durably. Callers must not rely on this to make other writes durable.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)?;
         self.flush()

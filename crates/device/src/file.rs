@@ -65,10 +65,10 @@ pub enum OpenError {
 /// An image file, or a block device of the host, or a part of one.
 ///
 /// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], file data and the
-/// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is locked
-/// with `flock` while the device is open: exclusively for writing, shared for reading. The lock
-/// covers the whole file, even if the device is a part of it: `flock` is the lock that udev and
-/// systemd honour.
+/// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is
+/// locked with `flock` while the device is open: exclusively for writing, shared for reading. The
+/// lock covers the whole file, even if the device is a part of it: `flock` is the lock that udev
+/// and systemd honour.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,

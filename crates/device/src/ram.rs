@@ -180,7 +180,8 @@ impl RamDevice {
     }
 }
 
-/// A range of bytes in aligned words; the bytes after the head and the whole words are its tail.
+/// A range of bytes, split at the boundaries of aligned words into a head, whole words and a tail.
+/// The tail has the bytes that head and words leave.
 struct Parts {
     /// Bytes of the first word before the range.
     lead: usize,

@@ -51,7 +51,7 @@ impl Recording {
     /// Returns the device after the first `cut` events, with nothing lost.
     ///
     /// # Panics
-    /// If there are fewer events.
+    /// If the recording has fewer than `cut` events.
     pub fn image_at(&self, cut: usize) -> OverlayDevice {
         self.replay().state(cut, Kept::All)
     }

@@ -177,7 +177,7 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_what_goes_through_the_ca
         }
         let written = (sectors_written(&name) - before) * 512;
         assert_eq!(written, 3 * ((2 << 20) + page as u64));
-        // So are blocks of a log, of which none needs to be a page.
+        // The same holds for blocks of a log; a block may be smaller than a page.
         let before = sectors_written(&name);
         device
             .write_log_at(0, &[&data[1..1025], &data[..page - 1024], &data[3..][..page]])

@@ -95,12 +95,12 @@ impl FileSystem {
         FileSystem::open_source(source, options)
     }
 
-    /// Opens the file system on `source`; the offset in `options` is ignored.
+    /// Opens the file system on `source`; the offset and the length in `options` are ignored.
     pub fn open_source(source: Source, options: &OpenOptions) -> Result<FileSystem> {
         FileSystem::mount(source.device(), Some(source), options)
     }
 
-    /// Opens the file system on any device; the offset in `options` is ignored.
+    /// Opens the file system on any device; the offset and the length in `options` are ignored.
     pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<FileSystem> {
         FileSystem::mount(device, None, options)
     }

@@ -36,7 +36,7 @@ impl Source {
         Source::open_with(name, part, ArrayOptions::new(access))
     }
 
-    /// Works as [`Source::open`]. An image uses only the access of `options`.
+    /// Works as [`Source::open`]. For an image, only the access in `options` has an effect.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].

@@ -368,7 +368,7 @@ fn what_cannot_become_a_verity_file_stays_as_it_was() {
         assert_eq!(errno(fs.enable_verity("/f", &wrong)), INVALID, "{wrong:?}");
     }
     assert_eq!(errno(fs.enable_verity("/", &NewVerity::default())), IS_DIRECTORY);
-    // No space for the tree, whose blocks are given back.
+    // There is no space for the whole tree; the blocks allocated for it are freed again.
     let fill = fs.create_file("/fill").unwrap();
     while fill.allocate(0, fill.metadata().len() + 4096).is_ok() {}
     drop(fill);

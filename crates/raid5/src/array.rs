@@ -158,7 +158,8 @@ impl Array {
         }
     }
 
-    /// Flushes, and records that the array is clean unless a write is under way.
+    /// Flushes, and records that the array is clean unless a write is under way or parity may be
+    /// wrong.
     ///
     /// # Errors
     /// Errors of the flush or of the record.

@@ -15,7 +15,7 @@
 //! - A member that is clean while all others are active may be outdated, since becoming active is
 //!   one event and all data is written after it. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
-//!   `open.rs`.
+//!   `start.rs`.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
@@ -46,8 +46,8 @@ impl Assembly {
     /// When the candidates are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // Of equal candidates the first is used; an active member is preferred to a spare, whose
-        // count may be older.
+        // Of candidates with equal event counts an active member is preferred to a spare, whose
+        // superblock may be older; then the later time decides, then the order of the candidates.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
@@ -144,7 +144,8 @@ fn is_active_member(candidate: &Candidate) -> bool {
 }
 
 /// Returns whether a member's superblock records the array as clean while the superblocks of all
-/// others record it as active, except after one change that a crash interrupted.
+/// others record it as active. Returns false if the superblocks have the same time: then they are
+/// of one change that a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -194,10 +194,11 @@ impl OpenArray {
         })
     }
 
-    /// Returns whether a device possibly had the slot since the array was assembled. A device that
-    /// had the slot stays open and locked, so it either has a superblock of this array, or is a
-    /// device that the array still keeps. For a new disk the result is false, so adding a new disk
-    /// does not wait for I/O of an old disk that hangs.
+    /// Returns whether a device possibly had the slot since the array was assembled. The array
+    /// keeps each such device open and locked, so no other program replaces its superblock: the
+    /// device has a superblock of this array (or one that cannot be read), or the array still has
+    /// it open. For a new disk the result is false, so adding a new disk does not wait for I/O of
+    /// an old disk that hangs.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),

@@ -12,8 +12,8 @@ use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 
-/// Number of corrections after which a member is failed: md's number of stripes, which is md's
-/// limit.
+/// Number of corrections after which a member is failed. md's limit is its number of stripes, which
+/// is 256 by default.
 const MOST: u32 = 256;
 
 impl Array {
@@ -21,8 +21,8 @@ impl Array {
     /// not help, so that the member must be failed, or if the member was removed meanwhile.
     ///
     /// # Errors
-    /// The error of the read, if parity may be wrong: then no data of this member in the row can be
-    /// computed.
+    /// The error of the read, if the range cannot be computed: parity may be wrong in the row, or
+    /// another member cannot be read either.
     ///
     /// # Locking
     /// The caller holds the blocks of the range exclusively, and a unit of the budget.

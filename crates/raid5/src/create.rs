@@ -27,8 +27,8 @@ pub enum NewConsistency {
     /// A partial parity log restores parity.
     PartialParity,
     /// A resync of the regions in a write-intent bitmap restores parity. One bit covers this many
-    /// bytes of a member; `None`: 64 MiB, or the smallest larger number with which the bitmap fits
-    /// into its space.
+    /// bytes of a member; `None`: 64 MiB, or the smallest larger power of two with which the bitmap
+    /// fits into its space.
     Bitmap(Option<u64>),
     /// A resync of the whole array restores parity.
     Resync,

@@ -116,8 +116,8 @@ fn replace(data: bool) {
     }
 }
 
-/// A member in memory that fails writes from a given time on, at or after a given byte, and no
-/// other operations.
+/// A member in memory that from a given time on fails each write at or after a given byte. All
+/// other operations succeed.
 struct FailsWrites {
     below: Arc<Memory>,
     from: u64,

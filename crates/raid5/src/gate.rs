@@ -17,7 +17,7 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The last completed flush, and whether it succeeded.
+    /// The number of the last completed flush; `failed` is that of the last failed one.
     ended: u64,
     failed: u64,
 }

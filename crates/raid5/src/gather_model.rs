@@ -43,7 +43,7 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
         consistency,
         active: true,
         unsynced_from: u64::MAX,
-        // With one unit in the row budget the threads also wait for each other there.
+        // The row budget has one unit, so the threads also wait for each other to release it.
         policies: Policies { rows: 1, ..Policies::default() },
     };
     let array = Arc::new(Array::start(setup).unwrap());

@@ -274,7 +274,8 @@ fn block_of(extent: &Extent) -> u64 {
     if whole { 4096 } else { SECTOR }
 }
 
-/// Computes the XOR of one block of all strips; `None` if a block cannot be read or computed.
+/// Computes the XOR of one block of all strips. Returns `None` if a member of the row is missing or
+/// not rebuilt there, or if no strip has such a block.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

@@ -140,8 +140,8 @@ impl Array {
         }
     }
 
-    /// Writes to the member that had the log when the unit was built: on a later member the area
-    /// may have other contents.
+    /// Writes a header with its partial parity to the member that had the log when the unit was
+    /// built: on a later member the area may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

@@ -72,7 +72,8 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // Only the failed read returns an error, since another member may have failed after it.
+            // A failed read does not stop writes, since another member may have failed after the
+            // read was planned. Only the read returns the error.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }

@@ -16,8 +16,8 @@
 //!   Recovery ignores a torn header and uses the previous one; but an intact header with torn
 //!   partial parity would lose the carried entries.
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
-//!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
-//!   the lap.
+//!   two writes: a header without entries (the *empty header*), then, over it, the first *unit* of
+//!   the lap: a header with its partial parity.
 //! - A block of parity has at most one unfinished entry. A second entry would be right only if the
 //!   first write had reached the members.
 //!
@@ -83,7 +83,8 @@ pub(crate) struct ParityLog {
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
     pub(crate) state: Mutex<LogState>,
-    /// Notified when no header is being written.
+    /// Notified when a thread has written a header, and when a thread that moves the log has to
+    /// check the log's state again.
     pub(crate) idle: Condvar,
 }
 
@@ -181,7 +182,7 @@ enum Stage {
     Written { begun: u64 },
 }
 
-/// A header to be written.
+/// A unit of the log: a header to be written, with its partial parity.
 pub(crate) struct Unit {
     pub(crate) location: LogLocation,
     /// Offset of the header in the log, in bytes.
@@ -268,7 +269,7 @@ impl ParityLog {
         }
     }
 
-    /// Records that data and parity of `ticket` are written, after `begun` flushes had started.
+    /// Records that data and parity of `ticket` were written when `begun` flushes had started.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
         let mut state = self.state.lock();
         for entry in state.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
@@ -448,7 +449,8 @@ impl LogState {
         })
     }
 
-    /// Returns the number of writes that may be under way when a full log is flushed.
+    /// Returns the number of entries that may be under way at the flush that is needed because the
+    /// next header would carry too many entries.
     fn carries_at_most(&self, log: &ParityLog) -> usize {
         log.carries.min(self.unfinished.len() / 2)
     }

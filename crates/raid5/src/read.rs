@@ -44,8 +44,9 @@ impl Array {
         }
     }
 
-    /// Reads from one member. If the row already misses another member, a failure is returned to
-    /// the caller: one unreadable block is not a reason to fail a member that the array needs.
+    /// Reads from one member. If another member of the array is missing or not fully rebuilt, a
+    /// failure is final: one unreadable block is not a reason to fail a member that the array
+    /// needs.
     pub(crate) fn read_member(
         &self,
         member: Present<'_>,

@@ -21,7 +21,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Borrowed, Condvar, Loan, Mutex, Padded, Rank};
 use std::collections::VecDeque;
 
-/// The number of shards: a multiple of the rows that all threads are likely to hold at once.
+/// The number of shards: several times the number of rows that threads are likely to hold at once.
 #[cfg(not(any(loom, shuttle)))]
 const SHARDS: usize = 1024;
 #[cfg(any(loom, shuttle))]
@@ -72,7 +72,8 @@ pub(crate) struct RowLocks {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// [the shard's lock] The first spans that are held; the others are in `more`.
+    /// [the shard's lock] Spans that are held; if there are more than [`INLINE`], the rest is in
+    /// `more`.
     held: [Option<Span>; INLINE],
     more: Vec<Span>,
     waiting: VecDeque<Arc<Waiter>>,
@@ -165,7 +166,8 @@ impl Taken {
 }
 
 impl Drop for Taken {
-    /// Tells the write's thread the outcome: it writes the part alone unless the part is written.
+    /// Tells the write's thread the outcome. If the part is not written, that thread writes it
+    /// alone.
     fn drop(&mut self) {
         self.bytes = None;
         self.waiter.end(self.outcome);

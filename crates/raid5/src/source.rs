@@ -36,7 +36,7 @@ enum Members {
         set: Uuid,
         places: Vec<PathBuf>,
     },
-    /// Two commas have nothing between them.
+    /// A member's name is empty, as between two commas.
     Unclear,
 }
 
@@ -160,8 +160,8 @@ impl Source {
     }
 
     /// Reads the state of the array while another process uses it. Nothing is locked or written,
-    /// and the state may be read during a change. Members that seem outdated are read a second
-    /// time, since a change is written to one member after the other.
+    /// and the state may be read during a change, which is written to one member after the other.
+    /// So if members seem outdated or cannot be assembled, all are read a second time.
     ///
     /// # Errors
     /// See [`AssembleError`].

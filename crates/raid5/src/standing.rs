@@ -260,7 +260,7 @@ impl Members {
     ///
     /// # Locking
     /// The caller holds the lock of the array's state, as for all changes except
-    /// [`Members::advance`].
+    /// [`Members::advance`] and [`Members::advance_shadow`].
     pub(crate) fn put(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         let place = self.occupy(slot, member)?;
         self.words.0[slot].store(Word::new(place, rows).0, Ordering::Release);

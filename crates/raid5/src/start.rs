@@ -198,7 +198,8 @@ impl Start {
         };
         let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
         let bits = match is_clean {
-            // The array was stopped cleanly before these bits were cleared.
+            // The array was stopped cleanly, so all regions are in sync: the bits that are still
+            // set were not cleared yet.
             true => vec![0; intents.bits.len()],
             false => intents.bits.clone(),
         };
@@ -261,8 +262,8 @@ impl Start {
             members,
             record: metadata.clone(),
             consistency,
-            // The array becomes active at the first write; `unsynced_from` is the first row whose
-            // parity may be wrong.
+            // The array becomes active at the first write. Until then parity may be wrong only from
+            // byte `unsynced_from` of the data areas on.
             active: false,
             unsynced_from,
             policies: self.options.policies,

@@ -19,7 +19,8 @@ impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
         match consistency {
-            // Bits can also be set after a clean stop of a degraded array.
+            // If all parity is right, the bits are ignored: after a clean stop of a degraded array
+            // bits are set too.
             Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
                 let rows_of = (chunk / shape.chunk()).max(1);
                 let region = |r: u64| {

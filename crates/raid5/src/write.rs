@@ -128,7 +128,8 @@ impl Array {
         self.counters.add(count, 1);
     }
 
-    /// Computes the new parity from the partial parity, which is logged.
+    /// Computes the partial parity, and from it the new parity, which is stored in `into`. Returns
+    /// the partial parity, to be logged.
     fn logged_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) -> LogPart {
         let Strip { from, to, written, .. } = done.strip;
         let kept = done.kept();

@@ -124,7 +124,7 @@ fn the_end_of_a_request_is_written_with_the_next_request() {
         hooked.array.write_at(2 * CHUNK, &[1; 2 * CHUNK as usize]).unwrap();
         hooked.finish();
         let counts = hooked.array.statistics();
-        // Row 0 alone is written in part: two chunks are read for the third.
+        // Only row 0 is written in part: its third chunk is written, the two others are read.
         assert_eq!((reads(&counts), counts.data_writes, counts.parity_writes), (2, 4, 2));
         assert_eq!((counts.gathered, counts.full_row), (1, 1));
         hooked.check(&[(2 * CHUNK, 2 * CHUNK, 1), (ROW + CHUNK, 2 * CHUNK, 2)]);

@@ -101,7 +101,8 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
                     let events = |m: &Members| m.candidates(None)[slot].superblock.events();
                     let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
                     if events(&mixed) == events(&now.members) {
-                        // The member failed at that moment, or nothing was recorded after it.
+                        // Nothing was recorded on the member between the two moments: either
+                        // nothing changed, or the member is missing in the later one.
                         continue;
                     }
                     match mixed.open(None) {
@@ -623,7 +624,8 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
 fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(Some(1)).expect("an array");
-    // The three writes: its bad-block log, the announcement that it gets the slot, and the change.
+    // The three writes to the new device: its bad-block log, the announcement that it gets the
+    // slot, and the change.
     for nth in 1..=3 {
         let (name, below) = ram("bad");
         let fault = Fault { operation: Operation::Write, nth, duration: Duration::FromThenOn };

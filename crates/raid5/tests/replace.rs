@@ -28,7 +28,8 @@ fn new_member(name: &str, device: Arc<dyn Device>) -> NewMember {
     NewMember { name: name.into(), device, uuid: Uuid([9; 16]) }
 }
 
-/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated.
+/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated;
+/// each repetition adds 1 to every byte.
 fn stamp(op: u64, sector: u64) -> [u8; SECTOR] {
     let word = (op << 32 | sector).to_le_bytes();
     std::array::from_fn(|at| word[at % 8].wrapping_add((at / 8) as u8))
@@ -65,7 +66,7 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
         if rng.u8(..5) == 0 {
             array.flush().expect("a flush");
         } else {
-            // Few rows get many writes, so that some writes are to rows that are copied already.
+            // The array has few rows, so each gets many writes, some of them after it was copied.
             let from = rng.u64(..blocks);
             let len = rng.u64(1..=4).min(blocks - from);
             (op.from, op.to) = (from * 8, (from + len) * 8);

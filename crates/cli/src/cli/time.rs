@@ -29,8 +29,8 @@ pub fn show_time(time: Time, shown: Shown) -> String {
     zoned.strftime(format).to_string()
 }
 
-/// Parses a time in RFC 3339, as `2024-05-01`, as `2024-05-01 12:30`, or as `@` and seconds since
-/// 1970.
+/// Parses a time: RFC 3339, `2024-05-01`, `2024-05-01 12:30`, or `@` and the seconds since 1970. A
+/// time without a zone is in the zone of the host.
 pub fn parse_time(text: &str) -> Result<Time, String> {
     let bad = || format!("'{text}' is not a time (examples: 2024-05-01 12:30, @1714559400)");
     if let Some(secs) = text.strip_prefix('@') {

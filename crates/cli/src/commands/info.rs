@@ -263,7 +263,7 @@ fn history(superblock: &Superblock) -> Facts {
     ]
 }
 
-/// The names that tune2fs -o has for the options.
+/// Returns the names that tune2fs -o has for the options.
 fn option_names(options: DefaultMountOptions) -> Vec<&'static str> {
     const DATA: DefaultMountOptions =
         DefaultMountOptions::DATA_JOURNAL.union(DefaultMountOptions::DATA_ORDERED);

@@ -32,7 +32,8 @@ pub struct Arguments {
     pub lazy: bool,
 }
 
-/// Runs `lanefs umount`; success means that the server has closed the image, without an error.
+/// Runs `lanefs umount`. Without `--lazy`, success means that the server has closed the image,
+/// without an error.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match unmount(arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -390,8 +390,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// Returns the permissions of a new file until its final ones are set: no other user gets
-    /// access before.
+    /// Returns the permissions with which a file is created. If its mode is kept, that is set
+    /// later, and no other user gets access before.
     fn first_permissions(&self, meta: &Meta) -> u16 {
         let is_dir = meta.file_type == FileType::Directory;
         match (self.plan.keep.mode, is_dir) {

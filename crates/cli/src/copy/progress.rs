@@ -19,7 +19,7 @@ fn set_template(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// The number of files and bytes copied; shown only on a terminal, and only during long copies.
+/// The number of bytes copied or read; shown only on a terminal, and only during long copies.
 pub struct Progress {
     started: Instant,
     bar: ProgressBar,
@@ -60,7 +60,7 @@ impl Progress {
         self.show();
     }
 
-    /// Adds a complete file.
+    /// Shows the progress after a complete file, even if the file has no data.
     pub fn copied_file(&self) {
         self.show();
     }

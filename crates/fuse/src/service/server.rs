@@ -98,7 +98,7 @@ impl Service for Server {
             // The next fsync reports an error of this commit.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Gives no memory back unless the program uses this heap.
+        // Returns free memory to the system; a program with another heap has nothing to return.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -126,7 +126,7 @@ impl Service for Server {
                 _ => Err(Errno::IO),
             };
         }
-        // For pages that it writes back, the kernel does not send the process that wrote them.
+        // A request that writes pages back has pid 0, not the pid of the process that wrote them.
         let client = request.header.pid;
         lanefs_ext4::work_for((client != 0).then_some(client));
         let (opcode, begun) = (request.header.opcode, Instant::now());

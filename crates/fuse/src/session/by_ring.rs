@@ -3,9 +3,9 @@
 //!
 //! The kernel (Linux 6.14) has a queue for each possible processor, and puts a request into the
 //! queue of its client's processor. The kernel holds requests back until each queue has an entry,
-//! so the rings are made before INIT is answered. If the kernel refuses an entry before that, both
-//! sides go back to read(2). FORGET and INTERRUPT always come by read(2); one more thread reads
-//! them.
+//! so the rings are made before INIT is answered. If the kernel refuses an entry while a queue has
+//! none yet, both sides go back to read(2). FORGET and INTERRUPT always come by read(2); one more
+//! thread reads them.
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
 //! replied last, so with one client the same thread serves all requests. A thread that waits for
@@ -200,9 +200,10 @@ impl<S: Service> Shared<'_, S> {
         self.ring_threads.lock().retain(|thread| *thread != me);
     }
 
-    /// Returns the result of the thread, or `None` if its queue does not need the thread: the
-    /// kernel refused the entry of a thread that was started later. The kernel does that while the
-    /// file system is unmounted, and where it has no memory.
+    /// Returns the result of the thread. Returns `None` if the thread was added to a running
+    /// session and the kernel refused its entry: the other threads of its queue continue without
+    /// it. The kernel refuses entries while the file system is unmounted, and where it has no
+    /// memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

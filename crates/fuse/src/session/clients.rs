@@ -6,7 +6,8 @@ const STEP: u8 = 4;
 /// The score from which another reader is wanted. A shell that starts one program after the other
 /// stays below this score, since each program sends more than four requests.
 const SEVERAL: u8 = 32;
-/// The highest score: a reader stops reading only after this many requests of one client.
+/// The highest score: a reader stops reading after at most this many requests of one client in a
+/// row.
 const MOST: u8 = 160;
 /// The number of requests of other clients after which one more reader is wanted.
 const AGAIN: u8 = 8;

@@ -2,9 +2,9 @@
 //!
 //! A client usually sends its next request a few microseconds after a reply. If the reader sleeps
 //! until then, its wake-up, often on another processor, takes longer than serving a request. So a
-//! single reader looks for a while, and yields the processor between two looks, since the client
-//! possibly runs on the same processor. The reader stops looking if requests do not come so soon,
-//! or if other programs need the processor.
+//! single reader *looks*: it checks for a request repeatedly for a while, and yields the processor
+//! after each check, since the client possibly runs on the same processor. The reader stops looking
+//! if requests do not come so soon, or if other programs need the processor.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Look {
         while !is_there() {
             let passed = begun.elapsed();
             if passed > PATIENCE {
-                // A single look that takes so long means that other programs got the processor.
+                // A single check that takes so long means that other programs got the processor.
                 let cost = if looked > 1 { STEP } else { MOST };
                 self.hope = self.hope.saturating_sub(cost);
                 self.again = if is_trial { (2 * self.again).min(SELDOM) } else { AGAIN };

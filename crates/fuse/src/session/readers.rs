@@ -83,7 +83,7 @@ struct Spares {
     allowed: usize,
 }
 
-/// The next step of a parked thread.
+/// The next step of a thread, which may have been parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
     /// The thread continues to read requests.

@@ -16,8 +16,8 @@ pub fn interrupt(threads: impl Iterator<Item = u32>) {
     HANDLED.call_once(handle);
     let process = std::process::id();
     for thread in threads {
-        // SAFETY: tgkill has no pointer arguments. The id of a thread of another process is an
-        // error, and a reused id of this process only gets a needless interruption.
+        // SAFETY: tgkill has no pointer arguments. It fails for a thread of another process, and a
+        // thread of this process that reuses an id only gets a needless interruption.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) };
     }
 }

@@ -53,7 +53,8 @@ struct Recorded {
     ops: Vec<Op>,
 }
 
-/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated.
+/// Returns the content of a sector in a write: the numbers of the write and the sector, and then
+/// words computed from them.
 fn stamp(op: u64, sector: u64) -> [u8; SECTOR as usize] {
     let mut bytes = [0; SECTOR as usize];
     for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -393,7 +394,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     println!("{count} states in {:?}", begun.elapsed());
 }
 
-/// Returns whether one of some loads finds the bug.
+/// Returns whether the crash states of one of 20 random loads show the bug.
 fn finds(planted: Planted, recover: Recovery) -> bool {
     let mut rng = fastrand::Rng::with_seed(103);
     (0..20).any(|_| {

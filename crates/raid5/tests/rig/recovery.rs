@@ -1,5 +1,6 @@
 //! Recovery by the partial parity log and by resync. It is written from the format description and
-//! shares no code with the engine, so it is an independent check of the engine's log.
+//! shares only the geometry and the decoder of headers with the engine, so it is an independent
+//! check of the engine's log.
 
 use super::DATA_OFFSET;
 use lanefs_ondisk::md::ppl::{HEADER_SIZE, Header, checksum};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// the process and also to its whole process group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Watches for SIGINT and SIGTERM. After the first signal the run removes its files; a later one
-/// kills the process at once.
+/// Watches for SIGINT, SIGTERM and SIGHUP. After the first signal the run removes its files; a
+/// later one terminates the process at once.
 pub struct Interruption {
     stop: Arc<Stop>,
     /// The number of the received signal, or 0.

@@ -57,7 +57,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // An interrupted run leaves its line on the terminal.
+        // Without this an interrupted run would leave its line on the terminal.
         self.clear();
     }
 }

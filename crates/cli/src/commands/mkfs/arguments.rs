@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
-// The image comes first: after an option with several values it would be one of these.
+// The usage shows the image first: after an option that takes several values it would be parsed as
+// one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.

@@ -1,8 +1,8 @@
 //! Mounts a block device. The kernel claims the device as for its own file systems.
 //!
-//! Data is read only while the device is claimed. The order is: lock and claim the device, release
-//! the claim only for mount(2), check that the kernel has the claim, and then read. The lock
-//! (flock) is held throughout. Meanwhile the mount's first request waits.
+//! Nothing is read from the device before the mount has claimed it. The order is: lock and claim
+//! the device, release the claim only for mount(2), check that the kernel has the claim, and then
+//! read. The lock (flock) is held throughout. Meanwhile the mount's first request waits.
 
 use super::messages::warn;
 use lanefs_device::{Device, FileDevice};

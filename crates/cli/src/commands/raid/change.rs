@@ -116,7 +116,8 @@ impl Change {
     }
 
     /// Carries the change out and returns a line with the result. `step` is called during a rebuild
-    /// or copy and may stop it; a stopped rebuild continues when the array is used next.
+    /// or copy and may stop it; a stopped rebuild continues when the array is used next, and a
+    /// stopped copy leaves the array as it was.
     pub fn carry_out(
         &self,
         array: &OpenArray,
