@@ -211,7 +211,8 @@ impl Target {
         }
     }
 
-    /// Returns the byte offsets of an inode's first blocks of data, in order.
+    /// Returns the byte offsets of an inode's blocks of data, in order; of each extent, only the
+    /// first 4,096 blocks.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
         if !self.has_extents(inode) {
             return self.block_map(inode).1;
