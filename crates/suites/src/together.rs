@@ -18,7 +18,7 @@ use lanefs_ondisk::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads of a sequence.
+/// The number of threads; each has a sequence of its own.
 pub const THREADS: usize = 4;
 
 /// The input of a run: the image, the policies and the operations of each thread.

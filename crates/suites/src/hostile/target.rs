@@ -262,7 +262,7 @@ impl Target {
                 0x8000 => (true, false),
                 _ => (false, false),
             };
-            // The map of the resize inode refers to the places of all descriptors.
+            // The map of the resize inode is left out: it refers to the places of all descriptors.
             let extents = self.has_extents(inode);
             if extents {
                 ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));
