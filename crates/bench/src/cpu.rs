@@ -136,7 +136,7 @@ fn machine() -> Option<Duration> {
 
 fn busy(line: &str) -> Option<Duration> {
     let fields = line.strip_prefix("cpu ")?.split_ascii_whitespace();
-    // user nice system idle iowait irq softirq
+    // The fields are: user, nice, system, idle, iowait, irq, softirq.
     let fields: Vec<u64> = fields.take(7).map(|f| f.parse().ok()).collect::<Option<_>>()?;
     let [user, nice, system, _, _, irq, softirq] = fields[..] else { return None };
     Some(ticks(user + nice + system + irq + softirq))

@@ -84,7 +84,7 @@ fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
             let rate = measured.outcomes.get(n)?.1.rate()?;
             Some((f64::from(measured.threads), rate.median, Some((rate.min, rate.max))))
         });
-        // A line is drawn from left to right, in any order of measuring.
+        // A line is drawn from left to right, whatever the order of measuring.
         let mut points: Vec<Point> = points.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series { name: (*name).into(), points }

@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Returns a directory where syncfs is quick, if there is one.
+    /// Returns a temporary directory: in memory, where syncfs is quick, if the machine allows that.
     fn in_memory() -> tempfile::TempDir {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
     }

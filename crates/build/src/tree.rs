@@ -125,8 +125,8 @@ impl Tree {
         self.directory(dir)?.names.get(name).map(|name| name.node)
     }
 
-    /// Returns the directory for an entry, and the entry's name in it. Directories that are missing
-    /// are made. Symbolic links to directories are followed.
+    /// Returns the directory of this path, to which the caller adds an entry. Directories that are
+    /// missing are made. Symbolic links to directories are followed.
     pub(crate) fn parent_for(&mut self, parts: &[&[u8]]) -> Result<NodeId> {
         self.walk(parts, Missing::Make).map(|(id, _)| id)
     }

@@ -119,8 +119,8 @@ impl Sink for FileBlocks<'_> {
     }
 }
 
-/// Checks `i_blocks` and the size of an inode with these blocks; `attributes` is 1 if the inode has
-/// a block of attributes.
+/// Checks `i_blocks` and the size of an inode with these blocks; `attributes` is the number of
+/// blocks (clusters) that its attributes take.
 pub fn check_counts(run: &Run<'_>, ino: Ino, record: &Record, claimed: &Claimed, attributes: u64) {
     let place = Place::Inode { ino };
     let geometry = &run.volume.geometry;

@@ -1,4 +1,4 @@
-//! The second pass checks directories, on all threads.
+//! The pass that checks directories, on all threads.
 
 mod directory;
 mod dots;

@@ -102,7 +102,7 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     check_flags(run, ino, record);
     if ino == BAD_BLOCKS {
-        // e2fsck looks only at the lower halves of the owners.
+        // e2fsck looks only at the lower 16 bits of user and group.
         let owners = (record.uid | record.gid) & 0xffff;
         let fields = [record.mode.into(), record.links.into(), owners, record.acl_lo];
         if fields != [0; 4] {

@@ -1,4 +1,4 @@
-//! The third pass checks the paths from the root to every directory, and link counts.
+//! The pass that checks the paths from the root to every directory, and link counts.
 
 use crate::fault::Fault;
 use crate::parallel;

@@ -44,13 +44,13 @@ impl Runs {
         &self.extents
     }
 
-    /// Returns the block that holds a block of the file.
+    /// Returns the block of the device that holds block `at` of the file.
     pub fn block(&self, at: FileBlock) -> Option<Block> {
         let extent = self.extent(at)?;
         Some(Block(extent.block.0 + u64::from(at.0 - extent.start.0)))
     }
 
-    /// Returns the run that has a block of the file.
+    /// Returns the run that contains block `at` of the file.
     pub fn extent(&self, at: FileBlock) -> Option<&Extent> {
         let after = self.extents.partition_point(|extent| extent.start <= at);
         self.extents.get(after.checked_sub(1)?).filter(|extent| at.0 < extent.end())

@@ -109,7 +109,8 @@ impl Record {
         le32(&self.block, n.saturating_mul(4))
     }
 
-    /// Returns whether the target of a symbolic link is in the inode.
+    /// Returns whether the inode is a symbolic link whose target is in the block field, and not
+    /// inline data.
     pub fn is_fast_symlink(&self) -> bool {
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
         self.file_type() == Some(FileType::Symlink)
@@ -133,7 +134,7 @@ impl Record {
     }
 }
 
-/// Returns the project, if the inode has the field.
+/// Returns the project, or 0 if the inode does not have the field.
 fn projid(bytes: &[u8]) -> u32 {
     const PROJID: usize = 0x9c;
     let fields = GOOD_OLD_SIZE + usize::from(le16(bytes, 0x80));

@@ -103,7 +103,8 @@ impl Plan {
 /// Plans the repair of the file system on `device`.
 ///
 /// # Errors
-/// [`Error`] if the device has no valid superblock.
+/// [`Error`] if the device has no valid superblock, or has a log that the caller has to replay
+/// first.
 pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
     let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
     let mut actions = Vec::new();

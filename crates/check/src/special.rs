@@ -12,7 +12,7 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// The pointer to the tree of two levels.
+/// The index of the pointer to the tree of two levels.
 const DOUBLE: usize = 13;
 const POINTERS: usize = 15;
 const MMP_MAGIC: u32 = 0x004d_4d50;

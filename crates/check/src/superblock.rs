@@ -65,7 +65,8 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Reads the superblock. If the superblock is damaged, reads its first intact copy.
+/// Reads the superblock. If the superblock is damaged, mends the damaged field in memory if no
+/// other structure depends on it, or else reads the first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),

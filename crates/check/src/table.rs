@@ -1,4 +1,4 @@
-//! The first pass checks all inode tables, on all threads.
+//! The pass that checks all inode tables, on all threads.
 
 use crate::fault::Fault;
 use crate::groups::used_inodes;

@@ -341,7 +341,8 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     println!("{states} states, {states_of_recovery} of a recovery");
 }
 
-/// Returns the states at a cut: all writes kept, a part of them, and after a flush none.
+/// Returns the states at a cut: after a flush, the flushed writes alone; else all writes, and a
+/// part of them.
 fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
     match cut.checked_sub(1).map(|last| &recording.events()[last]) {
         None | Some(Event::Flush { .. }) => vec![Kept::None],

@@ -272,7 +272,7 @@ fn a_journal_is_removed_and_added_and_resized() {
     assert!(refused.is_err());
 }
 
-/// The same changes, in the same order, by tune2fs.
+/// tune2fs makes the same changes in the same order.
 #[test]
 fn fast_commit_is_set_as_tune2fs_sets_it() {
     let Some(image) = filled(OPTIONS, SIZE, 1) else { return };

@@ -1,5 +1,5 @@
 //! The crash suite runs a workload on a recording device. Every crash state that the recording
-//! allows must have every promised change, and may have other changes of the workload only.
+//! allows must have every promised change, and no change that the workload did not make.
 //!
 //! One thread runs the workload, so the tree after a crash must be the tree after *some* operation
 //! between the last promised one and the last one that had started. Each word of data names the

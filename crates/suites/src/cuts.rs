@@ -24,7 +24,8 @@ use trial::{Effort, Trial};
 pub use bases::{dumpe2fs, filled, in_memory, same, seen};
 pub use trial::{Change, Checked};
 
-/// The most rounds over all commands; each has other trees and other kept writes.
+/// The largest number of rounds. Each round cuts all commands, with other trees and other kept
+/// writes.
 const MOST_ROUNDS: u64 = 1000;
 
 /// The checked states, by command.

@@ -42,7 +42,7 @@ impl WideTimes {
         if options.contains("-I 128") { WideTimes::No } else { WideTimes::Yes }
     }
 
-    /// Returns the time that an inode of this size stores.
+    /// Returns `time` as an inode of this size stores it.
     pub fn stored(self, time: Time) -> Time {
         match self {
             WideTimes::Yes => time,

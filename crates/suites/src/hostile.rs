@@ -172,7 +172,7 @@ pub fn random_damage(target: &Target, seed: u64) -> String {
     let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock and descriptors are few of many ranges, so they are chosen more often.
+        // The superblock is only one of many ranges (the first), so it is chosen more often.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

@@ -112,7 +112,7 @@ impl Image {
         }
     }
 
-    /// Returns a path for an image that does not exist yet.
+    /// Returns an image whose file does not exist yet.
     pub fn empty() -> Image {
         let folder = folder();
         Image { path: folder.path().join("image"), folder }

@@ -18,7 +18,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Creates the tree below `root`.
+    /// Creates a tree for operations below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
         // The operations give complete modes.
         rustix::process::umask(Mode::empty());

@@ -22,7 +22,7 @@
 //! compared with the history, and `lanefs check` judges the image. For one state in eight e2fsck
 //! replays a copy, and must find nothing else to repair.
 //!
-//! *Damaged images* have no checksums, so that the checks after the checksum are reached.
+//! Most *damaged images* have no checksums, so that the checks after the checksum are reached.
 #![forbid(unsafe_code)]
 
 pub mod array;

@@ -56,8 +56,7 @@ impl Listing {
         }
     }
 
-    /// Returns the listing without `paths` and everything below them, and without paths for which
-    /// `keep` is false.
+    /// Returns the listing without the paths for which `keep` is false.
     pub fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Listing {
         self.entries.retain(|path, _| keep(path));
         self

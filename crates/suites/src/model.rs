@@ -429,8 +429,7 @@ impl Model {
         self.file(file).map_or(0, |id| self.node(id).data.size())
     }
 
-    /// Returns the slots in use, and whether each holds a regular file that has, or may get, a
-    /// name.
+    /// Returns the slots in use, each with the kind of its open file.
     pub fn open_slots(&self) -> Vec<(u8, Openness)> {
         self.open.iter().map(|(slot, id)| (*slot, self.node(*id).openness())).collect()
     }

@@ -162,8 +162,8 @@ pub trait Tree {
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// Returns the bytes of a pattern: no 8 of them are zero, and they differ at every position and for
-/// every seed.
+/// Returns the bytes of a pattern: no 8 successive bytes are all zero, and they differ at every
+/// position and for every seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];

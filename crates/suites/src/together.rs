@@ -18,7 +18,7 @@ use lanefs_ondisk::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads of a sequence.
+/// The number of threads; each has a sequence of its own.
 pub const THREADS: usize = 4;
 
 /// The input of a run: the image, the policies and the operations of each thread.
@@ -168,12 +168,12 @@ impl Runner<'_> {
         mount.close().map_err(|e| format!("close: {e}"))
     }
 
-    /// Runs the scenario of a seed; if it fails, finds a shortest scenario that still fails.
+    /// Runs the scenario of a seed; if it fails, looks for a shorter scenario that still fails.
     pub fn check_seed(&self, seed: u64, len: usize) -> Result<(), String> {
         self.check(scenario(seed, len))
     }
 
-    /// Runs a scenario; if it fails, finds a shortest scenario that still fails.
+    /// Runs a scenario; if it fails, looks for a shorter scenario that still fails.
     pub fn check(&self, scenario: Scenario) -> Result<(), String> {
         let seed = scenario.seed;
         let Err(first) = self.run(&scenario) else { return Ok(()) };

@@ -123,7 +123,7 @@ fn random_name(random: &mut fastrand::Rng) -> Vec<u8> {
     name
 }
 
-/// Returns another spelling of a name: equal, or the name itself.
+/// Returns another spelling that is equal to the name, or the name itself if none is found.
 fn respelled(name: &[u8]) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(name) else { return name.to_vec() };
     let spellings = [text.to_uppercase(), text.to_lowercase(), format!("{text}\u{200d}")];
@@ -297,7 +297,8 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     assert_eq!(ino(&mounted, &many, &name(7).to_ascii_lowercase()), None);
     drop((dir, many));
     mounted.close().expect("it unmounts");
-    // e2fsck 1.47.0 computes no hashes for such names, so it compares others with the index.
+    // e2fsck 1.47.0 computes no hashes for such names, and compares other values with the index, so
+    // only the checker judges this image.
     let report = lanefs_check::check(image.device(), &Options::default(), &|_| {});
     let report = report.expect("the device works");
     assert!(matches!(report.verdict(), Verdict::Clean), "{report:?}");
@@ -306,7 +307,7 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     };
     let mounted = mount(&image);
     let dir = folded_dir(&mounted, "dir");
-    // Strict names may have characters that are not assigned, also those that never are.
+    // Strict names may have characters that are not assigned, also those that never will be.
     for name in ["\u{c4}", "\u{378}", "\u{ffff}", "\u{e000}", "\u{10ffff}", "\u{200d}"] {
         drop(make(&mounted, &dir, name.as_bytes()).expect(name));
     }

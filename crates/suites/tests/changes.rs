@@ -89,7 +89,7 @@ fn an_empty_value_that_starts_beyond_its_block_is_found() {
     }
     let stat = image.debugfs("stat a");
     let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    // The entry loses its name, which is then read as the next entry.
+    // The length of the name becomes 0, so the name is read as the next entry.
     image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);

@@ -395,7 +395,7 @@ fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
     drop((root, home, encrypted, folding));
     mounted.close().expect("closed");
     image.assert_clean("both features");
-    // The kernel makes directories with both flags.
+    // The kernel makes directories with both flags, so this sets the second one.
     let device = RamDevice::from_file(image.path()).expect("the image is read");
     let flags = image.inode_at(&format!("<{ino}>"), 1024) + 0x20;
     let mut bytes = [0; 4];

@@ -192,7 +192,7 @@ fn fast_commits_of_a_mount_that_becomes_writable_again_are_replayed() {
             let before = fs.statistics().journal.fast_commits;
             append(fs, &file, &mut bytes, round);
             let is_fast = fs.statistics().journal.fast_commits > before;
-            // The first commit marks the log.
+            // The first fsync of a round commits, which marks the log; the others are fast.
             assert_eq!(is_fast, n > 0, "round {round}");
             promised.push((device.mark(), bytes.clone(), is_fast));
         }

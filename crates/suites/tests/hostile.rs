@@ -120,7 +120,8 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Returns the reaction of Lanefs: an error with the expected words, or no error.
+/// Returns the reaction of Lanefs in words, with an error if there is one: that with the expected
+/// words, else one that names damage.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),

@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The shortest interval between two numbers of a mount.
+/// Options for mke2fs, with the shortest interval between two numbers of a mount.
 const OPTIONS: &str = "-O mmp -E mmp_update_interval=1";
 
 fn superblock(device: &dyn Device) -> Superblock {

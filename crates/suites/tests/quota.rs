@@ -215,7 +215,7 @@ fn a_hard_limit_ends_writes_and_creations_where_it_is() {
         let file = new_in(fs, &dir, "f", NewKind::Regular);
         let data = vec![7; 300 << 10];
         let by = Privilege::Ordinary;
-        // The directory has one block.
+        // One block of the limit is taken by the directory.
         assert_eq!(fs.write_at(&file, 0, &data, by).expect("a part is written"), 99 << 10);
         let more = fs.write_at(&file, 99 << 10, &data, by);
         assert!(matches!(more, Err(Error::OverQuota)), "{more:?}");

@@ -145,8 +145,9 @@ impl Mender<'_> {
         self.run.volume.incompat(Incompat::EXTENTS)
     }
 
-    /// Chooses the type of an inode whose type is lost: a directory if its first block is a
-    /// directory block, else a regular file if it has blocks.
+    /// Chooses the type of an inode whose type is lost: a directory if its first block begins with
+    /// an entry "." of its own number, else a regular file. Clears a reserved inode that is not
+    /// used as a file, and a root that is not a directory.
     fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
         let named = [

@@ -106,7 +106,7 @@ impl<'a> Mender<'a> {
         start.0..start.0.saturating_add(clusters << bits)
     }
 
-    /// Records an action, unless it is already recorded.
+    /// Records an action, unless it is equal to the last one.
     pub fn act(&mut self, place: Place, what: impl Into<String>) {
         let action = Action { place, what: what.into() };
         if self.actions.last() != Some(&action) {

@@ -289,7 +289,8 @@ impl Mender<'_> {
         dirent::pack(&format, &packed).unwrap_or_else(|| old.to_vec())
     }
 
-    /// Returns the parent to which ".." in the first block refers, if it is a directory.
+    /// Returns the parent to which ".." in the first block refers, if it is a directory; else the
+    /// directory that contains the name.
     fn dot_dot(&self, ino: Ino, first: &[u8]) -> Ino {
         let at = usize::from(le16(first, 4));
         let named = Ino(le32(first, at));
@@ -300,7 +301,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the directory that contains the name of a directory.
+    /// Returns the directory that contains the name of a directory, or the root if none is known.
     fn parent_of(&self, ino: Ino) -> Ino {
         let position = self.parents.position(ino).filter(|_| ino != Ino::ROOT);
         position.and_then(|n| self.parents.parent(n)).unwrap_or(Ino::ROOT)
@@ -381,9 +382,9 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Returns the name that an entry at `offset` gets in place of `name`: the name itself if it is
-/// valid and its folded form is not in `seen`. Bytes that are not valid UTF-8 become dots, as with
-/// e2fsck.
+/// Returns the name that an entry at `offset` gets in place of `name`: the name itself, with a
+/// number added if its folded form is in `seen`. With strict names, bytes that are not valid UTF-8
+/// become dots, as with e2fsck.
 fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
     let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
     let valid = |name: &[u8]| match folding.permits(name) {

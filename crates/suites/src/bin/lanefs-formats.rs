@@ -4,8 +4,8 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-formats -- [OPTIONS] [WORD]
 //! ```
 //!
-//! With a word, only formats whose options contain it run. `--share 0.1` makes the
-//! counts smaller, `--seed 5` chooses other operations.
+//! With WORD, only formats whose options contain that word run. `--share 0.1` makes the counts
+//! smaller, `--seed 5` chooses other operations.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

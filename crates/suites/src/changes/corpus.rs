@@ -56,7 +56,7 @@ const QUOTAS: [(&str, u64, usize); 3] = [
 /// mount these images.
 const LARGE_BLOCKS: usize = 3;
 
-/// The number of formats in a corpus.
+/// Which formats a corpus has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The first few formats.

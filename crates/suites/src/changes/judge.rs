@@ -38,9 +38,9 @@ impl Verdicts {
         Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
     }
 
-    /// Returns whether e2fsck finds the image clean: it asks and ignores nothing, except for offers
-    /// to make an extent tree smaller. (Its exit code is 0 even after some of the questions that it
-    /// asks before its first pass.)
+    /// Returns whether e2fsck finds the image clean: it neither asks nor ignores anything, except
+    /// for times in the future and offers to make an extent tree smaller. (Its exit code is 0 even
+    /// after some of the questions that it asks before its first pass.)
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");
@@ -61,8 +61,8 @@ impl Verdicts {
         self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
     }
 
-    /// Returns the known reasons for which e2fsck misses an image's damage: one for each of the
-    /// checker's findings.
+    /// Returns the reason of the first fault, if e2fsck finds the image clean and there is a known
+    /// reason for which it misses each of the checker's faults.
     pub fn known(&self) -> Option<&'static str> {
         let report = self.report.as_ref()?;
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);

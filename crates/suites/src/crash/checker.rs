@@ -36,8 +36,8 @@ impl Moment {
 
 /// The crash states to check at one cut.
 pub struct Ways {
-    /// The sets of writes that a crash keeps, one after another. [`Kept::Unended`] first is
-    /// cheapest.
+    /// The sets of writes that a crash keeps, one after another. The replay is cheapest if
+    /// [`Kept::Unended`] comes first.
     pub kept: Vec<Kept>,
     /// The number of crashes during the recovery of the first of these states.
     pub again: usize,

@@ -39,7 +39,7 @@ impl Change {
     }
 }
 
-/// The contents of a file that certainly has its first changes, and each later one or not.
+/// The contents of a file that certainly has its first changes, and may have any of the later ones.
 pub(super) struct Contents {
     id: u64,
     sure: Vec<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Creates the contents of file `id` with all `changes` up to operation `sure`, and possibly
-    /// those up to `last`. The file has none of the later changes that move bytes.
+    /// those up to `last`. Assumes that none of the later changes that move bytes took effect.
     pub(super) fn of(id: u64, changes: &[Change], sure: usize, last: usize) -> Contents {
         let mut words = Vec::new();
         for change in changes.iter().filter(|change| change.op <= sure) {

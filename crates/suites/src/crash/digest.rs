@@ -9,7 +9,7 @@ pub struct Digests<'h> {
     base: &'h OverlayDevice,
     /// The digest of the base, different for each base.
     start: u64,
-    /// By offset, the last content and its part of the digest.
+    /// For each offset: the last content hashed there, and its part of the digest.
     known: HashMap<u64, (Arc<[u8]>, u64)>,
 }
 

@@ -19,8 +19,9 @@ pub(super) enum MmpBlock {
     Torn,
 }
 
-/// Checks that the next mount waits if the log must be replayed: another computer may be using the
-/// file system. `base` is the superblock before the workload.
+/// Checks that the next mount waits exactly if the block says that the file system is in use, and
+/// that the block says so while the log must be replayed: another computer may be using the file
+/// system. `base` is the superblock before the workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];

@@ -19,7 +19,7 @@ pub struct Recorder<'a> {
     pub library: Library,
     pub model: Model,
     pub history: History,
-    /// The last operation that certainly changed each inode, by inode number.
+    /// The last operation that certainly changed each inode, by the inode's number in the model.
     pub touched: BTreeMap<u64, usize>,
     pub paced: &'a Paced,
 }
@@ -34,7 +34,8 @@ impl Recorder<'_> {
         self.history.ops.len()
     }
 
-    /// Runs an operation that does not change data.
+    /// Runs an operation on the file system and on the model. The caller records the change of a
+    /// file's data.
     pub fn op(&mut self, op: Op) -> Result<(), String> {
         self.begin(format!("{op:?}"));
         let number = self.number() - 1;
@@ -59,7 +60,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Returns the inode number of a file in the model.
+    /// Returns the number of a file's node in the model.
     pub fn id(&self, path: &Path) -> Option<u64> {
         self.model.id_of(&File::At(path.clone()))
     }

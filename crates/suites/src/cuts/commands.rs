@@ -363,7 +363,7 @@ fn edit_once(device: Arc<dyn Device>, after: &Listing) -> Result<(), Error> {
     }
 }
 
-/// Times differ from run to run.
+/// Returns the listing without times, which differ from run to run.
 fn without_times(mut listing: Listing) -> Listing {
     for entry in listing.entries.values_mut() {
         (entry.atime, entry.mtime, entry.ctime) = (None, None, None);

@@ -14,7 +14,8 @@ pub(super) struct Version {
     pub(super) paths: BTreeSet<Path>,
     pub(super) mode: u16,
     pub(super) bytes: Vec<u8>,
-    /// The kind of object that changed: an fsync of the file does not promise names in directories.
+    /// Whether the file changed or a directory above it was moved: an fsync of the file does not
+    /// promise the names of directories.
     pub(super) what: Changed,
 }
 
@@ -91,7 +92,7 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
     }
 }
 
-/// Returns whether the names of a version have words of this file.
+/// Returns whether a file at one of the version's paths contains words of file `id`.
 fn is_there(id: u64, version: &Version, view: &View) -> bool {
     let own = |bytes: &[u8]| {
         (0..).zip(bytes.chunks_exact(8)).any(|(n, word)| {

@@ -35,7 +35,7 @@ pub(super) struct Workload {
 }
 
 /// Makes directories, so that the root gets an index, and removes a few whose inodes are in the
-/// same block of the table as the journal's: the next files get these numbers.
+/// same block of the table as the journal's inode: the next files get the freed inode numbers.
 pub(super) fn with_directories(image: OverlayDevice) -> Result<OverlayDevice, String> {
     let image = Arc::new(image);
     let mount = mount(image.clone())?;
@@ -203,7 +203,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Promises the last version that `counts`.
+    /// Records a promise of the last version for which `counts` is true.
     fn promise(&mut self, id: u64, counts: impl Fn(&Version) -> bool) {
         let mark = self.device.mark();
         let story = self.record.stories.get_mut(&id).expect("a file");
@@ -336,7 +336,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Renames a file, over another one or not.
+    /// Renames a file, sometimes over another one.
     fn rename(&mut self) -> Result<(), String> {
         let (id, other) = (self.some()?, self.some()?);
         let (path, over) = (self.path(id), self.path(other));

@@ -85,7 +85,8 @@ impl Exchange {
         Some(())
     }
 
-    /// The kernel only reads, or does not even mount.
+    /// Fills and changes an image by Lanefs alone; the kernel only reads it, or does not even mount
+    /// it.
     fn without_writer(&self, reads: bool) -> Option<()> {
         let ours = self.format.make()?;
         run_on_library(&ours, &self.fill);

@@ -40,7 +40,7 @@ impl Format {
     /// Runs random operations of four threads, `len` each.
     ///
     /// # Errors
-    /// Returns the first difference from the model, with a shortest sequence.
+    /// Returns the first difference from the model, with the shortest sequence found.
     pub fn model(self, seed: u64, len: usize) -> Result<(), String> {
         let runner = Runner { bases: &Bases::default(), wrap: &|device| device };
         let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };

@@ -211,7 +211,8 @@ impl Target {
         }
     }
 
-    /// Returns the byte offsets of an inode's first blocks of data, in order.
+    /// Returns the byte offsets of an inode's blocks of data, in order; of each extent, only the
+    /// first 4,096 blocks.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
         if !self.has_extents(inode) {
             return self.block_map(inode).1;
@@ -261,7 +262,7 @@ impl Target {
                 0x8000 => (true, false),
                 _ => (false, false),
             };
-            // The map of the resize inode refers to the places of all descriptors.
+            // The map of the resize inode is left out: it refers to the places of all descriptors.
             let extents = self.has_extents(inode);
             if extents {
                 ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));

@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Returns the kind of the file, if it is open.
+    /// Returns the kind that the file has as an open file.
     pub fn openness(&self) -> Openness {
         match self {
             Node { kind: Kind::Directory, .. } => Openness::Other,

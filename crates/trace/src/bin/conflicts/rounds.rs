@@ -32,10 +32,10 @@ impl Session<'_, '_> {
         }
         if matches!(setting, Setting::Names | Setting::Small) {
             // The threads alternate, so that the directories count as contended. The number is so
-            // large that, after the last split, the locks are again held shared without a shared
-            // line. After each thread, the one before it works once more: if the threads always
-            // came in the same order, they would look like clients that come one after another, and
-            // such clients get no groups of their own.
+            // large that, after the last split, shared holds of the locks are again counted on a
+            // line for each lane. After each thread, the one before it works once more: if the
+            // threads always came in the same order, they would look like clients that come one
+            // after another, and such clients get no groups of their own.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);

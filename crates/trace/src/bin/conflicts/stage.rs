@@ -17,7 +17,7 @@ pub const PAGE: u64 = 4096;
 const GROUPS: usize = 10;
 
 /// A thread's part of the tree, and the objects of its operations. The thread created them itself,
-/// as a program creates its own files.
+/// as a program creates its own files, unless the setting says otherwise.
 pub struct Stage<'fs> {
     pub fs: &'fs FileSystem,
     me: usize,
@@ -154,7 +154,7 @@ impl<'fs> Stage<'fs> {
         let first = format!("{dir}/names");
         drop(self.fs.create_file(&first).expect("room for a file"));
         for n in 0..NAMES {
-            // The files' contents do not matter.
+            // Links to one file are sufficient, since only the names matter.
             let name = format!("{dir}/{n:0>100}");
             self.fs.hard_link(&first, &name).expect("room for a name");
         }

@@ -15,7 +15,7 @@ use std::fmt;
 /// again, and the lists of retired values have their usual lengths.
 const WARM: usize = 512;
 
-/// The number of reasons that a row has.
+/// The largest number of reasons that a row has.
 const REASONS: usize = 8;
 
 /// The lines that an operation moves in a steady state.
