@@ -15,7 +15,7 @@ use lanefs_ondisk::superblock::Superblock;
 /// them.
 pub struct Fs {
     pub(crate) objects: Objects,
-    /// Held while a directory changes its parent, for the loop check.
+    /// Held while a directory moves to another parent, so that the check for loops stays valid.
     pub(crate) topology: Mutex<()>,
     /// Held while the file system becomes larger. [rank Topology, never held together with
     /// `topology`]

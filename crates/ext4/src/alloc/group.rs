@@ -90,7 +90,7 @@ pub(crate) struct GroupImage {
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// The effect of a change of a group on the handle of the change.
+/// What a change of a group adds to the transaction of its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
     /// The group is not yet on a list of this transaction.

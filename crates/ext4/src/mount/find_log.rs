@@ -203,8 +203,8 @@ pub fn plan<'a>(
     log: &'a Log,
 ) -> Result<LogReplay<'a>, Error> {
     let replay = plan_copies(device, superblock, log)?;
-    // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
-    // log. So this replay writes the descriptors before a superblock that counts more of them.
+    // Before they replay the log, e2fsck and the kernel check all descriptors that the superblock
+    // counts. So this replay writes the descriptors before a superblock that counts more of them.
     let geometry = superblock.geometry();
     let next = copied_superblock(&replay, superblock).ok().flatten();
     let grows = next.is_some_and(|next| next.geometry().block_count() > geometry.block_count());

@@ -7,7 +7,7 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// Waits for locks of the whole process, by rank; a wait is counted if the lock was not free.
+    /// How often threads of the whole process waited for a lock that was not free, by rank.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,

@@ -350,7 +350,8 @@ impl<'d> Directory<'d> {
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
-            // The last leaf covers all block numbers up to the largest, so this cannot happen.
+            // The last leaf of the extent tree covers all block numbers up to the largest, so this
+            // cannot happen.
             return Err(Error::FileTooLarge);
         }
         change.credits += mapping.credits + 4 * change.claims.len() as u32;

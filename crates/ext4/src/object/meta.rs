@@ -403,7 +403,8 @@ impl MetaCache {
         Ok(MetaRef(loaded))
     }
 
-    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as such, or is dead.
+    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as a block of that
+    /// kind, or is dead.
     #[inline]
     pub(crate) fn held(&self, pin: &Pin, block: Block, kind: MetaKind) -> Option<MetaRef> {
         let found = self.blocks.find(pin, block.0).filter(|found| found.kind == kind)?;

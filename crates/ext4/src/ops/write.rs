@@ -108,9 +108,9 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively, because it covers a part of a device block (the device reads and merges the
-    /// rest) or a part of an unwritten block (the write zeroes the rest). Two such writes at once
-    /// would lose data.
+    /// exclusively: it covers a part of a device block (the device reads and merges the rest), of
+    /// an encrypted block, or of an unwritten block (the write zeroes the rest), and two such
+    /// writes at once would lose data; or the data is in the inode; or too few blocks are left.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,
