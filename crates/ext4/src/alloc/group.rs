@@ -339,7 +339,7 @@ impl Ready {
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. No run is longer
     /// than `bound`; this avoids repeating a search that failed. A run of at least a RAID row
-    /// starts at a row, unless it continues from `ask.from`.
+    /// starts at a row if such a run is free, unless it continues from `ask.from`.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

@@ -45,7 +45,8 @@ impl Nodes for BareNodes<'_> {
 ///
 /// # Errors
 /// [`Error::JournalDevice`] if the device of the log is missing or is not that of this file system;
-/// those of [`find`].
+/// [`Error::InvalidArgument`] if `journal` is given and the log has no device of its own; those of
+/// [`find`].
 pub fn locate(
     device: &dyn Device,
     superblock: &Superblock,

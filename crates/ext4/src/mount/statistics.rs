@@ -7,7 +7,8 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// How often threads of the whole process waited for a lock that was not free, by rank.
+    /// The waits of the whole process for locks that were not free, by rank: their number and their
+    /// total time.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,

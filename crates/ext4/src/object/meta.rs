@@ -125,7 +125,8 @@ impl MetaBlock {
         })
     }
 
-    /// Returns a copy of the contents; writes no cache line that other threads read.
+    /// Returns a copy of the contents. Writes no cache line that other threads read, except at the
+    /// first call after a change.
     fn copy(&self, pin: &Pin) -> Arc<[u8]> {
         if let Some(latest) = self.latest.get(pin) {
             return Arc::from(&*latest.bytes);

@@ -43,7 +43,7 @@ pub(super) struct Write<'a> {
 
 impl Fs {
     /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
-    /// `data` only if space ran out.
+    /// `data` only if space or a limit of an owner ran out.
     pub fn write_at(
         &self,
         inode: &InodeRef,
@@ -147,7 +147,8 @@ impl Fs {
         }
     }
 
-    /// Returns whether a write covers whole blocks of the device, and of an encrypted file.
+    /// Returns whether a write covers whole blocks: of the file system if the file is encrypted,
+    /// else of the device.
     fn is_aligned(&self, inode: &Arc<Inode>, offset: u64, len: usize) -> bool {
         let volume = &self.objects.volume;
         let unit = match self.data(inode).is_encrypted() {
