@@ -185,8 +185,9 @@ pub struct SetAttr {
     pub crtime: Option<Time>,
     /// New flags; those outside of [`CHANGEABLE_FLAGS`] are ignored.
     pub flags: Option<u32>,
-    /// Whether the directory ignores case, as with chattr +F and -F. Fails if it is not empty, and
-    /// with [`crate::error::Error::NotSupported`] if the file system has no feature `casefold`.
+    /// Whether the directory ignores case, as with chattr +F and -F. Fails if the directory is not
+    /// empty, and with [`crate::error::Error::NotSupported`] if the file system has no feature
+    /// `casefold`.
     pub casefold: Option<bool>,
     /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
     /// `project`, or the inode has no room for the id.

@@ -79,8 +79,8 @@ pub fn is_verity(rights: &Rights) -> bool {
     rights.flags & InodeFlags::VERITY.bits() != 0
 }
 
-/// Returns whether the names of a directory do not match by the bytes that are stored: it ignores
-/// case, or is encrypted.
+/// Returns whether the stored bytes of a name are not enough to find it in a directory: the
+/// directory ignores case, or is encrypted.
 #[cold]
 pub(crate) fn changes_names(rights: &Rights) -> bool {
     folds_names(rights) || is_encrypted(rights)

@@ -15,7 +15,7 @@ use lanefs_ondisk::superblock::Superblock;
 /// them.
 pub struct Fs {
     pub(crate) objects: Objects,
-    /// Held while a directory changes its parent, for the loop check.
+    /// Held while a directory moves to another parent, so that the check for loops stays valid.
     pub(crate) topology: Mutex<()>,
     /// Held while the file system becomes larger. [rank Topology, never held together with
     /// `topology`]
@@ -50,7 +50,7 @@ impl Fs {
         self.objects.inodes.peek(pin, ino)
     }
 
-    /// Returns whether the file system cannot be changed: it was mounted read-only, or became so
+    /// Returns whether the file system cannot be changed: the mount is read-only, or became so
     /// after an error.
     pub fn is_read_only(&self) -> bool {
         self.objects.is_read_only()
@@ -74,7 +74,7 @@ impl Fs {
         (volume.folding.is_some() || volume.encrypts) && flags::changes_names(&dir.rights())
     }
 
-    /// Returns the error that made the file system read-only since the mount, if there was one.
+    /// Returns the error that aborted the journal since the mount, if there was one.
     pub fn failure(&self) -> Option<Error> {
         self.objects.journal.cause().map(Error::from)
     }

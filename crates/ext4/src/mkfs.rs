@@ -1,9 +1,10 @@
-//! Creates file systems with the layout of `mke2fs -t ext4` 1.47 and its own configuration file.
+//! Creates file systems with the layout that `mke2fs -t ext4` of e2fsprogs 1.47 gives them with the
+//! `mke2fs.conf` of e2fsprogs.
 //!
 //! The three steps pass plain values from each to the next: `numbers` chooses sizes and counts,
 //! `layout` places every block, and `write` writes the blocks, the superblock last. For a given
 //! time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs except
-//! for the count of KiB written.
+//! for the count of KiB written, and the superblock's checksum, which covers the count.
 //!
 //! First the signatures of other formats are wiped from the first and last 128 KiB, and flushed;
 //! last the superblock is written and flushed. So a crash leaves no half of a file system. The

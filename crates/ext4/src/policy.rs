@@ -114,8 +114,9 @@ pub enum GroupSearch {
 /// How a write locks the inode whose data it overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// With a shared lock. A write that allocates or extends the file takes the lock exclusively,
-    /// and checks again. The times are set outside of the lock.
+    /// With a shared lock. A write that covers only a part of a block of the device or of an
+    /// unwritten block, or finds too few free blocks, starts again with an exclusive lock. The
+    /// times are set outside of the lock.
     #[default]
     Shared,
     /// With an exclusive lock; the times are set while the lock is held.

@@ -70,8 +70,8 @@ fn header(image: &Image, name: &str) -> Option<String> {
     line.and_then(|line| line.split(':').nth(1)).map(|found| found.trim().to_owned())
 }
 
-/// Mounts a device of which one operation fails, changes files, and unmounts. Returns whether the
-/// log failed.
+/// Mounts an image on a device whose `nth` operation of this kind fails, changes files, and
+/// unmounts. Returns whether the log failed.
 fn fails_once(image: &Image, operation: Operation, nth: u64) -> bool {
     let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
     let fault = Fault { operation, nth, duration: Lasting::Once };

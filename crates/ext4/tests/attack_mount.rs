@@ -128,8 +128,8 @@ fn a_log_that_moves_what_it_was_found_by_is_refused() {
 #[test]
 fn a_mount_that_fails_halfway_still_says_that_there_are_orphans() {
     let image = Image::made(&["-b", "1024", "-O", "orphan_file,^metadata_csum"], "16M");
-    // An entry of the orphan file with an invalid inode number, and the feature for existing
-    // entries.
+    // An entry of the orphan file has an invalid inode number, and the feature `orphan_present`
+    // says that the file has entries.
     let said = image.debugfs(&["feature orphan_present", "blocks <12>"]);
     let block = said.split_whitespace().find_map(|word| word.parse::<u64>().ok()).unwrap();
     let device = Arc::new(RamDevice::from_file(image.path()).unwrap());

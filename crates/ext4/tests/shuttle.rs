@@ -505,7 +505,8 @@ fn own_file(world: &World, me: u8) {
                         model.resize(model.len().max(end), 0);
                         model[offset..end].copy_from_slice(&data[..n]);
                     }
-                    // No data was written, but the space between may have been zeroed.
+                    // No data was written, but the bytes between the old end and the write may have
+                    // been zeroed.
                     None => assert!(end > model.len() || fs.stat_fs().blocks_free < 40),
                 }
             }
@@ -530,8 +531,8 @@ fn own_file(world: &World, me: u8) {
     }
 }
 
-/// Changes and drops a file repeatedly, while other threads read it, whether it is in memory or
-/// not, and create and remove its neighbours in the inode table.
+/// Changes and drops a file repeatedly. Meanwhile other threads read the file, whether it is in
+/// memory or not, and create and remove its neighbours in the inode table.
 fn looked_at(world: &World) {
     let root = world.fs.root().unwrap();
     let ino = world.file(&root, "x").ino();

@@ -120,7 +120,7 @@ const NAMES: &[Work] = &[
 
 const ROOT: Privilege = Privilege::Root;
 
-/// Returns the names of those `work` items that were durable when they returned.
+/// Returns the names of those items of `work` whose changes were durable when the item returned.
 fn durable(flags: u32, synchronous: Synchronous, work: &[Work]) -> Vec<&'static str> {
     let scene = Scene::new(flags, synchronous);
     let mut durable = Vec::new();

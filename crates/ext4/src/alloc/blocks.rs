@@ -12,15 +12,15 @@ use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 
-/// The number of searches through all groups for blocks that certainly exist.
+/// How often a claim searches all groups for the blocks that it has drawn, before it fails.
 const ROUNDS: u32 = 8;
 
 impl Groups {
     /// Claims one run of blocks. Sleeps.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], which is final only for a caller that passes `alone`: otherwise other
-    /// claims under way may have drawn blocks that they will not use. Damage or an I/O error in a
+    /// [`Error::NoSpace`], which is final only for a caller that passes `alone`: without it, claims
+    /// of other threads may have drawn blocks that they will not use. Damage or an I/O error in a
     /// bitmap. A damaged group is reported once, and skipped from then on.
     pub(crate) fn claim_blocks(
         &self,

@@ -29,8 +29,8 @@ impl Groups {
             bytes.into()
         });
         // A later transaction that changes only one of the bitmaps writes both checksums, and takes
-        // that of the unchanged bitmap from here. The group cannot have been captured again in
-        // between, since commits run one at a time.
+        // that of the unchanged bitmap from `state.desc`. The group cannot have been captured again
+        // in between, since commits run one at a time.
         let mut state = self.shared.state(group);
         state.desc.block_bitmap_csum = desc.block_bitmap_csum;
         state.desc.inode_bitmap_csum = desc.inode_bitmap_csum;

@@ -114,8 +114,9 @@ impl Ask {
     }
 }
 
-/// Makes the requests of `asks`, near `goal` if possible. All passes except the last treat busy
-/// groups according to `busy`. `None` if no group satisfies the last request.
+/// Tries the requests of `asks` in order, the first one in the goal's group, until a group
+/// satisfies one. All passes except the last treat busy groups according to `busy`. `None` if no
+/// group satisfies the last request.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,

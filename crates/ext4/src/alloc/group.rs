@@ -90,7 +90,7 @@ pub(crate) struct GroupImage {
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// The effect of a change of a group on the handle of the change.
+/// What a change of a group adds to the transaction of its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
     /// The group is not yet on a list of this transaction.
@@ -339,7 +339,7 @@ impl Ready {
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. No run is longer
     /// than `bound`; this avoids repeating a search that failed. A run of at least a RAID row
-    /// starts at a row, unless it continues from `ask.from`.
+    /// starts at a row if such a run is free, unless it continues from `ask.from`.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

@@ -76,7 +76,7 @@ impl Found<'_> {
     }
 }
 
-/// The calls to a journal handle when a group changes.
+/// The functions of a journal handle that a change of a group calls.
 pub(crate) trait Changes {
     /// Returns the transaction's id.
     fn tid(&self) -> Tid;
@@ -91,7 +91,8 @@ pub(crate) trait Changes {
 /// The settings of a file system's groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// Number of the last free clusters, which are reserved for privileged callers.
+    /// Number of clusters reserved for privileged callers: only they can claim the last free
+    /// clusters.
     pub reserved: u64,
     pub policies: Policies,
     /// Data clusters of a whole row of the underlying RAID, or 0.
@@ -333,7 +334,8 @@ impl Groups {
         }
     }
 
-    /// Notes the effect of a change of a group in its handle. The caller holds no guard.
+    /// Notes in the handle what a change of `group` added to the transaction. The caller holds no
+    /// guard.
     pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
         if dirtied.newly {
@@ -341,7 +343,7 @@ impl Groups {
             let per_block = self.shared.format.geometry().descs_per_block();
             let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
             let tid = handle.tid().0;
-            // The thread that changes the number charges the block; the others only read the
+            // The thread that stores `tid` charges the block; other threads only read the stored
             // number.
             if charged.load(Ordering::Relaxed) != tid && charged.swap(tid, Ordering::Relaxed) != tid
             {

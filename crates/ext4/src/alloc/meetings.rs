@@ -49,7 +49,7 @@ impl Meetings {
         self.returns.load(Ordering::Relaxed) >= MANY
     }
 
-    /// Forgets the callers seen so far, because one of them leaves.
+    /// Counts the returns from zero again, because one of the callers leaves.
     pub(crate) fn forget(&self) {
         self.returns.store(0, Ordering::Relaxed);
     }

@@ -14,9 +14,11 @@ const MOST: u32 = 8192;
 
 /// A run of free blocks, claimed as far as possible.
 pub(crate) struct FreeRun {
-    /// `None` if other threads have reserved the rest of the space.
+    /// `None` if other threads have reserved the rest of the space, or have claimed the start of
+    /// the run meanwhile.
     pub(crate) claim: Option<Claim>,
-    /// The first bit after the claim.
+    /// The bit at which the next search starts: the end of the run, but at most `MOST` bits after
+    /// its start.
     pub(crate) next: u32,
     /// The first bit after the run.
     pub(crate) end: u32,

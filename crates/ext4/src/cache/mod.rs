@@ -182,7 +182,8 @@ impl<T: Cached> Cache<T> {
 
     /// Moves this lane's hand until `wanted` objects were evicted, over at most `buckets` buckets
     /// and at most two rounds, because the first round may only clear marks. Returns the number of
-    /// evicted objects. `settled` is the last transaction whose work after the commit is done.
+    /// objects that were evicted or dropped their contents. `settled` is the last transaction whose
+    /// work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);

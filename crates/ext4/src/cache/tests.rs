@@ -145,7 +145,7 @@ fn a_thread_does_not_wait_for_the_eviction_of_another_thread() {
         let first = scope.spawn(|| cache.evict(1000, ALL, Tid(1)));
         arrives.recv().expect("the first thread stops in its eviction");
         scope.spawn(move || done.send(cache.evict(1000, ALL, Tid(1))));
-        // The time is a bound for a thread that waits forever.
+        // The timeout ends the test if the second thread waits forever.
         let second = evicted.recv_timeout(Duration::from_secs(100));
         let left = cache.len();
         go_on.send(()).expect("the first thread waits");

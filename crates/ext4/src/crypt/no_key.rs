@@ -104,7 +104,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             bits = bits << 6 | digit as u32;
         }
         let bits = bits << (24 - 6 * group.len());
-        // The first byte is always zero; after it, `n` characters give `n - 1` bytes.
+        // The first of the four bytes is always zero; the `n - 1` bytes after it are those that `n`
+        // characters give.
         let decoded = bits.to_be_bytes();
         let (used, unused) = decoded.split_at_checked(group.len())?;
         if unused.iter().any(|byte| *byte != 0) {

@@ -110,7 +110,7 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// Returns the context of a new inode in this directory, with a new nonce: `None` if the inode
+    /// Returns the context of a new inode in this directory, with a new nonce; `None` if the inode
     /// is not encrypted. The caller holds the operation lock.
     ///
     /// # Errors

@@ -131,8 +131,8 @@ impl FileData<'_> {
     }
 }
 
-/// Takes the claims for the clusters of file blocks below `end` off the front; splits a claim that
-/// reaches beyond the last of these clusters.
+/// Removes from `claims` the claims for the clusters of file blocks below `end`, and returns them;
+/// splits a claim that reaches beyond the last of these clusters.
 pub(crate) fn take_front(
     claims: &mut Vec<(u32, Claim)>,
     end: u32,

@@ -57,7 +57,7 @@ impl<'m> FileData<'m> {
     }
 
     /// Does the same as [`FileData::read`] for a verity file, and verifies what it reads. The bytes
-    /// end inside the file. After an error `buf` is zeros.
+    /// end inside the file. If the descriptor is valid and a later step fails, `buf` is zeros.
     ///
     /// # Errors
     /// [`Error::NotVerified`] if the data or the hash tree was changed, [`Corruption::Verity`].

@@ -199,8 +199,8 @@ impl<'m> FileData<'m> {
     }
 
     /// Returns the change that setting an access control list, given in the form of the system
-    /// call, requires; `special` holds the mode bits that are not in the list. `None` if nothing
-    /// changes.
+    /// call, requires; `special` holds the mode bits that are not in the list. `None` if this
+    /// default list is stored already.
     pub(crate) fn acl_to_store(
         &self,
         name: AttributeName<'_>,

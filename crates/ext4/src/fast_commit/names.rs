@@ -40,7 +40,8 @@ impl<'a> Inodes<'a> {
         let is_meant = node.is_meant(n);
         let is_directory = is_meant && node.is_directory();
         let needs_dots = is_directory && node.born.is_some() && !node.has_dots;
-        // If a later inode has the number, a later change removes this entry: any type will do.
+        // If a later inode has the number, a later change removes this entry, so its type does not
+        // matter.
         let file_type = node.inode()?.file_type().filter(|_| is_meant);
         let is_started = needs_dots && added == Added::First;
         if is_started {
@@ -117,7 +118,7 @@ impl<'a> Inodes<'a> {
         node.change_directory(draft, Plan { appended: vec![first], ..Plan::default() })
     }
 
-    /// Adds an entry. Returns false if it exists.
+    /// Adds an entry. Returns false if the directory has this entry already.
     fn insert(&mut self, n: usize, new: &FastName, file_type: FileType) -> Result<bool, Error> {
         let name = Name::new(&new.name).map_err(|_| Error::NameTooLong)?;
         let Some((draft, node)) = self.directory(n, new.parent)? else { return Ok(true) };

@@ -103,7 +103,8 @@ impl Node {
         is_first || self.born.is_none_or(|born| born <= n)
     }
 
-    /// Returns whether change `n` changes the link count: no later record sets the count.
+    /// Returns whether the link count must follow change `n`: it concerns this inode, and no later
+    /// change sets the record, which has the count.
     pub(super) fn counts(&self, n: usize) -> bool {
         self.is_meant(n) && self.set.is_none_or(|set| set < n)
     }
@@ -150,7 +151,7 @@ impl Node {
         }
         match &old {
             Some(old) if old.file_type() == Some(FileType::Directory) => {
-                // The changes of names that follow set the size and this flag.
+                // Later changes of names set the size and the flag `INDEX`.
                 new.size = old.size;
                 new.flags.set(InodeFlags::INDEX, old.flags.contains(InodeFlags::INDEX));
             }

@@ -1,5 +1,5 @@
-//! Creates a file system together with its files, without a journal: the superblock is written
-//! last, and before that the device has no file system.
+//! Creates a file system together with its files. The writes need no journal: the superblock is
+//! written last, and before that the device has no file system.
 //!
 //! The caller claims blocks, writes file data into them on its own, from any number of threads, and
 //! then passes the tree. All other blocks are placed at the end, in the order of the tree. So the

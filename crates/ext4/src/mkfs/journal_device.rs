@@ -28,7 +28,7 @@ pub fn make_journal_device(
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
     log = JournalSuperblock::decode(&log.encode(), block_size, count)
         .map_err(|_| MkfsError::TooSmall { bytes: device.len() })?;
-    // Old log blocks would look like those of the new log.
+    // A recovery could take blocks of an old log for blocks of the new one.
     device.write_zeros(0, blocks << block_size.bits())?;
     device.write_at(at.0 << block_size.bits(), &log.encode())?;
     device.flush()?;
@@ -45,8 +45,9 @@ pub fn make_journal_device(
 /// a crash between the two the file system has no journal, and the same call completes the change.
 ///
 /// # Errors
-/// [`Error::JournalDevice`] if `journal` is no journal, has other blocks, or belongs to another
-/// file system; [`Error::InvalidArgument`] if the file system is not clean or has a journal.
+/// [`Error::JournalDevice`] if `journal` is no journal, has another block size, or belongs to
+/// another file system; [`Error::InvalidArgument`] if the file system is not clean or has a
+/// journal.
 pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) -> Result<(), Error> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -220,7 +220,7 @@ impl Numbers {
                 let groups = most.div_ceil(self.blocks_per_group.into());
                 groups.div_ceil(self.descs_per_block().into()) as u32
             };
-            // If the descriptors reach far enough already, mke2fs ignores the wish.
+            // Like mke2fs, ignores a wanted size for which no further descriptor blocks are needed.
             let wish = self.most_blocks.map(wanted).filter(|&wish| wish > desc_blocks);
             let wanted = wish.unwrap_or_else(|| wanted(self.blocks.saturating_mul(1024)));
             let pointers = self.block_size.bytes() as u32 / 4;

@@ -186,8 +186,8 @@ pub struct MkfsOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// Size of the journal.
     pub journal: JournalSize,
-    /// With the feature `fast_commit`: bytes of the journal for fast commits, beside its size;
-    /// `None` and 0 choose a 64th of the size that a journal has by default.
+    /// With the feature `fast_commit`: bytes of the journal for fast commits, in addition to
+    /// `journal`; `None` and 0 choose a 64th of the size that a journal has by default.
     pub fast_commit_bytes: Option<u64>,
     /// Percentage of the blocks that only root may take, from 0 to 50.
     pub reserved_percent: f64,

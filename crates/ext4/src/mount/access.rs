@@ -43,7 +43,8 @@ impl Mount {
             return Err(Error::ReadOnly);
         }
         if objects.is_read_only() {
-            // This comes before any change: after a crash, mounts must replay the log.
+            // Before any change the superblock must say that the file system is in use, so that a
+            // mount after a crash replays the log.
             self.mark_in_use(Purpose::Use)?;
             objects.journal.resume();
             objects.read_only.store(false, Ordering::Release);

@@ -45,7 +45,8 @@ impl Nodes for BareNodes<'_> {
 ///
 /// # Errors
 /// [`Error::JournalDevice`] if the device of the log is missing or is not that of this file system;
-/// those of [`find`].
+/// [`Error::InvalidArgument`] if `journal` is given and the log has no device of its own; those of
+/// [`find`].
 pub fn locate(
     device: &dyn Device,
     superblock: &Superblock,
@@ -203,8 +204,8 @@ pub fn plan<'a>(
     log: &'a Log,
 ) -> Result<LogReplay<'a>, Error> {
     let replay = plan_copies(device, superblock, log)?;
-    // e2fsck and the kernel check all descriptors that the superblock counts before they replay the
-    // log. So this replay writes the descriptors before a superblock that counts more of them.
+    // Before they replay the log, e2fsck and the kernel check all descriptors that the superblock
+    // counts. So this replay writes the descriptors before a superblock that counts more of them.
     let geometry = superblock.geometry();
     let next = copied_superblock(&replay, superblock).ok().flatten();
     let grows = next.is_some_and(|next| next.geometry().block_count() > geometry.block_count());

@@ -186,7 +186,8 @@ fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(
         Err(_) => log.superblock.sequence(),
     };
     let size = superblock.geometry().block_size();
-    // One number is left out: blocks of a transaction that was not committed may be there.
+    // One sequence number is skipped: the log may contain blocks of an uncommitted transaction with
+    // that number.
     mark_empty(device, log, size, end.next())
 }
 

@@ -188,7 +188,7 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
 }
 
 /// Returns the seconds within which a computer that has mounted the file system stores a new
-/// number.
+/// number; 0 if the file system was unmounted.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {
@@ -234,7 +234,7 @@ impl Place {
         Ok(self.device.write_durable_at(self.offset(), &bytes)?)
     }
 
-    /// Fails if the block has another number than `expected`.
+    /// Fails if the block has another number, or the name of another computer, than `expected`.
     fn check(&self, expected: &Mmp) -> Result<(), Error> {
         let found = self.read()?;
         match found.state == expected.state && found.node == expected.node {

@@ -45,8 +45,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// The state of the file system when it was mounted (clean, with errors): the state after the
-    /// mount is never better.
+    /// The state of the file system when it was mounted (clean, with errors). The unmount stores no
+    /// better state.
     pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].

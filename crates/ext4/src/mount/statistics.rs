@@ -7,7 +7,8 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// Waits for locks of the whole process, by rank; a wait is counted if the lock was not free.
+    /// The waits of the whole process for locks that were not free, by rank: their number and their
+    /// total time.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,

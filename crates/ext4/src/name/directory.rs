@@ -183,7 +183,8 @@ impl<'d> Directory<'d> {
     /// Returns the only block that contains a stored name, or that would contain it. The result
     /// stays valid while other threads change other names, as long as the directory's shape does
     /// not change. `None` if several blocks are possible: a linear directory of several blocks, or
-    /// leaves that share the name's hash. Also `None` for "." and "..".
+    /// leaves that share the name's hash. Also `None` for "." and "..", and if the entries are in
+    /// the inode.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the directory permits no such name.
@@ -350,7 +351,8 @@ impl<'d> Directory<'d> {
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
-            // The last leaf covers all block numbers up to the largest, so this cannot happen.
+            // The last leaf of the extent tree covers all block numbers up to the largest, so this
+            // cannot happen.
             return Err(Error::FileTooLarge);
         }
         change.credits += mapping.credits + 4 * change.claims.len() as u32;

@@ -15,7 +15,8 @@
 //!   conversion to an index (`plan/dir/room.rs`);
 //! - a name that may be in several blocks: in a linear directory of several blocks, or where leaves
 //!   share its hash;
-//! - the first change of a directory that has an index although the file system has no `dir_index`;
+//! - the first change of a directory that has an index although the file system has no `dir_index`,
+//!   or whose entries are in its inode;
 //! - a new subdirectory in a directory that has half of the links it can have, since concurrent
 //!   threads do not see each other's counts.
 //!
@@ -65,7 +66,8 @@ pub(crate) struct EntrySlot<'f> {
 
 impl<'f> EntrySlot<'f> {
     /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if several blocks
-    /// may contain the name, or if an outdated index must be dropped first. Sleeps.
+    /// may contain the name, or if first an outdated index must be dropped or the entries must move
+    /// out of the inode. Sleeps.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.

@@ -105,8 +105,8 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
 }
 
 /// Fails if the name of `victim` cannot be removed, because `victim` is a directory that is not
-/// empty. Returns the change of the parent's link count. The caller
-/// holds the operation lock exclusively.
+/// empty. Returns the change of the parent's link count. The caller holds the operation lock
+/// exclusively.
 pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameChange, Error> {
     let is_directory = victim.file_type == FileType::Directory;
     if is_directory && !Directory::of(objects, victim)?.is_empty()? {

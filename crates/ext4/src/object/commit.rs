@@ -148,8 +148,8 @@ impl Objects {
             captured.image(block, bytes.into());
         }
         if growth.is_some() {
-            // e2fsck and the kernel check the descriptors that the superblock counts before they
-            // replay the log.
+            // Before they replay the log, e2fsck and the kernel check the descriptors that the
+            // superblock counts.
             captured.write_in_place_last(self.volume.geometry().super_block());
         }
         if groups_changed || head.is_some() || growth.is_some() {

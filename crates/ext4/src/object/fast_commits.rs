@@ -26,8 +26,8 @@ pub(crate) struct FastCommits {
 }
 
 impl FastCommits {
-    /// Returns `None` if no fast commits can be written on a file system with these features and
-    /// this place of the log: a replay refuses other features.
+    /// Returns `None` if no fast commits can be written: the log is on another device, or the file
+    /// system lacks a feature that they need, or has one with which a replay refuses them.
     pub(crate) fn new(superblock: &Superblock) -> Option<FastCommits> {
         let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return None };
         Some(FastCommits {

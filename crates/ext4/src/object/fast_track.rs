@@ -37,7 +37,7 @@ pub(crate) struct FastTrack {
 pub(super) enum Birth {
     /// The inode has a name in the last transaction, or in a fast commit.
     Known,
-    /// The transaction created the inode without a name so far.
+    /// The transaction created the inode, which has no name so far.
     Unnamed,
     /// The transaction created the inode with this name.
     Named { parent: Ino, name: Box<[u8]> },

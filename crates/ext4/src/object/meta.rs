@@ -125,7 +125,8 @@ impl MetaBlock {
         })
     }
 
-    /// Returns a copy of the contents; writes no cache line that other threads read.
+    /// Returns a copy of the contents. Writes no cache line that other threads read, except at the
+    /// first call after a change.
     fn copy(&self, pin: &Pin) -> Arc<[u8]> {
         if let Some(latest) = self.latest.get(pin) {
             return Arc::from(&*latest.bytes);
@@ -403,7 +404,8 @@ impl MetaCache {
         Ok(MetaRef(loaded))
     }
 
-    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as such, or is dead.
+    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as a block of that
+    /// kind, or is dead.
     #[inline]
     pub(crate) fn held(&self, pin: &Pin, block: Block, kind: MetaKind) -> Option<MetaRef> {
         let found = self.blocks.find(pin, block.0).filter(|found| found.kind == kind)?;

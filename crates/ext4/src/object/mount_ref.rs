@@ -108,7 +108,8 @@ impl<T: Holdable> LaneRefs<T> {
 
 impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
-        // The shares keep inodes in memory, and those inodes keep the `MountRef` with the shares.
+        // The shares keep inodes in memory, and those inodes keep the `MountRef` with the shares:
+        // without this call, none of them would ever be freed.
         if let Some(shares) = self.mount.shares() {
             shares.clear();
         }

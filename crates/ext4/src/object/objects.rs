@@ -192,8 +192,8 @@ impl Objects {
         listed.len()
     }
 
-    /// Apply: frees blocks. If the bitmaps show that some are free already, the image was damaged
-    /// before: the damage is only noted, because the operation can no longer fail.
+    /// Apply: frees blocks. If the bitmaps show that some of the blocks are free already, the image
+    /// was damaged before: the damage is only noted, because the operation can no longer fail.
     pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
         if let Err(error) = self.groups.free_blocks(handle, start, len) {
             self.note_error(&error);

@@ -131,8 +131,8 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
-    /// Adds `more` subdirectories to the link count, or removes some if negative; first subtracts
-    /// `owed` from additions.
+    /// Adds `more - owed` subdirectories to the link count, or removes some if that is negative.
+    /// Removals for which the count is too small are kept in `owed`.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
         // A directory with link count 1 no longer counts subdirectories, and keeps that count.

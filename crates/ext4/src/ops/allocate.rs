@@ -102,7 +102,7 @@ impl Fs {
     }
 
     /// Writes the data at `offset` in chunks. Returns the number of bytes written, less than all if
-    /// space runs out.
+    /// space or a limit of an owner runs out.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write

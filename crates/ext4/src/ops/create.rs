@@ -397,7 +397,7 @@ impl Fs {
             return Err(Error::NameTooLong);
         }
         let Some(crypt) = crypt else { return Ok(None) };
-        // The length before the target, and the NUL after it.
+        // The block also holds the length before the target (2 bytes), and the NUL after it.
         let most = block_size.saturating_sub(3);
         let encrypted = crypt.names()?.encrypt(target, most).ok_or(Error::NameTooLong)?;
         let len = u16::try_from(encrypted.len()).map_err(|_| Error::NameTooLong)?;

@@ -42,8 +42,8 @@ impl Fs {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = view.find(name)?;
-                // Such a name changes only with the operation lock held exclusively, so `found` is
-                // still right.
+                // A name that may be in several blocks changes only with the operation lock held
+                // exclusively, so `found` is still right.
                 if let Some(named) = self.to_publish(found)
                     && view.context.compares_bytes()
                     && !matches!(name.bytes(), b"." | b"..")

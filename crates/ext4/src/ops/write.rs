@@ -43,7 +43,7 @@ pub(super) struct Write<'a> {
 
 impl Fs {
     /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
-    /// `data` only if space ran out.
+    /// `data` only if space or a limit of an owner ran out.
     pub fn write_at(
         &self,
         inode: &InodeRef,
@@ -108,9 +108,9 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively, because it covers a part of a device block (the device reads and merges the
-    /// rest) or a part of an unwritten block (the write zeroes the rest). Two such writes at once
-    /// would lose data.
+    /// exclusively: it covers a part of a device block (the device reads and merges the rest), of
+    /// an encrypted block, or of an unwritten block (the write zeroes the rest), and two such
+    /// writes at once would lose data; or the data is in the inode; or too few blocks are left.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,
@@ -147,7 +147,8 @@ impl Fs {
         }
     }
 
-    /// Returns whether a write covers whole blocks of the device, and of an encrypted file.
+    /// Returns whether a write covers whole blocks: of the file system if the file is encrypted,
+    /// else of the device.
     fn is_aligned(&self, inode: &Arc<Inode>, offset: u64, len: usize) -> bool {
         let volume = &self.objects.volume;
         let unit = match self.data(inode).is_encrypted() {

@@ -106,8 +106,8 @@ impl Quotas {
         }
     }
 
-    /// Returns whether the quota files count this inode: they count neither themselves nor reserved
-    /// inodes, except the root directory.
+    /// Returns whether the quota files count this inode: they count the root directory and all
+    /// inodes that are not reserved, except the quota files themselves.
     fn is_counted(&self, ino: Ino) -> bool {
         let is_own = self.ledgers().any(|ledger| ledger.ino == ino);
         !is_own && (ino == Ino::ROOT || ino >= self.first_ino)

@@ -6,8 +6,8 @@ use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The unit that is written atomically. The superblock has this size, since ext4 does not survive a
-/// torn superblock.
+/// The unit that is written atomically. It has the size of the superblock, so that no power cut
+/// tears the superblock, which the kernel's ext4 would then refuse.
 const SECTOR: usize = 1024;
 
 type Sector = Arc<[u8]>;

@@ -21,8 +21,8 @@ const MOST: u64 = 200;
 /// Returns the free bits of a group.
 type Free = fn(group: u32, groups: u32) -> Vec<Range<u32>>;
 
-/// Nine of ten groups are full. Nine of ten other groups have single free blocks only, and one has
-/// longer runs.
+/// Nine of ten groups are full. Of the other groups, nine of ten have single free blocks only, and
+/// the tenth has a longer run too.
 fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
     let singles = (0..40).map(|n| 4000 + 100 * n..4001 + 100 * n);
     match group.wrapping_mul(2_654_435_761).rotate_left(16) % 100 {

@@ -227,7 +227,8 @@ impl Writer<'_, '_, '_> {
         Ok(blocks)
     }
 
-    /// Returns the blocks for `len` blocks of a file whose first blocks the layout may have placed.
+    /// Returns the extents of a file of `len` blocks: first those that the layout has placed, if
+    /// any, then newly claimed ones.
     fn place(&mut self, placed: &File, len: usize) -> Result<Vec<Extent>, MkfsError> {
         let mut extents = placed.extents.clone();
         let have: u64 = blocks_of(&extents);

@@ -187,7 +187,8 @@ impl Directory {
                 },
                 entries,
             );
-            // The next leaf may start with the highest hash of this leaf only if its bound is odd.
+            // The next leaf may start with the highest hash of this leaf only if the next leaf's
+            // bound is odd.
             *last = highest | 1;
         }
     }
