@@ -356,7 +356,7 @@ fn push(extents: &mut Vec<Extent>, at: u32, place: u64, len: u32) {
 
 fn is_zero(bytes: &[u8]) -> bool {
     let words = bytes.as_chunks::<64>().0;
-    // Most blocks have data at their start.
+    // Most blocks have data at their start, so the search ends early.
     words.iter().all(|words| words.iter().fold(0, |all, byte| all | byte) == 0)
 }
 

@@ -127,7 +127,7 @@ fn a_file_system_is_made_and_filled_in_a_partition() {
     assert_clean(&part);
 }
 
-/// A container image becomes a disk by one command, from a file and from a pipe.
+/// A container image becomes a disk by one command, from a path and from standard input.
 #[test]
 fn an_image_is_made_from_sources_of_each_kind() {
     let dir = scratch();
@@ -160,7 +160,7 @@ fn an_image_is_made_from_sources_of_each_kind() {
     assert!(len < 3 << 20, "{len}");
     assert_clean(&dir.path().join("a.img"));
     assert_eq!(lanefs(&["cat", &format!("{}:/etc/motd", at("a.img"))]), "over\n");
-    // The second run, over the old image and from a pipe, gives the same bytes.
+    // The second run, over the old image and from standard input, gives the same bytes.
     let first = std::fs::read(at("a.img")).unwrap();
     let again = Command::new(LANEFS)
         .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])

@@ -476,7 +476,7 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
     assert!(!is_new(&file));
     (&file).write_all(&[2; 5000]).unwrap();
     assert!(is_new(&file) && file.metadata().unwrap().len() == 10_000);
-    // The server has all data, and the kernel has none left to flush.
+    // Another process reads all data through the mount.
     let stats = || shell(&mounted.path, "true; cat file | wc -c");
     assert_eq!(stats().trim(), "10000");
     // Writes through a mapping, by Python, since mmap would need unsafe code in the test.

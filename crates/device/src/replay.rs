@@ -63,7 +63,7 @@ impl Replay<'_> {
     }
 
     /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
-    /// flushed writes; `kept` selects the other writes. The caller owns the state and may write it.
+    /// flushed writes, and those of the other writes that `kept` selects. The caller may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.

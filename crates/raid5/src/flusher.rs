@@ -44,7 +44,7 @@ impl Flusher {
         Flusher { shared, thread: Some(thread) }
     }
 
-    /// Starts a flush. The previous flush must be complete, or no thread may be waiting for it.
+    /// Starts a flush. Called only after the previous flush, or if no thread waits for that one.
     pub(crate) fn ask(&self) {
         *self.shared.state.lock() = State::Asked;
         self.shared.changed.notify_all();

@@ -149,7 +149,7 @@ fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError>
     let mut newest = Newest::Lost;
     let mut at = log.offset;
     let mut block = [0; ppl::HEADER_SIZE];
-    // A header is at least one block long, so this loop terminates.
+    // A header and its partial parity are at least one block, so this loop terminates.
     while at.saturating_add(ppl::HEADER_SIZE as u64) <= end {
         member.device.read_at(at, &mut block)?;
         let header = match (ppl::Header::decode(&block, signature), &newest) {
@@ -184,7 +184,7 @@ struct Logged<'a> {
     at: u64,
 }
 
-/// The bytes of the array that an entry covers: `disks` strips of `strip` bytes, a chunk apart.
+/// The bytes of the array that an entry covers: `disks` pieces of `strip` bytes, a chunk apart.
 struct Extent {
     first: u64,
     last: u64,

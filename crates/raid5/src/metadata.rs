@@ -427,8 +427,8 @@ impl State {
             return Ok(Slots::NONE);
         };
         let old = intents.bits.get_mut(at..).ok_or_else(|| refused("bits beyond the bitmap"))?;
-        // The array keeps whole sectors in memory; the area after the last bit may have another
-        // use.
+        // `bits` is a whole sector, which may end after the last bit. On the members, the bytes
+        // there may have another use, so they are not written.
         let count = old.len().min(bits.len());
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);

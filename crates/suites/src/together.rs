@@ -259,7 +259,7 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
                     Ok(inode) if inode.file_type() == FileType::Regular => {
                         defragment(fs, &inode).map_err(|e| format!("defragment {ino}: {e}"))?;
                     }
-                    // The inode was unlinked meanwhile.
+                    // The inode has another type, or was unlinked meanwhile.
                     Ok(_) | Err(Error::Stale) => {}
                     Err(error) => return Err(format!("a look at {ino}: {error}")),
                 }

@@ -44,7 +44,7 @@ impl Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meets {
     Nothing,
-    /// A damaged directory, with `errors=continue` and with `errors=remount-ro`.
+    /// A damaged directory, with this setting of `errors=`.
     Damage(OnError),
 }
 

@@ -58,7 +58,6 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     let array = super::array::array(members, len, Consistency::Resync, Policies::default())?;
     let shape = *array.geometry();
     let row: Vec<u8> = (0..shape.row_len()).map(|at| (at % 251) as u8).collect();
-    // The first touch of memory is slow because of the host, not the array.
     let write_all = || -> Result<Duration> {
         let begun = Instant::now();
         for at in 0..shape.rows() {
@@ -66,6 +65,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
         }
         Ok(begun.elapsed())
     };
+    // The first pass is not measured: the host is slow when memory is first used.
     write_all()?;
     let chunk = shape.chunk();
     let rams: Vec<RamDevice> = (0..members)

@@ -86,7 +86,8 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     let journal = arguments.journal.open(Access::ReadOnly)?;
     let device = view_without_log_elsewhere(&whole.device(), journal.as_ref());
     let device = device.map_err(|error| whole.failure(error))?;
-    // The checker does not replay fast commits; if this view cannot be made, the report says so.
+    // The checker does not replay fast commits, so it gets a view in which they are replayed. If
+    // that view cannot be made, the report says so.
     let plain = view_without_fast_commits(&device);
     let device = plain.as_ref().map_or(device, Arc::clone);
     let report = check(device, &options, &|progress| show(&bar, progress));

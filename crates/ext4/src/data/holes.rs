@@ -104,8 +104,8 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // The claim counts as under way (`drawn`) until its window is listed, since a search for
-        // space finds listed windows.
+        // `drawn` is kept until the window is listed: a search for space waits for claims under
+        // way, and then takes back listed windows only.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

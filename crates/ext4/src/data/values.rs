@@ -177,7 +177,8 @@ impl FileData<'_> {
     }
 
     /// Reads the value of the attribute `name` from its inode. The caller holds the operation lock
-    /// of this inode; the contents of a value do not change.
+    /// of the inode that has the attribute. The value's inode needs no lock: its contents never
+    /// change.
     pub(crate) fn read_value(
         &self,
         name: AttributeName<'_>,

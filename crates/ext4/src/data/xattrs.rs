@@ -237,7 +237,7 @@ impl<'m> FileData<'m> {
         Ok(Some(self.decode_acl(&stored)?.with_mode(permissions).to_disk()))
     }
 
-    /// Returns whether the inode may have attributes.
+    /// Returns `false` only if the inode has no attributes.
     fn may_have_xattrs(&self) -> bool {
         // An attribute area that is in use starts with a magic number.
         self.with_stored_xattrs(|stored| {

@@ -30,8 +30,8 @@ pub(crate) struct Orphans {
 /// A lane's part of the legacy list.
 struct List {
     /// The inodes by order of insertion. The order is stable, so that few records change from one
-    /// chain to the next: an insertion or removal changes only the record of the inode and that of
-    /// the next inode in the chain.
+    /// commit to the next: an insertion or removal changes only the record of the inode and that of
+    /// the inode that points to it.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,
@@ -160,7 +160,7 @@ impl Orphans {
         if newly {
             handle.dirty(Dirty::OrphanList(lane));
         }
-        // The record of the next inode in the chain changes too.
+        // The record of the inode that points to this one changes too.
         handle.charge(1);
         result
     }

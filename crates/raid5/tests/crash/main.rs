@@ -432,8 +432,8 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
     let load = Load {
         layout: Layout::LeftSymmetric,
         members: 3,
-        // The start of a lap may be longer than that of the previous lap: it has one or two blocks
-        // of parity.
+        // With chunks of two blocks, the first unit of a lap (`parity_log.rs`) has one or two
+        // blocks of parity, so it may be longer than that of the previous lap.
         chunk: 8192,
         rows: 9,
         threads: 1,

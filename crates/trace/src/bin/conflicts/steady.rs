@@ -120,7 +120,7 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// The bus, with the last access of each line by each of the last two threads.
+/// The bus, and for each line the last access by each of the two threads that used it last.
 #[derive(Default)]
 struct Machine {
     bus: Bus,
