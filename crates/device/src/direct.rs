@@ -7,10 +7,10 @@
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -28,24 +28,6 @@ pub(crate) struct Direct {
     /// Set to false when the host refuses a direct access. The flag is rarely written, so its cache
     /// line stays shared.
     works: AtomicBool,
-}
-
-/// Writes all of `buf` at byte `at` of `file`.
-pub(crate) fn write_whole(
-    file: &File,
-    mut at: u64,
-    mut buf: &[u8],
-    flags: ReadWriteFlags,
-) -> rustix::io::Result<()> {
-    while !buf.is_empty() {
-        match rustix::io::pwritev2(file, &[IoSlice::new(buf)], at, flags) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(n) => (at, buf) = (at + n as u64, &buf[n..]),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 thread_local! {
@@ -110,12 +92,7 @@ impl Direct {
 
     /// Writes `bufs` one after another from byte `at` of the file. Returns `false` if the range
     /// cannot be written directly; then some of its bytes are possibly written.
-    pub(crate) fn write_at(
-        &self,
-        mut at: u64,
-        bufs: &[&[u8]],
-        flags: ReadWriteFlags,
-    ) -> io::Result<bool> {
+    pub(crate) fn write_at(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<bool> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
         if !self.takes(at, len) {
             return Ok(false);
@@ -123,7 +100,7 @@ impl Direct {
         if let [buf] = bufs
             && buf.as_ptr().addr().is_multiple_of(self.memory)
         {
-            return self.done(write_whole(&self.file, at, buf, flags).map_err(io::Error::from));
+            return self.done(self.file.write_all_at(buf, at));
         }
         let written = self.with_aligned(PIECE.min(len), |aligned| {
             let mut filled = 0;
@@ -133,12 +110,12 @@ impl Direct {
                     aligned[filled..filled + part.len()].copy_from_slice(part);
                     (buf, filled) = (rest, filled + part.len());
                     if filled == aligned.len() {
-                        write_whole(&self.file, at, aligned, flags)?;
+                        self.file.write_all_at(aligned, at)?;
                         (at, filled) = (at + filled as u64, 0);
                     }
                 }
             }
-            Ok(write_whole(&self.file, at, &aligned[..filled], flags)?)
+            self.file.write_all_at(&aligned[..filled], at)
         });
         self.done(written)
     }

@@ -86,9 +86,8 @@ pub struct FileDevice {
     keeps_length: bool,
     /// The same file, opened for direct I/O.
     direct: Option<Direct>,
-    /// Whether a durable write is one call with `RWF_DSYNC`. Not for a block device, which Linux
-    /// flushes after each such write, even if the write itself was durable (FUA). Set to false when
-    /// the host refuses the call. The flag is rarely written, so its cache line stays shared.
+    /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
+    /// line stays shared.
     has_dsync: AtomicBool,
 }
 
@@ -236,7 +235,7 @@ impl FileDevice {
             is_block: kind.is_block_device(),
             keeps_length: false,
             direct: None,
-            has_dsync: AtomicBool::new(!kind.is_block_device()),
+            has_dsync: AtomicBool::new(true),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Writes block images in place, or to the log.
+//! Writes runs of adjacent block images: in place, or by [`each_run`] to the log.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -17,18 +17,8 @@ pub(crate) fn write(
     each_run(block_size, images, |offset, bufs| device.write_vectored_at(offset, bufs))
 }
 
-/// Writes `images` to the log; the images are in the order of the log, and each is paired with its
-/// block on the log's device.
-pub(crate) fn write_log(
-    device: &dyn Device,
-    block_size: BlockSize,
-    images: &[(Block, Arc<[u8]>)],
-) -> Result<(), DeviceError> {
-    each_run(block_size, images, |offset, bufs| device.write_log_at(offset, bufs))
-}
-
-/// Calls `write` with the byte offset and the bytes of adjacent images.
-fn each_run(
+/// Calls `write` with the byte offset and the bytes of each run of adjacent images.
+pub(crate) fn each_run(
     block_size: BlockSize,
     images: &[(Block, Arc<[u8]>)],
     write: impl Fn(u64, &[&[u8]]) -> Result<(), DeviceError>,

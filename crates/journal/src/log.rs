@@ -168,7 +168,7 @@ impl LogWriter {
             .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
             .collect::<Result<_, Error>>()?;
         let log = self.apart.as_deref().unwrap_or(device);
-        in_place::write_log(log, self.block_size, &placed)?;
+        in_place::each_run(self.block_size, &placed, |at, bufs| log.write_log_at(at, bufs))?;
         Ok(placed.len() as u32)
     }
 

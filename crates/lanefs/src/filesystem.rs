@@ -168,6 +168,7 @@ impl FileSystem {
     }
 
     pub(crate) fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
+        // Only an error goes through `at`: a result with attributes would be copied once more.
         match self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow) {
             Ok(attr) => Ok(attr.into()),
             Err(error) => Err(error).at(path),

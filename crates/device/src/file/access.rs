@@ -2,7 +2,7 @@
 
 use super::FileDevice;
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
-use crate::direct::write_whole;
+use crate::direct::Direct;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -61,18 +61,32 @@ impl FileDevice {
 
     /// Makes one durable write. Returns `false` if the host does not support durable writes; then
     /// the caller must write all bytes in another way.
-    fn write_dsync(&self, at: u64, buf: &[u8]) -> io::Result<bool> {
-        match write_whole(&self.file, at, buf, ReadWriteFlags::DSYNC) {
-            Ok(()) => Ok(true),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
-            Err(error) => Err(error.into()),
+    fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
+        while !buf.is_empty() {
+            let slice = [IoSlice::new(buf)];
+            match rustix::io::pwritev2(&self.file, &slice, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    at += n as u64;
+                    buf = &buf[n..];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
         }
+        Ok(true)
     }
 
-    /// Writes `bufs` directly at byte `at` of the file. Returns `false` if that is not possible;
-    /// then the caller must write all bytes in another way, since some of them may be missing.
-    fn write_directly(&self, at: u64, bufs: &[&[u8]], flags: ReadWriteFlags) -> io::Result<bool> {
-        self.direct.as_ref().map_or(Ok(false), |direct| direct.write_at(at, bufs, flags))
+    /// Writes `bufs` one after another: directly, or else through the host's page cache.
+    fn write_by(&self, direct: &Direct, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|b| b.len() as u64).sum();
+        let at = self.place(Operation::Write, offset, len)?;
+        let done = direct.write_at(at, bufs).and_then(|done| match done {
+            true => Ok(()),
+            false => self.write_slices(at, bufs),
+        });
+        done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
     }
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
@@ -132,36 +146,25 @@ impl Device for FileDevice {
     }
 
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        let len = buf.len() as u64;
-        let at = self.place(Operation::Write, offset, len)?;
-        let done = self.write_directly(at, &[buf], ReadWriteFlags::empty());
-        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
-            true => Ok(()),
-            false => self.write_at(offset, buf),
+        match &self.direct {
+            Some(direct) => self.write_by(direct, offset, &[buf]),
+            None => self.write_at(offset, buf),
         }
     }
 
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let len = bufs.iter().map(|b| b.len() as u64).sum();
-        let at = self.place(Operation::Write, offset, len)?;
-        let done = self.write_directly(at, bufs, ReadWriteFlags::empty());
-        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
-            true => Ok(()),
-            false => self.write_vectored_at(offset, bufs),
+        match &self.direct {
+            Some(direct) => self.write_by(direct, offset, bufs),
+            None => self.write_vectored_at(offset, bufs),
         }
     }
 
     fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        let len = buf.len() as u64;
-        let at = self.place(Operation::Write, offset, len)?;
-        if !self.has_dsync.load(Ordering::Relaxed) {
-            self.write_log_at(offset, &[buf])?;
-            return self.flush();
-        }
-        let done = self.write_directly(at, &[buf], ReadWriteFlags::DSYNC);
-        match done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))? {
-            true => Ok(()),
-            false => self.write_durable_at(offset, buf),
+        match &self.direct {
+            // Linux flushes a block device after each direct write with RWF_DSYNC, even if the
+            // write itself was durable. So that flag would save nothing.
+            Some(direct) => self.write_by(direct, offset, &[buf]).and_then(|()| self.flush()),
+            None => self.write_durable_at(offset, buf),
         }
     }
 

@@ -26,8 +26,8 @@ impl Bitmap {
     /// Creates a bitmap from the first bytes of `bytes`, in their form on disk; missing bytes count
     /// as used.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
-        let mut bitmap = Bitmap::new(bits);
-        bitmap.words.fill(u64::MAX);
+        let words = vec![u64::MAX; bits.div_ceil(WORD) as usize].into_boxed_slice();
+        let mut bitmap = Bitmap { words, bits };
         let (chunks, rest) = bytes.as_chunks();
         let mut last = [0xff; 8];
         last[..rest.len()].copy_from_slice(rest);
