@@ -17,7 +17,7 @@ static HEAP: LineHeap = LineHeap;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
-    let usage = "usage: operations stat|open|create|rename|overwrite COUNT";
+    let usage = "usage: operations stat|open|create|rename|overwrite|fallocate COUNT";
     let (Some(operation), Some(count)) = (words.next(), words.next()) else {
         return Err(usage.into());
     };
@@ -42,6 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             "rename" if n % 2 == 0 => fs.rename("/dir/file", "/dir/other")?,
             "rename" => fs.rename("/dir/other", "/dir/file")?,
             "overwrite" => file.write_all_at(&[2; 4096], 0)?,
+            "fallocate" if n % 129 == 128 => file.set_len(0)?,
+            "fallocate" => file.allocate(n % 129 * 8192, 8192)?,
             _ => return Err(usage.into()),
         }
     }

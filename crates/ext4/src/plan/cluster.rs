@@ -68,8 +68,9 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
     let before = overlapping(map, range.clone());
     let unmapped = without(&before, with);
     if clusters.are_blocks() {
-        let added = total(&without(with, &before));
-        return Usage { freed: unmapped.clone(), unmapped, added, keeps_unmapped: false };
+        let kept = total(&before) - total(&unmapped);
+        let freed = unmapped.clone();
+        return Usage { freed, unmapped, added: total(with) - kept, keeps_unmapped: false };
     }
     // Blocks outside of the range may be in the first and the last cluster too.
     let (first, end) = (clusters.floor(range.start), clusters.ceil(range.end));

@@ -6,7 +6,7 @@ use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::slice;
+use std::{mem, slice};
 
 /// The largest number of extents in a leaf, and of children in an inner node. A change copies one
 /// node on each level.
@@ -118,20 +118,21 @@ impl Map {
 
     /// Returns all extents that end after `from`, in order. The first extent is not cut at `from`.
     pub fn iter_from(&self, from: FileBlock) -> Iter<'_> {
-        let mut iter = Iter { rows: Vec::new(), leaf: [].iter() };
+        let mut iter = Iter { above: Vec::new(), row: [].iter(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;
         loop {
             // The last child that starts at or before `from` may contain it.
             let first = children.partition_point(|child| child.from <= from.0).saturating_sub(1);
             let mut row = children[first.min(children.len())..].iter();
-            let child = row.next();
-            iter.rows.push(row);
-            match child.map(|child| &child.node) {
+            match row.next().map(|child| &child.node) {
                 None => return iter,
-                Some(Node::Inner(below)) => children = below,
+                Some(Node::Inner(below)) => {
+                    iter.above.push(row);
+                    children = below;
+                }
                 Some(Node::Leaf(extents)) => {
                     let first = extents.partition_point(|extent| extent.end() <= from.0);
-                    iter.leaf = extents[first..].iter();
+                    (iter.row, iter.leaf) = (row, extents[first..].iter());
                     return iter;
                 }
             }
@@ -326,8 +327,11 @@ fn chunks<T>(list: &[T], most: usize, fill: Fill) -> slice::Chunks<'_, T> {
 /// Extents in ascending order.
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    /// The remaining entries on each level, the top first.
-    rows: Vec<slice::Iter<'a, Child>>,
+    /// The remaining children on each level above `row`, the top first. A map of one level, as of
+    /// most files, needs no memory for it.
+    above: Vec<slice::Iter<'a, Child>>,
+    /// The remaining nodes of one parent.
+    row: slice::Iter<'a, Child>,
     leaf: slice::Iter<'a, Extent>,
 }
 
@@ -339,11 +343,12 @@ impl Iterator for Iter<'_> {
             if let Some(extent) = self.leaf.next() {
                 return Some(*extent);
             }
-            let row = self.rows.last_mut()?;
-            match row.next().map(|child| &child.node) {
-                None => drop(self.rows.pop()),
-                Some(Node::Inner(below)) => self.rows.push(below.iter()),
+            match self.row.next().map(|child| &child.node) {
                 Some(Node::Leaf(extents)) => self.leaf = extents.iter(),
+                Some(Node::Inner(below)) => {
+                    self.above.push(mem::replace(&mut self.row, below.iter()));
+                }
+                None => self.row = self.above.pop()?,
             }
         }
     }
