@@ -83,7 +83,7 @@ pub enum Fault {
     Size { size: u64, last: Option<FileBlock> },
 
     // Fields of inodes.
-    #[error("{what} is {found:#x} where 0 is due")]
+    #[error("{what} is {found:#x}, expected 0")]
     NotZero { what: &'static str, found: u64 },
     #[error("flags {flags:#x} are not valid here")]
     Flags { flags: u32 },
@@ -91,7 +91,7 @@ pub enum Fault {
     DeletedInUse { dtime: u32 },
     #[error("a deleted inode without a deletion time")]
     NoDeletionTime,
-    #[error("mode {mode:#o} where {expected} is due")]
+    #[error("mode is {mode:#o}, expected {expected}")]
     WrongType { mode: u16, expected: &'static str },
     #[error("the target of a symbolic link is not valid")]
     LinkTarget,
@@ -101,7 +101,7 @@ pub enum Fault {
     // Names and links.
     #[error("leads to inode {target}, which {why}")]
     BadTarget { target: u32, why: TargetFault },
-    #[error("file type {found} where {expected:?} is due")]
+    #[error("file type is {found}, expected {expected:?}")]
     EntryType { found: u8, expected: Option<FileType> },
     #[error("the same name is in the block twice")]
     DuplicateName,
@@ -109,7 +109,7 @@ pub enum Fault {
     SecondName { target: Ino },
     #[error("leads to inode {target}, which is not encrypted by the policy of the directory")]
     ForeignPolicy { target: Ino },
-    #[error("\"..\" is {found:?} where {expected} is due")]
+    #[error("\"..\" is {found:?}, expected {expected}")]
     Parent { found: Option<Ino>, expected: Ino },
     #[error("bytes after the name \"{name}\"")]
     DotBytes { name: &'static str },

@@ -29,7 +29,7 @@ impl Mender<'_> {
         match block {
             Some(block) => {
                 if self.mend_block(block, fault) {
-                    return self.act(place, "hash or checksum set right");
+                    return self.act(place, "hash or checksum corrected");
                 }
                 put32(bytes, ACL, 0);
                 put16(bytes, ACL_HIGH, 0);
@@ -40,7 +40,7 @@ impl Mender<'_> {
                 let Some(area) = bytes.get_mut(start..) else { return };
                 if let Fault::Attributes(Cause::Hash { offset, computed, .. }) = fault {
                     put32(area, offset + HASH, *computed);
-                    return self.act(place, "hash set right");
+                    return self.act(place, "hash corrected");
                 }
                 area.fill(0);
                 if record.flags.contains(InodeFlags::INLINE_DATA) {
@@ -109,7 +109,7 @@ impl Mender<'_> {
             }
             _ => return,
         }
-        self.act(place, "reference count set right");
+        self.act(place, "reference count corrected");
     }
 }
 

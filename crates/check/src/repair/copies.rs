@@ -56,7 +56,7 @@ fn recover_superblock(
         Ok(found) => found,
         Err(cause) => {
             let found = reseal(device).ok_or(Error::NoSuperblock(cause))?;
-            act("its checksum is set right: it has no copy, and it fits the image");
+            act("its checksum is corrected: it has no copy, and it fits the image");
             return Ok((found, false));
         }
     };

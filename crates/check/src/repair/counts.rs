@@ -112,7 +112,7 @@ impl Mender<'_> {
             }
         });
         if edited {
-            self.act(Place::Superblock, "counts of free blocks and inodes set right");
+            self.act(Place::Superblock, "counts of free blocks and inodes corrected");
         }
     }
 }

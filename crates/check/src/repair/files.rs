@@ -71,7 +71,7 @@ impl Mender<'_> {
         }
         self.write_inode(ino, bytes);
         let what =
-            if maps_anew { "its blocks are mapped anew" } else { "its fields are set right" };
+            if maps_anew { "its blocks are mapped anew" } else { "its fields are corrected" };
         self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
     }
 

@@ -93,7 +93,7 @@ impl Mender<'_> {
             _ => {}
         });
         if edited {
-            self.act(Place::Superblock, format!("set right ({fault})"));
+            self.act(Place::Superblock, format!("corrected ({fault})"));
         }
     }
 
@@ -144,7 +144,7 @@ impl Mender<'_> {
             _ => return,
         }
         self.write_descriptor(group, &desc);
-        self.act(Place::Descriptor { group }, format!("set right ({fault})"));
+        self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
     }
 
     /// Empties a damaged log. If its inode is damaged, maps the log anew from the copy in the

@@ -9,7 +9,7 @@ pub enum Cause {
     NoSuchGroup,
     #[error("{len} bytes are not a bitmap")]
     Length { len: usize },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
     #[error("{clear} bits are clear where the descriptor has {free} free")]
     FreeCount { clear: u32, free: u32 },

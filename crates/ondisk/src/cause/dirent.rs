@@ -5,7 +5,7 @@ use thiserror::Error;
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the offset and the value found there
 pub enum Cause {
-    #[error("{found} bytes where a block of {expected} was expected")]
+    #[error("{found} bytes, expected a block of {expected}")]
     Length { expected: usize, found: usize },
     #[error("the record at {offset} is {rec_len} bytes, less than its header and name need")]
     RecordTooShort { offset: usize, rec_len: usize },
@@ -35,6 +35,6 @@ pub enum Cause {
     NoTail,
     #[error("the block is a hole")]
     Hole,
-    #[error("checksum {found:#010x}, computed {computed:#010x}")]
+    #[error("checksum is {found:#010x}, expected {computed:#010x}")]
     Checksum { found: u32, computed: u32 },
 }

@@ -10,7 +10,7 @@ pub enum Cause {
     Short { len: usize },
     #[error("magic {magic:#06x}")]
     Magic { magic: u16 },
-    #[error("depth {depth} where {expected} was due")]
+    #[error("depth is {depth}, expected {expected}")]
     Depth { depth: u16, expected: u16 },
     #[error("depth {depth} is more than {max}")]
     TooDeep { depth: u16, max: u16 },
@@ -33,6 +33,6 @@ pub enum Cause {
     /// With `bigalloc` a block has the same offset in its logical and in its physical cluster.
     #[error("the extent at {start} is at {block}, with another offset in its cluster")]
     Cluster { start: FileBlock, block: Block },
-    #[error("checksum {found:#010x} where {computed:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {computed:#010x}")]
     Checksum { found: u32, computed: u32 },
 }

@@ -10,7 +10,7 @@ pub enum Cause {
     NoSuchGroup,
     #[error("{len} bytes are not a descriptor")]
     Length { len: usize },
-    #[error("checksum is {found:#06x} where {expected:#06x} is right")]
+    #[error("checksum is {found:#06x}, expected {expected:#06x}")]
     Checksum { found: u16, expected: u16 },
     #[error("block bitmap is {block}")]
     BlockBitmapPlace { block: Block },

@@ -6,7 +6,7 @@ use thiserror::Error;
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found and expected
 pub enum Cause {
-    #[error("{found} bytes where a block of {expected} was expected")]
+    #[error("{found} bytes, expected a block of {expected}")]
     Length { expected: usize, found: usize },
     #[error("not the root of an index")]
     NotRoot,
@@ -24,7 +24,7 @@ pub enum Cause {
     Limit { expected: usize, found: usize },
     #[error("{count} entries where 1 to {limit} fit")]
     Count { count: usize, limit: usize },
-    #[error("checksum {found:#010x}, computed {computed:#010x}")]
+    #[error("checksum is {found:#010x}, expected {computed:#010x}")]
     Checksum { found: u32, computed: u32 },
     #[error("entry {entry} leads to {child}, of {blocks} blocks")]
     Child { entry: usize, child: FileBlock, blocks: u32 },

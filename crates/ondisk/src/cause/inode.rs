@@ -14,7 +14,7 @@ pub enum Cause {
     MarkedFree { group: Group, bit: u32 },
     #[error("{len} bytes are not an inode")]
     Length { len: usize },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
     #[error("extra size is {size}")]
     ExtraSize { size: u16 },

@@ -12,7 +12,7 @@ pub enum Cause {
     NotASuperblock,
     #[error("not a {expected:?} block")]
     WrongKind { expected: BlockKind },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
     #[error("checksum type is {found}")]
     ChecksumType { found: u8 },

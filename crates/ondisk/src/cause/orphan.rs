@@ -9,6 +9,6 @@ pub enum Cause {
     Length { len: usize },
     #[error("magic is {found:#010x}")]
     Magic { found: u32 },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
 }

@@ -9,7 +9,7 @@ pub enum Cause {
     Length { len: usize },
     #[error("magic is {found:#06x}")]
     Magic { found: u16 },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
     #[error("checksum type {found} is not crc32c")]
     ChecksumType { found: u8 },

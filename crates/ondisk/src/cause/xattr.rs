@@ -14,7 +14,7 @@ pub enum Cause {
     Blocks { found: u32 },
     #[error("reference count 0")]
     Unreferenced,
-    #[error("checksum {found:#010x}, computed {computed:#010x}")]
+    #[error("checksum is {found:#010x}, expected {computed:#010x}")]
     Checksum { found: u32, computed: u32 },
     #[error("the entries run over the end")]
     NoEnd,

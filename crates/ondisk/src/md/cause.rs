@@ -19,7 +19,7 @@ pub enum Cause {
     SuperOffset { found: u64, expected: u64 },
     #[error("room for {found} members, of at most 1920")]
     MaxDev { found: u32 },
-    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    #[error("checksum is {found:#010x}, expected {expected:#010x}")]
     Checksum { found: u32, expected: u32 },
     #[error("{field} is not zero")]
     NotZero { field: &'static str },

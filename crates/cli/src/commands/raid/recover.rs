@@ -42,7 +42,7 @@ pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
         }
     }
     if status.unsynced_rows > 0 {
-        let bar = Bar::new("making parity right");
+        let bar = Bar::new("computing parity");
         array.array().resync(&mut |progress| bar.go_on(progress))?;
     }
     Ok(())
@@ -94,7 +94,7 @@ fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
         }
     }
     if found.unsynced_rows > 0 {
-        lines.push(format!("parity of {} rows made right", found.unsynced_rows));
+        lines.push(format!("parity of {} rows computed again", found.unsynced_rows));
     }
     if lines.is_empty() {
         lines.push("nothing was left to do".to_owned());

@@ -88,7 +88,7 @@ fn print_summary(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<
         (_, 0) => writeln!(out, "{compared} rows compared: parity is right"),
         (_, blocks) => {
             let rows = found.wrong_rows;
-            let end = if arguments.repair { ", and is right now" } else { "" };
+            let end = if arguments.repair { "; it was rewritten" } else { "" };
             writeln!(
                 out,
                 "{compared} rows compared: parity was wrong in {blocks} blocks of {rows} rows{end}"

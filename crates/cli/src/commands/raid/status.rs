@@ -128,7 +128,7 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
     }
     let rows = facts.get("rows_to_resync").and_then(Value::as_u64).unwrap_or(0);
     if rows > 0 {
-        writeln!(out, "  parity of {rows} rows is to be made right")?;
+        writeln!(out, "  parity of {rows} rows is to be computed again")?;
     }
     Ok(())
 }
