@@ -41,7 +41,7 @@ pub enum Error {
         /// The last part of its output.
         said: String,
     },
-    /// The run was asked to stop before this was done.
+    /// The run was stopped before the operation was done.
     #[error("interrupted")]
     Interrupted,
     /// A read or write moved fewer bytes than requested.

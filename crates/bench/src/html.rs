@@ -191,7 +191,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
     }
 }
 
-/// With two digits, a smaller value is printed as 0.
+/// The smallest value that is printed: with two decimals, a smaller value would be 0.00.
 const LEAST: f64 = 0.005;
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
     Error::host(unshare.display().to_string(), command.exec())
 }
 
-/// File systems of the same size, created with the same options, in the same memory.
+/// The file systems. Their images have the same size and are in the same file system in memory.
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
@@ -185,7 +185,7 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Later output is discarded: a full pipe without a reader would block the server.
+        // The pipe is closed, because it could fill up without a reader and block the server.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }

@@ -36,14 +36,16 @@ pub struct Seed {
 /// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
-/// Bytes of the file of S3, as in the change to XFS; at most half of the image.
+/// Bytes of the file of S3, the same as in the change to XFS. The file has at most half of the
+/// image.
 const FILE: u64 = 1 << 30;
 
 impl Seed {
     /// Returns the seeds of the file system itself.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Threads contend only if they allocate from the same group, that of a common parent.
+        // Threads contend only if they allocate from the same group. Here this is the group of
+        // their common parent directory.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,
@@ -187,7 +189,7 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// Returns the median rate of a single thread, for each policy.
+/// Returns the median rate for each policy if a single thread was measured, otherwise nothing.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {

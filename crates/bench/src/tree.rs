@@ -87,7 +87,7 @@ impl Tree {
         self.entries.push(Entry { path, kind: Kind::File(content), modified });
     }
 
-    /// Adds the files of `dir`. Leaves out unreadable files and names that are not UTF-8.
+    /// Adds the files of `dir`. Leaves out files that are unreadable or whose names are not UTF-8.
     fn gather(&mut self, dir: &Path, prefix: &str, files: u32) {
         let Ok(listing) = fs::read_dir(dir) else { return };
         let mut found: Vec<_> = listing.flatten().collect();

@@ -299,7 +299,8 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest of the wanted name; among several, the manifest for this machine.
+/// Chooses the manifest with the wanted name. If there are several, chooses the manifest for this
+/// machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();

@@ -327,7 +327,7 @@ fn extensions() -> Vec<Case> {
     ]
 }
 
-/// Sparse files and hard links, as GNU tar itself stores them in each format.
+/// Returns archives of sparse files and hard links that GNU tar itself writes, in each format.
 fn by_gnu_tar(dir: &Path) -> Vec<Case> {
     shell(
         dir,

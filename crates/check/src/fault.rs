@@ -186,7 +186,7 @@ impl std::fmt::Display for Unit {
 /// Why a directory entry must not refer to an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetFault {
-    /// The number is too large, or a reserved one.
+    /// The inode number is too large or reserved.
     #[error("does not exist or is reserved")]
     Number,
     /// The inode is free.

@@ -29,7 +29,8 @@ impl Parents {
         self.inos.binary_search(&ino).ok()
     }
 
-    /// Records that `parent` has a name of a directory; the first name counts.
+    /// Records that `parent` has a name of a directory. If the directory has several names, the
+    /// first one counts.
     pub fn set_parent(&self, ino: Ino, parent: Ino) {
         if let Some(word) = self.position(ino).and_then(|n| self.parents.get(n)) {
             let _ = word.compare_exchange(0, parent.0, Ordering::Relaxed, Ordering::Relaxed);

@@ -89,7 +89,7 @@ impl Plan {
         differing(&*self.recovered, &self.repaired, self.block_size)
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }

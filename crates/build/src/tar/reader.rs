@@ -34,7 +34,7 @@ pub(crate) enum Body {
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,
-    /// The parts of the current file that are not read yet.
+    /// The parts of the current file that are in the archive.
     map: Map,
     next_piece: usize,
     /// Bytes of data and padding that are not read yet.
@@ -99,7 +99,7 @@ impl<R: Read> Reader<R> {
         &self.input
     }
 
-    /// Skips the data of the current entry by `seek`.
+    /// Skips the rest of the current entry's data with `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
         let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
         seek(&mut self.input, rest);
@@ -190,7 +190,8 @@ impl<R: Read> Reader<R> {
                 let kind = if kind == b'3' { FileType::CharDevice } else { FileType::BlockDevice };
                 Body::File(Kind::Device(kind, major, minor))
             }
-            // The data of type D, of incremental archives, is a list of names.
+            // Type D is a directory in an incremental archive. Its data is a list of names, which
+            // is skipped.
             b'5' | b'D' => Body::Directory,
             b'6' => Body::File(Kind::Empty(FileType::Fifo)),
             b'0' | 0 | b'7' | b'S' => {

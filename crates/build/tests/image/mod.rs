@@ -22,7 +22,7 @@ pub fn shell(dir: &Path, command: &str) -> String {
     text
 }
 
-/// A directory in memory.
+/// Returns a temporary directory in memory.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a directory in memory")
 }

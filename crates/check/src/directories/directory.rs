@@ -28,8 +28,8 @@ pub(super) struct Directory<'a> {
 }
 
 impl Directory<'_> {
-    /// Compares the type in an entry with the inode's type. An entry without a type is valid:
-    /// readers then look at the inode.
+    /// Compares the type in an entry with the inode's type. An entry without a type is valid,
+    /// because readers then look at the inode.
     pub(super) fn check_type(&self, place: Place, bytes: &[u8], entry: &Entry<'_>, ino: Ino) {
         let found = bytes.get(entry.offset + TYPE).copied().unwrap_or_default();
         let state = self.run.states.get(ino);

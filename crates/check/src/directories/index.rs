@@ -144,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// Returns the range of hashes of a leaf; reports a block to which no index entry refers.
+    /// Returns the range of hashes of a leaf. If no index entry refers to the block, reports that.
     pub(super) fn leaf(&self, directory: &Directory<'_>, block: FileBlock) -> Option<Leaf> {
         let Some(Role::Leaf(range)) = self.blocks.get(&block) else {
             if !self.is_damaged {

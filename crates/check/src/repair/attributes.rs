@@ -1,4 +1,4 @@
-//! Repairs extended attributes: a wrong hash is corrected; after other damage, all attributes of
+//! Repairs extended attributes. A wrong hash is corrected. After other damage, all attributes of
 //! the area are removed.
 
 use super::fields::ACL_HIGH;

@@ -69,7 +69,7 @@ fn recover_superblock(
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok((found, false));
     }
-    // The two superblocks differ: the one with which the image has more faults is wrong.
+    // The two superblocks differ. The superblock with which the image has fewer faults is used.
     let other = Arc::new(device.fork());
     put_superblock(&*other, &copy);
     if faults(other) < faults(device.clone()) {
@@ -222,7 +222,8 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     }
 }
 
-/// Returns the descriptor with the block numbers of a valid copy, if they differ.
+/// Returns the descriptor with the block numbers of a valid copy, if the copy's numbers differ from
+/// its own.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;

@@ -151,8 +151,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns whether an extent from `start` on continues a cluster of the file (`bigalloc`) whose
-    /// first part lies in a cluster of the device other than that of `block`.
+    /// Returns whether an extent that maps `start` to `block` would divide a cluster of the file
+    /// (`bigalloc`). It would if the last extent ends in the same cluster of the file, but in
+    /// another cluster of the device.
     fn divides_cluster(&self, start: u32, block: Block) -> bool {
         let volume = self.mender.run.volume;
         let bits = volume.geometry.cluster_bits();
