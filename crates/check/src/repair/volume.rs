@@ -129,8 +129,8 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The last stage writes the bitmaps from the blocks in use, so they can be placed
-                // in any free block.
+                // The last stage computes the bitmaps anew, so the doubly claimed bitmap can move
+                // to any free block.
                 let Some(new) = self.allocate() else { return };
                 match *start {
                     start if start == desc.block_bitmap => desc.block_bitmap = new,

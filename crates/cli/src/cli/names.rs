@@ -4,7 +4,7 @@ use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The most bytes of a user database that are read.
+/// The largest number of bytes of a user database that are read.
 const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.

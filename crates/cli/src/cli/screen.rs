@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// Buffered standard output. On a terminal, control characters other than newline and tab become
-/// question marks: a name in an image must not steer the terminal.
+/// question marks, because a name in an image must not steer the terminal.
 pub struct Screen {
     out: BufWriter<StdoutLock<'static>>,
     is_terminal: bool,

@@ -38,7 +38,8 @@ impl<'p> WholeImage<'p> {
         self.source.device()
     }
 
-    /// Returns whether the file system is all of an image file, which can then change its length.
+    /// Returns whether the file system takes up a whole image file. The file can then change its
+    /// length.
     pub fn is_whole_file(&self) -> bool {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }

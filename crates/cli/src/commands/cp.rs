@@ -164,7 +164,8 @@ impl Written {
     }
 }
 
-/// Copies all `sources`, files of a tree or standard input, to `target`.
+/// Copies all `sources` to `target`. A source is a file of the host or of an image, or standard
+/// input.
 pub fn copy(
     images: &Images,
     sources: &[Operand],
@@ -302,8 +303,8 @@ fn ends_in_dot(path: &Path) -> bool {
     bytes.ends_with(b"/.") || bytes == b"."
 }
 
-/// Fails if `dir` of the target is `node` of the source or inside it: the copy would never
-/// terminate.
+/// Fails if `dir` of the target is `node` of the source or inside `node`, because the copy would
+/// never terminate.
 fn check_not_within<S: Source, T: Target>(
     source: &S,
     node: &S::Node,

@@ -149,7 +149,7 @@ fn on_device(
     Ok(made)
 }
 
-/// Prints a hint, unless root runs the command, that the new root directory belongs to root.
+/// Prints a hint that the new root directory belongs to root, unless root runs the command.
 fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the first signal, a busy mount may continue for this time; then its connection is aborted.
+/// After the first signal, a busy mount may continue for this time. Then its connection is aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
@@ -333,7 +333,7 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
         DirectIo::Never => Ok(()),
         DirectIo::BlockDevices if !device.is_block_device() => Ok(()),
         DirectIo::BlockDevices => {
-            // Without direct I/O the host's cache is used.
+            // If the device has no direct I/O, the host's cache is used.
             let _ = device.with_direct_io(path);
             Ok(())
         }
@@ -351,7 +351,7 @@ fn shown_name(array: &OpenArray) -> OsString {
     lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
-/// Opens for writing, or read-only if the options or the host require that.
+/// Opens the device for writing, or read-only if the options or the host require that.
 fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
@@ -391,7 +391,8 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
         failures.push("stopped after a panic; the log is left for the next mount to replay".into());
     }
     failures.extend(closed.err().map(Box::from));
-    // After a panic the mount keeps the array, which is then not marked clean.
+    // After a panic the mount still holds the array. Then the array is not closed, and not marked
+    // clean.
     let closed = array.and_then(Arc::into_inner).map_or(Ok(()), OpenArray::close);
     failures.extend(closed.err().map(Box::from));
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();

@@ -94,7 +94,7 @@ impl ArrayArgument {
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
                 // The array's name in the mount table lacks members that were added since the
-                // mount.
+                // mount. So the member that the error names is searched for too.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
