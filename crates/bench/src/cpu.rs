@@ -91,7 +91,7 @@ impl Sub for &Reading {
             let then = before.threads.get(id);
             let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
             // The kernel names a worker after its latest work. A worker counts for loop devices if
-            // its name before or after the measurement is that of a loop device's worker.
+            // it was named after a loop device before or after the measurement.
             if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
                 spent.loop_devices += time;
             } else {

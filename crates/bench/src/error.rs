@@ -30,7 +30,7 @@ pub enum Error {
     /// An array could not be assembled.
     #[error(transparent)]
     Array(#[from] lanefs_raid5::AssembleError),
-    /// A device that is measured by itself failed.
+    /// A device that is measured without a file system failed.
     #[error(transparent)]
     Device(#[from] lanefs_device::DeviceError),
     /// A program that the benchmark runs failed.

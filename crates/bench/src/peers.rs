@@ -173,8 +173,8 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // The reported error is that the server terminated; its output is only a
-                    // detail.
+                    // An error of this read is ignored. The reported error is that the server
+                    // terminated, and its output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));

@@ -11,8 +11,8 @@ use std::time::Duration;
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file. The image has one inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// For how many files of `append` and trees of `untar` per thread the image has space. The number
-/// is more than one, because the space of a truncated file is free only after a commit.
+/// How many times over the image has space for the files of `append`, `seq-write` and `untar`. It
+/// is more than once, because the space of a truncated or removed file is free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.

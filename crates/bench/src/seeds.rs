@@ -29,14 +29,15 @@ pub struct Seed {
     pub workload: Workload,
     /// The lock or resource under contention.
     pub about: &'static str,
-    /// The policies compared, by name: the first is that of older kernels, the last is the default.
+    /// The policies that are compared, by name. The first is the policy of older kernels, the last
+    /// is the default.
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
 /// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
-/// Bytes of the file of S3, the same as in the change to XFS. The file has at most half of the
+/// Bytes of the file of S3, the same as in the change to XFS. The file takes at most half of the
 /// image.
 const FILE: u64 = 1 << 30;
 
@@ -55,7 +56,8 @@ impl Seed {
         };
         let waiting =
             Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
-        // The first patch of S2 only skips busy groups; the second gives each inode its own goal.
+        // The first patch of S2 only skips busy groups. The second patch gives each inode its own
+        // goal.
         let skipping = Policies { busy_group: BusyGroup::Skip, ..meeting };
         let own_goals = Policies { stream_goal: StreamGoal::Inode, ..skipping };
         let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };

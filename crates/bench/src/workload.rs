@@ -150,8 +150,8 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether the workload can be a part of [`Workload::Mix`]. Then all its operations are
-    /// equal, and their number is not limited.
+    /// Returns whether the workload can be a part of [`Workload::Mix`]. It can if all its
+    /// operations are equal and their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)

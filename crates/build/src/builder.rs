@@ -152,7 +152,7 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Calls `tell` each time that data was read. Any thread may call it.
+    /// Calls `tell`, on any thread, each time that data was read.
     pub fn progress(mut self, tell: impl Fn(Progress) + Sync + 'p) -> Self {
         self.progress = Some(Box::new(tell));
         self

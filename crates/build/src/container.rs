@@ -259,7 +259,8 @@ impl Files {
     }
 }
 
-/// Compares a digest with the expected digest, if there is one.
+/// Fails if the digest that was found differs from the expected digest. A missing digest is
+/// accepted.
 pub(crate) fn check(name: &str, expected: Option<&str>, found: Option<String>) -> Result<()> {
     match (expected, found) {
         (Some(expected), Some(found)) if *expected != found => {

@@ -22,7 +22,6 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Sets an attribute.
     pub(crate) fn set_attribute(&mut self, name: &[u8], value: Vec<u8>) {
         match self.attributes.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
             Ok(at) => {

@@ -26,7 +26,7 @@ pub(crate) struct FileData {
     pub(crate) digest: u64,
 }
 
-/// Whether the contents are digested.
+/// Whether a digest of the contents is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Digest {
     Yes,

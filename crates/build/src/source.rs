@@ -90,7 +90,7 @@ impl Source {
         })
     }
 
-    /// Returns the path of a directory.
+    /// Returns the path if the source is a directory.
     pub(crate) fn as_directory(&self) -> Option<PathBuf> {
         match &self.0 {
             Kind::Directory(path) => Some(path.clone()),
@@ -98,7 +98,7 @@ impl Source {
         }
     }
 
-    /// Returns the length of a tar that is a file.
+    /// Returns the length of the source if it is a tar in a file.
     pub(crate) fn size(&self) -> Option<u64> {
         let Kind::Tar(path) = &self.0 else { return None };
         let name = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };

@@ -1,4 +1,4 @@
-//! Streams that may be compressed, read and unpacked on a thread of their own.
+//! Reads a stream, and unpacks it on a thread of its own if it is compressed.
 
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::unscheduled::mpsc;

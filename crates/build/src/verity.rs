@@ -58,7 +58,7 @@ impl Verity {
         };
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&digest("lanefs verity uuid")[..16]);
-        // Marks the UUID as version 4, a random one, of the variant of RFC 9562.
+        // Marks the UUID as version 4 (random), in the variant of RFC 9562.
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         Verity { salt: digest("lanefs verity salt").to_vec(), uuid }
@@ -198,7 +198,7 @@ impl Verity {
     }
 }
 
-/// Returns the number of hash blocks of each level, from the level that hashes the data on.
+/// Returns the number of hash blocks of each level. The first level has the hashes of the data.
 fn levels(data_blocks: u64) -> Vec<u64> {
     let mut levels = Vec::new();
     let mut count = data_blocks;

@@ -81,7 +81,7 @@ fn of_two_entries_with_one_name_the_later_counts() {
     assert_eq!(built.files, 2);
     let cat = |name: &str| shell(dir.path(), &format!("debugfs -R 'cat {name}' a.img 2>/dev/null"));
     assert_eq!((cat("f").as_str(), cat("other").as_str()), ("new", "old"));
-    // The blocks of a replaced file are used again.
+    // The blocks of a replaced file are not used again, so the image is larger.
     let big = vec![7u8; 4 << 20];
     let one = outcome(dir.path(), &[file("f", &big)]).unwrap();
     let two = outcome(dir.path(), &[file("f", &big), file("f", &big)]).unwrap();

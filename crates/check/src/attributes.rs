@@ -35,7 +35,7 @@ pub struct Attribute<'a> {
     size: u32,
 }
 
-/// The area of attributes in bytes.
+/// The bytes of an inode or a block in which attributes are stored.
 struct Area<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
@@ -149,7 +149,7 @@ fn check_block_bytes(
 }
 
 /// Checks the references to inodes that hold values. Returns the number of clusters that the values
-/// take. They count as the inode's own.
+/// take. These clusters count as the inode's own.
 fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u64 {
     let geometry = &run.volume.geometry;
     let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());

@@ -41,7 +41,7 @@ pub struct Options {
     /// The largest number of bytes for the bits of clusters. If the bits need more, the inode
     /// tables are read several times, once for each part of the file system.
     pub memory: u64,
-    /// The largest number of findings that are kept; further findings are only counted.
+    /// The largest number of findings that are kept. Further faults are only counted.
     pub findings: usize,
 }
 
@@ -75,9 +75,9 @@ pub enum Error {
 /// The part of a check that is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Inode tables, with the blocks of all files. Counts groups.
+    /// Inode tables, with the blocks of all files. The units are groups.
     Inodes,
-    /// Directories. Counts directories.
+    /// Directories. The units are directories.
     Directories,
 }
 

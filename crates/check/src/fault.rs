@@ -195,7 +195,7 @@ pub enum TargetFault {
     /// The inode is in the part of a table that was never written.
     #[error("was never initialised")]
     Uninitialised,
-    /// The root directory has no names.
+    /// No name may refer to the root directory.
     #[error("is the root directory")]
     Root,
 }

@@ -63,7 +63,7 @@ impl Groups {
     /// Claims the blocks that the file system itself uses.
     pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
         let geometry = &volume.geometry;
-        // With clusters, two claims of one cluster are no fault, since a cluster may hold several
+        // With `bigalloc`, two claims of one cluster are no fault, since a cluster may hold several
         // of these blocks.
         let is_exact = geometry.cluster_bits() == 0;
         let take = |place: Place, start: Block, len: u64| {

@@ -114,7 +114,8 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         return check_blocks(run, ino, &maps, bytes);
     }
-    // Nothing reads the attributes of a reserved inode that has no use.
+    // The attributes of a reserved inode that has no use are not checked, because nothing reads
+    // them.
     let has_attributes = is_named || is_own;
     let (acl_lo, acl_hi) = if has_attributes { (record.acl_lo, record.acl_hi) } else { (0, 0) };
     check_blocks(run, ino, &Record { acl_lo, acl_hi, ..record.clone() }, bytes);

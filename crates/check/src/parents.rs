@@ -3,7 +3,8 @@
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lanefs_ondisk::Ino;
 
-/// For each directory: the directory that contains its name, and the directory of its "..".
+/// For each directory, the directory that contains its name, and the directory to which its ".."
+/// refers.
 pub struct Parents {
     /// The directories, in ascending order.
     inos: Vec<Ino>,
@@ -51,7 +52,7 @@ impl Parents {
         self.lost_and_found.load(Ordering::Relaxed)
     }
 
-    /// Returns the directory that has the name of directory `n`.
+    /// Returns the directory that contains the name of directory `n`.
     pub fn parent(&self, n: usize) -> Option<Ino> {
         load(&self.parents, n)
     }

@@ -1,8 +1,7 @@
 //! Compares the usage in quota files with the space and number of the inodes of each user, group
 //! and project.
 //!
-//! Source of the format: `lanefs_ondisk::quota`. The same inodes count as in e2fsck, as was
-//! observed.
+//! Source of the format: `lanefs_ondisk::quota`. Which inodes count was observed in e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;

@@ -47,7 +47,7 @@ pub struct Totals {
 pub struct Report {
     /// The findings, sorted by place, at most as many as the options allow.
     pub findings: Vec<Finding>,
-    /// The number of findings that were not kept, because there were too many.
+    /// The number of faults that were not kept, because there were too many findings.
     pub left_out: u64,
     /// The names of parts that were not checked, because the checker does not know them.
     pub unchecked: Vec<String>,
@@ -96,7 +96,6 @@ impl Collector {
         }
     }
 
-    /// Adds a finding.
     pub(crate) fn add(&self, place: Place, fault: Fault) {
         let mut findings = self.findings.lock();
         if findings.len() < self.most {

@@ -41,8 +41,8 @@ pub struct Run<'a> {
     pub own: Claims,
     pub states: &'a States,
     pub shared: Mutex<HashMap<Block, SharedBlock>>,
-    /// For each inode that contains the value of an attribute: the number of entries that refer to
-    /// the inode.
+    /// Maps each inode that contains the value of an attribute to the number of entries that refer
+    /// to the inode.
     pub values: Mutex<HashMap<Ino, u32>>,
     /// Counted only if there are quota files.
     pub usages: Mutex<Usages>,

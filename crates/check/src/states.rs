@@ -4,8 +4,8 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_ondisk::{FileType, Ino};
 use zerocopy::FromZeros;
 
-/// Bits 0 to 31: names found. 32 to 47: the stored link count. The bits above these are defined
-/// below.
+/// Bits 0 to 31 hold the number of names that were found, bits 32 to 47 the stored link count. The
+/// higher bits are defined below.
 const STORED: u32 = 32;
 const TYPE: u32 = 48;
 const USED: u64 = 1 << 52;

@@ -123,7 +123,7 @@ fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
     })
 }
 
-/// Reads the superblock at its own place.
+/// Reads the superblock itself, not a copy.
 pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
@@ -190,7 +190,7 @@ pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
     device < blocks
 }
 
-/// Returns fields that no mount reads, and that e2fsck refuses.
+/// Returns the fields that no mount reads, but whose values e2fsck refuses.
 fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let (raw, geometry) = (volume.raw(), &volume.geometry);
     let mut wrong = Vec::new();

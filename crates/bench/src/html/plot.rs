@@ -181,7 +181,7 @@ impl Plot {
     }
 }
 
-/// Draws the values at the side, each with a line.
+/// Draws the labels of the vertical axis, each with a horizontal line.
 fn up_to(svg: &mut String, frame: &Frame) {
     for mark in frame.up.marks() {
         let at = frame.y(mark);

@@ -53,7 +53,7 @@ pub struct FsMarkPlan {
 }
 
 impl FsMarkPlan {
-    /// The shortest useful slice: in a shorter one, 64 workers would not complete a file each.
+    /// The shortest useful slice. In a shorter slice, some of 64 workers would not complete a file.
     pub const LEAST_SLICE: Duration = Duration::from_millis(500);
 }
 
@@ -251,7 +251,7 @@ impl Target {
 #[derive(Default)]
 struct Made {
     files: u64,
-    /// The number of context switches of its thread.
+    /// The number of context switches of the worker's thread.
     switches: u64,
     latencies: Latencies,
 }

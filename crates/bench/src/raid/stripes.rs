@@ -65,7 +65,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
         }
         Ok(begun.elapsed())
     };
-    // The first pass is not measured: the host is slow when memory is first used.
+    // The first pass is not measured, because the host is slow when memory is first used.
     write_all()?;
     let chunk = shape.chunk();
     let rams: Vec<RamDevice> = (0..members)

@@ -217,7 +217,7 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Asks about files in a directory of the worker's own.
+    /// Works on files in a directory of the worker's own.
     pub fn new(given: Assignment<'a>, question: Question) -> Result<Lookup<'a>> {
         let prefix = format!("{}/f", given.own);
         Lookup::of_files(given, &prefix, question)

@@ -1,9 +1,9 @@
 //! file_contexts of SELinux: `REGEX [TYPE] CONTEXT`.
 //!
 //! The expression must match the whole path. As in libselinux, a line without special characters
-//! wins over expressions. Among several matching expressions, or several such lines, the last wins.
-//! `<<none>>` gives no label. The expressions are those of the crate `regex`: without look-around
-//! and back references.
+//! wins over expressions. Among several matching expressions, and among several matching lines
+//! without special characters, the last wins. `<<none>>` gives no label. The expressions are those
+//! of the crate `regex`: without look-around and back references.
 //!
 //! Source: selabel_file(5).
 

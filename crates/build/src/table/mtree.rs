@@ -289,7 +289,7 @@ impl Entry {
         }
     }
 
-    /// Makes the file, in place of one of another type.
+    /// Makes the file. Replaces a file of another type.
     fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
         let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
         let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);

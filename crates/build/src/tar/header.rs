@@ -12,13 +12,13 @@ const CHECKSUM: Range<usize> = 148..156;
 pub(crate) struct Header(Box<[u8; BLOCK]>);
 
 impl Header {
-    /// Checks the checksum; `None` for a block of zeros, which ends the archive.
+    /// Checks the checksum. Returns `None` for a block of zeros, which ends the archive.
     pub(crate) fn check(bytes: Box<[u8; BLOCK]>) -> Result<Option<Header>, Cause> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
         let header = Header(bytes);
-        // Old programs added up signed bytes.
+        // Both sums are valid, because old programs added up signed bytes.
         let (mut unsigned, mut signed) = (0u64, 0i64);
         for (at, byte) in header.0.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { *byte };

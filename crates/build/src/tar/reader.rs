@@ -11,7 +11,6 @@ use std::io::Read;
 /// The largest size in bytes of an extended header or a long name.
 const MOST_EXTENDED: u64 = 8 << 20;
 
-/// An entry.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// The name in the archive, unchanged.
@@ -26,11 +25,11 @@ pub(crate) enum Body {
     Directory,
     /// A hard link: a further name of an existing file.
     Link(Vec<u8>),
-    /// Any other file; the data of a regular one follows.
+    /// Any other file. The data of a regular file follows.
     File(Kind),
 }
 
-/// Reads an archive. After each entry its data is read or skipped.
+/// Reads an archive. The data of an entry is read or skipped before the next entry.
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,
@@ -94,7 +93,6 @@ impl<R: Read> Reader<R> {
         copied.map(drop).map_err(|error| Error::new("", error))
     }
 
-    /// Returns the input.
     pub(crate) fn input(&self) -> &R {
         &self.input
     }
@@ -178,7 +176,7 @@ impl<R: Read> Reader<R> {
                 return Ok((meta, Body::Link(link)));
             }
             b'2' => {
-                // As in the kernel: the mode of a symbolic link has no effect, and is always 0777.
+                // As in the kernel, the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
                 Body::File(Kind::Symlink(link.into()))
             }

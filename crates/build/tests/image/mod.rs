@@ -27,7 +27,7 @@ pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a directory in memory")
 }
 
-/// Returns whether this user can mount an image by a loop device.
+/// Returns whether this user can mount an image with a loop device.
 pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }

@@ -21,7 +21,7 @@ pub(super) struct Directory<'a> {
     pub(super) format: DirFormat,
     pub(super) ino: Ino,
     pub(super) record: Record,
-    /// The seed of the checksums of its blocks.
+    /// The seed of the checksums of the directory's blocks.
     pub(super) seed: Option<Seed>,
     pub(super) policy: Policy,
     pub(super) entries: u64,

@@ -53,7 +53,8 @@ impl Tree {
         };
         match htree::root(&directory.format, &bytes) {
             Ok(root) => {
-                // An encrypted directory that ignores case has hashes of the names in plain text.
+                // An encrypted directory that ignores case has hashes of the names in plain text,
+                // which only the key reveals.
                 let keyed = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
                 if directory.record.flags.contains(keyed) {
                     directory.run.report.unchecked("hashes of encrypted names that ignore case");

@@ -1,5 +1,5 @@
-//! Recovers the structures that are needed to read all others: damaged superblocks and descriptors,
-//! from their copies, and the log, by a replay.
+//! Recovers the structures that are needed to read all others. Damaged superblocks and descriptors
+//! are restored from their copies, and the log is replayed.
 
 use super::judge::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
@@ -222,8 +222,8 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     }
 }
 
-/// Returns the descriptor with the block numbers of a valid copy, if the copy's numbers differ from
-/// its own.
+/// Returns the descriptor with the block numbers of a valid copy, if they differ from those in
+/// place.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;

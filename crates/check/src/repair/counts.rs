@@ -37,7 +37,8 @@ impl Mender<'_> {
             f.place == Place::Descriptor { group } && matches!(f.fault, Fault::DoublyClaimed { .. })
         };
         if self.findings.iter().any(is_doubled) {
-            // The bitmaps of a damaged descriptor could lie on other metadata.
+            // Nothing is written, because the bitmaps of a damaged descriptor could lie on other
+            // metadata.
             return;
         }
         // The descriptor, with the changes of this round.

@@ -19,7 +19,8 @@ use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
 
-/// The number of bytes that a name keeps when a number is added to it, so that the number has room.
+/// How many bytes of a name are kept at most when a number is added to the name. So the number has
+/// room.
 const LONGEST_BASE: usize = 240;
 
 /// A name that is kept.
@@ -181,7 +182,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the names of an area that are kept.
+    /// Returns those names of an area that the repair keeps.
     fn kept(
         &self,
         bytes: &[u8],

@@ -17,9 +17,9 @@ pub enum ModeChange {
 /// "Directories and the Set-User-ID and Set-Group-ID Bits".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetIds {
-    /// Up to four digits only add set-ID bits.
+    /// With up to four digits, the mode can set the set-ID bits but not clear them.
     Added,
-    /// Five digits or more, such as 00755, clear them too.
+    /// With five digits or more, such as 00755, the mode can clear the set-ID bits too.
     Exact,
 }
 

@@ -103,7 +103,7 @@ pub fn plain(text: &str) -> String {
     }
 }
 
-/// Returns `text` without control characters, which names in an image may contain.
+/// Replaces control characters, which names in an image may contain, by question marks.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -17,7 +17,7 @@ impl Screen {
     }
 }
 
-/// Returns `bytes` without control characters, for a terminal.
+/// Replaces control characters by question marks, for a terminal.
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let mut before = 0;
     let shown = bytes.iter().map(|byte| {

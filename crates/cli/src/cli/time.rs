@@ -9,9 +9,9 @@ use lanefs::Time;
 pub enum Shown {
     /// To the minute, as `ls -l --time-style=long-iso` does.
     Minutes,
-    /// Times are shown to the nanosecond, with the time zone.
+    /// To the nanosecond, with the time zone.
     Nanoseconds,
-    /// Times are shown to the second.
+    /// To the second.
     Seconds,
 }
 

@@ -33,7 +33,7 @@ impl<'p> WholeImage<'p> {
         Ok(WholeImage { path, source, part })
     }
 
-    /// Returns the bytes of the file system.
+    /// Returns the device that holds the file system.
     pub fn device(&self) -> Arc<dyn Device> {
         self.source.device()
     }

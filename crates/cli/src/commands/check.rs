@@ -50,7 +50,7 @@ pub struct Arguments {
         hide_default_value = true
     )]
     threads: usize,
-    /// The largest number of findings to print; further findings are only counted
+    /// The largest number of findings to print; further faults are only counted
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     findings: usize,
     #[command(flatten)]

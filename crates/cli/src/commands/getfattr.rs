@@ -54,7 +54,7 @@ pub struct Arguments {
     /// Show symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Include everything below directories; symbolic links there are not followed
+    /// Include everything below directories; for a symbolic link there, show its own attributes
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Keep the slash at the start of paths

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Value of `s_jnl_backup_type`: `s_jnl_blocks` holds the block numbers and the size of the journal
-/// (`EXT3_JNL_BACKUP_BLOCKS`).
+/// The value of `s_jnl_backup_type` (`EXT3_JNL_BACKUP_BLOCKS`) with which `s_jnl_blocks` holds the
+/// block numbers and the size of the journal.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
 /// Shows the superblock of an image without mounting it

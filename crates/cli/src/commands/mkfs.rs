@@ -137,7 +137,7 @@ fn on_device(
     if arguments.dry_run {
         return preview(device.len(), options).map_err(|error| failed(&error));
     }
-    // Wrong options are an error before the old contents are lost.
+    // Wrong options are found here, before the old contents are lost.
     preview(device.len(), options).map_err(|error| failed(&error))?;
     if arguments.discards() {
         device.discard(0, device.len()).map_err(|error| failed(&error))?;

@@ -118,8 +118,8 @@ pub struct Arguments {
     pub file_system_type: Option<OsString>,
 }
 
-/// Runs `lanefs mount`. In the foreground, returns after the unmount; otherwise, once the image is
-/// mounted.
+/// Runs `lanefs mount`. In the foreground, returns after the unmount. In the background, returns
+/// once the image is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if arguments.options.iter().any(|list| Options::is_remount(list)) {
         return match remount(arguments) {
@@ -176,8 +176,8 @@ fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn parse_options(arguments: &Arguments) -> Result<(Options, Ids), lanefs_fuse::OptionError> {
-    // As with the kernel's file systems, a mount by root is for all users; permissions restrict
-    // them.
+    // As with the kernel's file systems, a mount by root is for all users, and file permissions
+    // restrict what they can do.
     let is_root = rustix::process::geteuid().is_root();
     let mut options = Options { allow_other: is_root, ..Options::default() };
     arguments.options.iter().try_for_each(|list| match arguments.sloppy {
@@ -343,8 +343,8 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
     }
 }
 
-/// Returns the name of the array with its members, so that `lanefs umount` can wait until they are
-/// closed.
+/// Returns the name of the array with its members, so that `lanefs umount` can wait until the
+/// members are closed.
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
@@ -374,7 +374,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // From here on errors are no longer printed to the caller. A failure to leave the terminal is
+    // In the background, the caller sees no errors from here on. A failure to leave the terminal is
     // ignored.
     parent.serving();
     if in_background {
@@ -403,14 +403,14 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Unmounts after a signal; the serving threads then notice that the connection is closed.
+/// Unmounts after a signal. The serving threads then notice that the connection is closed.
 fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     loop {
         signals.wait();
         match mount_point.detach(Busy::Refuse) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                // Write out cached data while requests are still served; after the grace period
-                // abort the connection of processes that still use the mount.
+                // Cached data is written out while requests are still served. After the grace
+                // period, the connection is aborted, although processes still use the mount.
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {

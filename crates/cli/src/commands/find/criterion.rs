@@ -178,7 +178,7 @@ impl Raw {
         Ok(Some(Raw::Ready(ready)))
     }
 
-    /// Returns the file in an image with whose time the test compares, if there is one.
+    /// Returns the file in an image whose time the test uses, if there is one.
     pub fn reference(&self) -> Option<&ImagePath> {
         match self {
             Raw::NewerThan(_, Operand::Image(place)) => Some(place),

@@ -84,7 +84,7 @@ impl Parsed {
         Ok(Parsed { places, depths, entries_first, json, offset, tree })
     }
 
-    /// Returns the files in images with whose times tests compare.
+    /// Returns the files in images whose times the tests use.
     pub fn references(&self) -> Vec<&ImagePath> {
         let mut found = Vec::new();
         self.tree.each(&mut |test| found.extend(test.reference()));

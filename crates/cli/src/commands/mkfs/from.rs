@@ -123,7 +123,7 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
         .bytes(if from.reproducible || is_dated { Bytes::Same } else { Bytes::New }))
 }
 
-/// Returns the options. A wrong option is an error before the old contents are lost.
+/// Returns the options. Wrong options are found here, before the old contents are lost.
 fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let image = arguments.image.as_path();
     let named = |cause: &dyn std::fmt::Display| Failure::new(image.display(), cause);

@@ -137,8 +137,8 @@ impl ArrayArgument {
     }
 }
 
-/// Opens an array read-only. If another program uses it, nothing is locked, and that program is
-/// returned too.
+/// Opens an array read-only. If another program uses the array, locks nothing, and returns that
+/// program too.
 pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {
