@@ -161,7 +161,7 @@ impl<'p> Builder<'p> {
     /// Builds the file system. The old contents of the device are lost.
     ///
     /// # Errors
-    /// [`Error`] names the entry. The device then has no file system.
+    /// [`Error`] names the source or the entry. The device then has no file system.
     pub fn build(mut self, device: &dyn Device) -> Result<Built> {
         let meter = Meter::new(self.progress.take(), self.sources.len());
         for source in &self.sources {

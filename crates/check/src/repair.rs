@@ -142,7 +142,7 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
 struct Round {
     report: Report,
     changed: bool,
-    /// Whether the log itself is damaged, or a file uses blocks of the log.
+    /// Whether the log cannot take the repair (see `Mender::log_is_damaged`).
     touches_log: bool,
 }
 

@@ -44,7 +44,7 @@ pub struct Run<'a> {
     /// Maps each inode that contains the value of an attribute to the number of entries that refer
     /// to the inode.
     pub values: Mutex<HashMap<Ino, u32>>,
-    /// Counted only if there are quota files.
+    /// Counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.

@@ -143,8 +143,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the logarithm of the block size, and the number of blocks per group, as stored in the
-/// superblock, valid or not.
+/// Returns the logarithm of the block size and the number of blocks per group, as the superblock
+/// stores them, even if the superblock is damaged.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -190,7 +190,7 @@ pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
     device < blocks
 }
 
-/// Returns the fields that no mount reads, but whose values e2fsck refuses.
+/// Returns the fields with values that e2fsck refuses.
 fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let (raw, geometry) = (volume.raw(), &volume.geometry);
     let mut wrong = Vec::new();

@@ -74,7 +74,8 @@ impl Mender<'_> {
         self.write_block(block, &bytes);
     }
 
-    /// Gives an inode its own copy of an attribute block that another file uses too.
+    /// Gives an inode its own copy of an attribute block that another file uses too. If there is no
+    /// space for a copy, the inode loses the attributes in the block.
     pub fn part_attributes(&mut self, ino: Ino, block: Block) {
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         let copy = self.read_block(block).and_then(|bytes| Some((self.allocate()?, bytes)));

@@ -143,7 +143,8 @@ fn layout(raw: &RawSuperblock) -> Vec<u32> {
     fields
 }
 
-/// Gives descriptors the block numbers of their copies, if the image then has fewer faults.
+/// Gives descriptors with invalid block numbers the block numbers of their copies. Does the same
+/// for valid descriptors that differ from their copies, if the image then has fewer faults.
 fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let changed: Vec<(Group, GroupDesc)> = (0..volume.geometry.group_count())
         .filter_map(|group| Some((Group(group), other_places(volume, Group(group))?)))

@@ -41,7 +41,6 @@ impl Mender<'_> {
             // metadata.
             return;
         }
-        // The descriptor, with the changes of this round.
         let Some(mut desc) = self.descriptor(group) else { return };
         let mut bytes = vec![0; self.run.volume.block_bytes()];
         let (geometry, checksums) = (self.run.volume.geometry, self.run.volume.checksums);

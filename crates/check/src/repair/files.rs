@@ -197,7 +197,7 @@ impl Mender<'_> {
     }
 
     /// Clears flags. If two flags contradict each other about the form of the block field, the
-    /// magic number of a node decides.
+    /// magic number of an extent node decides.
     fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
         let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
         let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;

@@ -87,8 +87,9 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the log cannot take the repair: the log is damaged, or another file or the
-    /// file system itself uses the log's blocks.
+    /// Returns whether the log cannot take the repair. It cannot if there is no log, if the log or
+    /// the superblock is damaged, or if another file or the file system itself uses the log's
+    /// blocks.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
         self.findings.iter().any(|finding| match (&finding.fault, finding.place) {

@@ -26,7 +26,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Removes the reference to an inode that is not a quota file from the superblock.
+    /// Removes from the superblock the reference to an inode that is not a quota file.
     pub fn forget_quotas(&mut self, ino: Ino) {
         let edited = self.edit_superblock(|raw| {
             let fields =

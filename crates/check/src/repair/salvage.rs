@@ -120,7 +120,8 @@ impl Walk<'_> {
 
     fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
         let Some((block, bytes)) = self.child(entry) else { return };
-        // Without this check, a ring of nodes would be read without end.
+        // Each node is read once, because many entries of a hostile tree could lead to the same
+        // node.
         if range.is_empty() || !self.seen.insert(block) {
             return;
         }

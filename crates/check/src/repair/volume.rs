@@ -310,7 +310,7 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
-/// Sets a superblock field to a valid value. No mount reads these fields.
+/// Sets a superblock field to a valid value. No structure depends on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
     let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
     match field {
