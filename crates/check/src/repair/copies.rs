@@ -1,7 +1,7 @@
 //! Recovers the structures that are needed to read all others. Damaged superblocks and descriptors
 //! are restored from their copies, and the log is replayed.
 
-use super::judge::{MOST_CHANGED, faults, silent};
+use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
 use crate::checker::Error;
