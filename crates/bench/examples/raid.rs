@@ -1,4 +1,4 @@
-//! Prints figures of arrays: all of them, or the named one.
+//! Runs all measurements of arrays, or the one that is named, and prints their figures.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|sequential|all [SECONDS]]

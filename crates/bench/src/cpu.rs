@@ -20,8 +20,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the total cost. All kernel threads count: on an otherwise idle machine they work for
-    /// the measured target.
+    /// Returns the CPU time of processes and kernel threads. All kernel threads count, because on
+    /// an otherwise idle machine they work for the measured target.
     pub fn total(&self) -> Duration {
         self.processes + self.kernel + self.loop_devices
     }
@@ -50,7 +50,7 @@ impl AddAssign for Cpu {
     }
 }
 
-/// A reading of all the clocks.
+/// A reading of all CPU clocks.
 pub(crate) struct Reading {
     processes: Duration,
     threads: HashMap<u32, KernelThread>,
@@ -91,7 +91,7 @@ impl Sub for &Reading {
             let then = before.threads.get(id);
             let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
             // The kernel names a worker after its latest work. A worker counts for loop devices if
-            // its name before or after the measurement is that of a loop device's worker.
+            // it was named after a loop device before or after the measurement.
             if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
                 spent.loop_devices += time;
             } else {
@@ -102,7 +102,7 @@ impl Sub for &Reading {
     }
 }
 
-/// Returns the CPU time of this process with its terminated children, and of the server.
+/// Returns the CPU time of this process, its terminated children, and the server.
 fn processes(server: Option<u32>) -> Option<Duration> {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = Duration::new(own.tv_sec.try_into().ok()?, own.tv_nsec.try_into().ok()?);
@@ -147,20 +147,20 @@ fn ticks(count: u64) -> Duration {
     Duration::from_nanos(count.saturating_mul(nanos))
 }
 
-/// The fields used here of a line of proc(5)'s `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` (see proc(5)) that are used here.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
     parent: u32,
     /// The user and system time of all its threads.
     time: Duration,
-    /// The time of terminated children that the process has waited for.
+    /// The time of the terminated children for which the process has waited.
     children: Duration,
 }
 
 impl Stat {
-    /// Parses a line. The second field is a name in parentheses, which may contain any characters,
-    /// also parentheses; the times are fields 14 to 17, in clock ticks.
+    /// Parses a line. The second field is a name in parentheses. The name may contain any
+    /// characters, even parentheses. The times are fields 14 to 17, in clock ticks.
     fn parse(line: &str) -> Option<Stat> {
         let (head, fields) = line.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();

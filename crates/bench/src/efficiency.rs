@@ -9,8 +9,8 @@ use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A workload, and its target for the ratio of operations per second of CPU time, library to
-/// kernel.
+/// A workload and its target ratio: the library's operations per second of CPU time, divided by the
+/// kernel's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aim {
     /// The workload.

@@ -30,7 +30,7 @@ pub enum Error {
     /// An array could not be assembled.
     #[error(transparent)]
     Array(#[from] lanefs_raid5::AssembleError),
-    /// A device that is measured by itself failed.
+    /// A device that is measured without a file system failed.
     #[error(transparent)]
     Device(#[from] lanefs_device::DeviceError),
     /// A program that the benchmark runs failed.
@@ -41,7 +41,7 @@ pub enum Error {
         /// The last part of its output.
         said: String,
     },
-    /// The run was asked to stop before this was done.
+    /// The run was stopped before the operation was done.
     #[error("interrupted")]
     Interrupted,
     /// A read or write moved fewer bytes than requested.

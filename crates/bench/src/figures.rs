@@ -42,7 +42,7 @@ pub struct Figures {
     pub cpu: Option<Cpu>,
     /// Latencies of a sample of the operations.
     pub latencies: Latencies,
-    /// Peak memory of this process after a slice, in bytes: caches, without the device in memory.
+    /// Peak memory of this process after a slice, in bytes. A device in memory does not count.
     pub memory: Option<u64>,
     /// Waits for locks of Lanefs in this process, in all slices, by rank.
     pub waits: Vec<Contention>,
@@ -65,7 +65,8 @@ impl Figures {
         self.cpu?.per(self.operations)
     }
 
-    /// Adds the counters of the layers below, for a slice of `operations`.
+    /// Adds the counters of the layers below for a slice of `operations` to the averages per
+    /// operation.
     pub(crate) fn add_counts(
         &mut self,
         before: &[(&'static str, u64)],
@@ -116,7 +117,7 @@ impl Outcome {
         Summary::of(self.rates().iter().copied())
     }
 
-    /// Returns the ratio of the rate to that of `first`, slice by slice.
+    /// Returns this outcome's rate divided by the rate of `first`, slice by slice.
     pub fn ratio_to(&self, first: &Outcome) -> Option<Summary> {
         Summary::of_ratios(self.rates(), first.rates())
     }

@@ -102,7 +102,7 @@ const PERCENTILES: [(f64, &str); 4] =
 /// Returns the plot of latency percentiles, with the largest number of workers that was measured.
 fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    // The number of nines: rare latencies then get equal space.
+    // The position is the number of nines, so that each share gets equal space.
     let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());
@@ -191,7 +191,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
     }
 }
 
-/// With two digits, a smaller value is printed as 0.
+/// The smallest value that is printed: with two decimals, a smaller value would be 0.00.
 const LEAST: f64 = 0.005;
 
 #[cfg(test)]

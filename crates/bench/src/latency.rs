@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The number of buckets for each power of two: the error of a latency is less than one sixteenth.
+/// The number of buckets for each power of two. So the error of a latency is less than one
+/// sixteenth.
 const PARTS: usize = 16;
 const BITS: u32 = PARTS.trailing_zeros();
 
@@ -24,7 +25,7 @@ fn bucket(nanos: u64) -> usize {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - BITS;
-    // The leading bit is bit 4 after the shift, so buckets count from `shift * PARTS` on.
+    // After the shift, bit 4 is the leading bit. It adds `PARTS` to the bucket's number.
     shift as usize * PARTS + (nanos >> shift) as usize
 }
 

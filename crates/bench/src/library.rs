@@ -14,12 +14,12 @@ use std::path::Path;
 /// The mount options of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mounting {
-    /// Locking policies: today's, or those of the older kernels, for comparison.
+    /// Locking policies: today's, or, for comparison, those of older kernels.
     pub policies: Policies,
     /// Limit of the cache memory in bytes; `None`: the default.
     pub cache_bytes: Option<u64>,
-    /// Which waiters are woken when the array below the file system has room for another row. No
-    /// effect without an array.
+    /// Which waiters are woken when the array below the file system has room for another row.
+    /// Without an array, this option has no effect.
     pub stripe_wake: StripeWake,
 }
 
@@ -33,7 +33,7 @@ pub struct Library {
     in_memory: bool,
 }
 
-/// The array below, whose counters show the member reads and writes of an operation.
+/// The array below the file system. Its counters show the member reads and writes of an operation.
 enum Below {
     InMemory(Arc<Array>),
     OfMembers(Arc<OpenArray>),
@@ -55,7 +55,7 @@ fn at<T>(path: &str, result: Told<T>) -> Result<T> {
 }
 
 impl Library {
-    /// Opens the file system on `device`, with these policies and caches; `name` is for messages.
+    /// Opens the file system on `device`, with these policies and caches. Messages call it `name`.
     ///
     /// # Errors
     /// The file system cannot be mounted.

@@ -22,8 +22,8 @@ impl Mix {
         self.0.iter().map(|(_, share)| share).sum()
     }
 
-    /// Returns the index of the workload whose share includes `point`; `point` is below the sum of
-    /// the shares.
+    /// Returns the index of the workload whose share includes `point`. `point` must be below the
+    /// sum of the shares.
     pub(crate) fn at(&self, mut point: u32) -> usize {
         for (n, (_, share)) in self.0.iter().enumerate() {
             match point.checked_sub(*share) {

@@ -43,7 +43,7 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
     Error::host(unshare.display().to_string(), command.exec())
 }
 
-/// File systems of the same size, created with the same options, in the same memory.
+/// The file systems. Their images have the same size and are in the same file system in memory.
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
@@ -173,8 +173,8 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // The reported error is that the server terminated; its output is only a
-                    // detail.
+                    // An error of this read is ignored. The reported error is that the server
+                    // terminated, and its output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));
@@ -185,7 +185,7 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Later output is discarded: a full pipe without a reader would block the server.
+        // The pipe is closed, because it could fill up without a reader and block the server.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }

@@ -6,13 +6,13 @@ use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of new files of all threads in one slice, since an image in memory has to
-/// hold them.
+/// The largest number of new files of all threads in one slice. It is limited because an image in
+/// memory has to hold the files.
 const MOST_NEW: u32 = 100_000;
-/// Bytes of an image for each file: there is an inode for each 8 KiB.
+/// Bytes of an image for each file. The image has one inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// How many full files of `append`, and trees of `untar`, have space at the same time. The number
-/// is more than one, since the space of a truncated file is free only after a commit.
+/// How many times over the image has space for the files of `append`, `seq-write` and `untar`. It
+/// is more than once, because the space of a truncated or removed file is free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.

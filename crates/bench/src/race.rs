@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The work of all threads in a slice.
 pub(crate) struct Raced {
     pub operations: u64,
-    /// The time from the first start to the last end: with more threads than processors, some start
-    /// after others have finished.
+    /// The time from the first start to the last end. With more threads than processors, some
+    /// threads start after others have finished.
     pub time: Duration,
     pub latencies: Latencies,
 }
@@ -41,8 +41,8 @@ pub(crate) fn race(
     slice: Duration,
     stop: &Stop,
 ) -> Result<Raced> {
-    // All threads sleep until the same time, so they start together: a barrier would be a shared
-    // cache line.
+    // All threads sleep until the same time, so they start together. A barrier is not used, because
+    // its cache line would be shared.
     let start = Instant::now() + Duration::from_millis(2);
     let runs = thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -57,8 +57,8 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// Limits of a batch of operations between two readings of the clock: their number, and their
-/// approximate time.
+/// The largest number of operations between two readings of the clock, and about how long they
+/// take.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
@@ -86,7 +86,7 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -
             done.ended = now;
             return Ok(done);
         }
-        // Reading the clock takes a time that matters for operations below a microsecond.
+        // For operations below a microsecond, the time of reading the clock matters.
         batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
         seen = now;
     }

@@ -13,8 +13,8 @@ use crate::workload::Workload;
 use crate::workloads;
 use std::time::{Duration, Instant};
 
-/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped
-/// run returns its results so far: only complete slices, and only workloads that have one.
+/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. If the run
+/// is stopped, returns the results of the complete slices, without the workloads that have none.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -171,7 +171,7 @@ impl<'a> TargetRun<'a> {
     }
 
     fn end(mut self) -> (String, Outcome) {
-        // Closes open files first: a removed file that is open still takes space.
+        // Closes open files first, because a removed file that is open still takes space.
         self.workers.clear();
         if let Some(dir) = &self.dir {
             let removed = self.target.place.remove_tree(dir);

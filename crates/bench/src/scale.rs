@@ -9,8 +9,8 @@ use lanefs_lanes::sync::Arc;
 pub struct Scale {
     /// Number of files in a directory that is read.
     pub files: u32,
-    /// The largest number of new files of one thread in one slice; fewer if all threads together
-    /// would make more than 100,000.
+    /// The largest number of new files of one thread in one slice. The number is lowered if all
+    /// threads together would make more than 100,000 files.
     pub new_files: u32,
     /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,

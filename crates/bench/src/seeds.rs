@@ -29,21 +29,24 @@ pub struct Seed {
     pub workload: Workload,
     /// The lock or resource under contention.
     pub about: &'static str,
-    /// The policies compared, by name: the first is that of older kernels, the last is the default.
+    /// The policies that are compared, by name. The first is the policy of older kernels, the last
+    /// is the default.
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
 /// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
-/// Bytes of the file of S3, as in the change to XFS; at most half of the image.
+/// Bytes of the file of S3, the same as in the change to XFS. The file takes at most half of the
+/// image.
 const FILE: u64 = 1 << 30;
 
 impl Seed {
     /// Returns the seeds of the file system itself.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Threads contend only if they allocate from the same group, that of a common parent.
+        // Threads contend only if they allocate from the same group. Here this is the group of
+        // their common parent directory.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,
@@ -53,7 +56,8 @@ impl Seed {
         };
         let waiting =
             Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
-        // The first patch of S2 only skips busy groups; the second gives each inode its own goal.
+        // The first patch of S2 only skips busy groups. The second patch gives each inode its own
+        // goal.
         let skipping = Policies { busy_group: BusyGroup::Skip, ..meeting };
         let own_goals = Policies { stream_goal: StreamGoal::Inode, ..skipping };
         let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };
@@ -187,7 +191,7 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// Returns the median rate of a single thread, for each policy.
+/// Returns the median rate for each policy if a single thread was measured, otherwise nothing.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {

@@ -24,8 +24,8 @@ impl Summary {
         Some(Summary { median, min, max })
     }
 
-    /// Summarises the ratios of two lists of figures, slice by slice: other load on the machine
-    /// affects both figures of a slice alike. A slice that only one list has is ignored.
+    /// Summarises the ratios of two lists of figures, slice by slice, because other load on the
+    /// machine affects both figures of a slice alike. A slice that only one list has is ignored.
     pub fn of_ratios(figures: &[f64], to: &[f64]) -> Option<Summary> {
         Summary::of(figures.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(a, b)| a / b))
     }

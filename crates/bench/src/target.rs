@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The least bytes of an image in RAM.
+/// The smallest size of an image in RAM, in bytes.
 const RAM_IMAGE: u64 = 1 << 30;
 /// Bytes of a block of every image.
 const BLOCK: u32 = 4096;
@@ -124,9 +124,9 @@ impl Target {
         Target::in_memory_with(bytes, &[], how)
     }
 
-    /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that there are several
-    /// groups for each of many workers. `log` is the size of the journal in MiB; `None` for the
-    /// default of mke2fs.
+    /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that each of many workers
+    /// has several groups. `log` is the size of the journal in MiB; `None` means the default of
+    /// mke2fs.
     pub fn with_many_groups(bytes: u64, log: Option<u64>, how: Mounting) -> Result<Target> {
         let log = log.map(|mebibytes| format!("size={mebibytes}"));
         let mut options = vec!["-g", "8192"];

@@ -21,8 +21,8 @@ pub trait TargetTree: Send + Sync {
     fn list(&self, path: &str) -> Result<u64>;
     /// Returns the names in a directory, without "." and "..".
     fn names(&self, path: &str) -> Result<Vec<String>>;
-    /// Returns the number of free blocks: the cheapest request that the kernel never serves from a
-    /// cache.
+    /// Returns the number of free blocks. This is the cheapest request that the kernel never serves
+    /// from a cache.
     fn free_blocks(&self) -> Result<u64>;
     /// Removes a directory and everything in it.
     fn remove_tree(&self, path: &str) -> Result<()>;

@@ -33,7 +33,7 @@ pub(crate) fn one_by_one<T: Send, U: Send>(
             .collect();
         let mut done = Vec::with_capacity(threads.len());
         for (go, thread) in threads {
-            // The thread exists and waits for this message.
+            // Sending cannot fail, because the thread exists and waits for this message.
             let _ = go.send(());
             let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             done.extend(ended.transpose()?);

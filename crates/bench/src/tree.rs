@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Larger files are left out: they would turn the tree into a test of bandwidth.
+/// Larger files are left out, because they would turn the tree into a test of bandwidth.
 const LARGEST: u64 = 256 << 10;
 
 /// Directories and files, each directory before its entries.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 
 impl Tree {
     /// Returns up to `files` files of the source trees on this machine: the sources of cargo's
-    /// packages, or else headers and documentation. They are in order of names, so that the same
+    /// packages, or else headers and documentation. The files are sorted by name, so that the same
     /// machine always has the same tree.
     pub fn of_this_machine(files: u32) -> Tree {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Tree {
         self.entries.push(Entry { path, kind: Kind::File(content), modified });
     }
 
-    /// Adds the files of `dir`. Leaves out unreadable files and names that are not UTF-8.
+    /// Adds the files of `dir`. Leaves out files that are unreadable or whose names are not UTF-8.
     fn gather(&mut self, dir: &Path, prefix: &str, files: u32) {
         let Ok(listing) = fs::read_dir(dir) else { return };
         let mut found: Vec<_> = listing.flatten().collect();
@@ -99,7 +99,8 @@ impl Tree {
             let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else {
                 continue;
             };
-            // git does not look into a repository inside another one.
+            // Leaves out `.git`, because git does not look into a repository inside another
+            // repository.
             if name == ".git" {
                 continue;
             }

@@ -15,14 +15,15 @@ pub enum Workload {
     Remove,
     /// Opens one file of many, and closes it.
     OpenClose,
-    /// Opens one file of the thread's own, and closes it, all threads in one directory.
+    /// Opens and closes one of the thread's own files. The files of all threads are in one
+    /// directory.
     OpenCloseShared,
     /// Creates an empty file and removes it.
     CreateUnlink,
-    /// Creates files in a directory per thread, reads the attributes of each, removes each: mdtest
-    /// -F -C -r -u.
+    /// Creates files in a directory per thread, then reads the attributes of each, then removes
+    /// each: mdtest -F -C -r -u.
     CreateStatRemove,
-    /// Creates an empty file and removes it, all threads in one directory.
+    /// Creates an empty file and removes it. All threads work in one directory.
     CreateUnlinkShared,
     /// Creates an unnamed file and closes it.
     Anonymous,
@@ -40,16 +41,16 @@ pub enum Workload {
     /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random offset of one file that
     /// all threads share, without the page cache.
     DirectRead,
-    /// Overwrites the same number of bytes at a random offset of one file that all threads share,
-    /// without the page cache.
+    /// Overwrites as many bytes as direct-read reads, at a random offset of one file that all
+    /// threads share, without the page cache.
     DirectWrite,
     /// Reads a file in sequence, 1 MiB at a time, after it was dropped from the page cache.
     SeqRead,
-    /// Writes a new file in sequence, 1 MiB at a time; the time includes an fdatasync at its end.
+    /// Writes a new file in sequence, 1 MiB at a time. The time includes an fdatasync at the end.
     SeqWrite,
     /// Appends 4 KiB, or as many bytes as direct-read reads, to a file.
     Append,
-    /// Creates a file, writes the same number of bytes, and calls fsync.
+    /// Creates a file, writes as many bytes as direct-read reads, and calls fsync.
     Fsync,
     /// Creates the next entry of a source tree: a directory, or a file with contents and times.
     Untar,
@@ -143,14 +144,14 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// Returns whether the workload reads or writes [`crate::scale::Scale::access_bytes`] at once.
+    /// Returns whether each operation reads or writes [`crate::scale::Scale::access_bytes`] bytes.
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether the workload can be a part of [`Workload::Mix`]: all its operations are
-    /// equal, and their number is not limited.
+    /// Returns whether the workload can be a part of [`Workload::Mix`]. It can if all its
+    /// operations are equal and their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
@@ -161,8 +162,8 @@ impl Workload {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// Returns whether the workload can run on this target: external programs need a directory of
-    /// the host.
+    /// Returns whether the workload can run on this target. A workload of an external program needs
+    /// a directory of the host.
     pub fn fits(self, place: &dyn TargetTree) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }

@@ -66,8 +66,8 @@ fn entry<R: Read>(
     {
         match hidden {
             b".wh..opq" => tree.clear_lower(dir),
-            // Other names that begin with `.wh..wh.` are files of aufs itself, not of the layer:
-            // such entries are skipped.
+            // Other names that begin with `.wh..wh.` are files of aufs itself, not of the layer.
+            // They are skipped.
             _ if hidden.starts_with(b".wh.") => {}
             _ => tree.remove_lower(dir, hidden),
         }

@@ -99,8 +99,8 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Sets the options of the file system. With [`Bytes::Same`], a time in the options is also the
-    /// upper limit for the times of all files.
+    /// Sets the options of the file system. With [`Bytes::Same`], the time in the options, if there
+    /// is one, is also the upper limit for the times of all files.
     pub fn options(mut self, options: MkfsOptions) -> Self {
         self.options = options;
         self
@@ -125,9 +125,9 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Adds a table of files, modes, owners or labels. Tables apply after all sources: mtree
-    /// specifications, tables of devices, fs_config, file_contexts, in this order; those of one
-    /// kind in the order in which they are added.
+    /// Adds a table of files, modes, owners or labels. Tables apply after all sources, in this
+    /// order: mtree specifications, tables of devices, fs_config, file_contexts. Tables of one kind
+    /// apply in the order in which they are added.
     pub fn table(mut self, table: Table) -> Self {
         self.tables.push(table);
         self
@@ -139,7 +139,8 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Sets the meaning of `.wh.` names in tars; in container images they are always removals.
+    /// Sets the meaning of `.wh.` names in tars. In container images these names are always
+    /// removals.
     pub fn whiteouts(mut self, whiteouts: Whiteouts) -> Self {
         self.whiteouts = whiteouts;
         self
@@ -151,7 +152,7 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Calls `tell` each time that data was read, from any thread.
+    /// Calls `tell`, on any thread, each time that data was read.
     pub fn progress(mut self, tell: impl Fn(Progress) + Sync + 'p) -> Self {
         self.progress = Some(Box::new(tell));
         self
@@ -160,7 +161,7 @@ impl<'p> Builder<'p> {
     /// Builds the file system. The old contents of the device are lost.
     ///
     /// # Errors
-    /// [`Error`] names the entry. The device then has no file system.
+    /// [`Error`] names the source or the entry. The device then has no file system.
     pub fn build(mut self, device: &dyn Device) -> Result<Built> {
         let meter = Meter::new(self.progress.take(), self.sources.len());
         for source in &self.sources {

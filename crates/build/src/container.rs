@@ -259,7 +259,8 @@ impl Files {
     }
 }
 
-/// Compares a digest with the expected digest, if there is one.
+/// Fails if the digest that was found differs from the expected digest. A missing digest is
+/// accepted.
 pub(crate) fn check(name: &str, expected: Option<&str>, found: Option<String>) -> Result<()> {
     match (expected, found) {
         (Some(expected), Some(found)) if *expected != found => {
@@ -299,7 +300,8 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest of the wanted name; among several, the manifest for this machine.
+/// Chooses the manifest with the wanted name. If there are several, chooses the manifest for this
+/// machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// All times of a file become the time of its last modification, but not later than this time
-    /// in seconds, if one is given.
+    /// All times of a file become the time of its last modification. If a time in seconds is given,
+    /// no time is later.
     Clamped(Option<u64>),
 }
 
@@ -219,8 +219,8 @@ impl Converter {
     /// Counts a file, and adds all its properties to the digest.
     fn count(&mut self, file: &NewFile) {
         if self.times != Times::Kept {
-            // The data has a digest of its own. Its position on the device follows from the other
-            // properties.
+            // Extents are left out, because the data has a digest of its own, and the data's
+            // position on the device follows from the other properties.
             let mut described = file.clone();
             if let NewContent::Regular { extents, .. } = &mut described.content {
                 extents.clear();

@@ -13,8 +13,8 @@ pub(crate) struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: Time,
-    /// `None` if the source has no time of the last access: the time of the last change is used
-    /// then.
+    /// `None` if the source has no time of the last access. Then the time of the last modification
+    /// is used.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
     /// Extended attributes, sorted by name.
@@ -22,7 +22,6 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Sets an attribute.
     pub(crate) fn set_attribute(&mut self, name: &[u8], value: Vec<u8>) {
         match self.attributes.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
             Ok(at) => {

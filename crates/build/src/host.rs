@@ -26,12 +26,12 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     feeder.send()
 }
 
-/// Returns the bytes of data that [`directory`] reads; `None` if `goes_on` returns false.
+/// Returns how many bytes of data [`directory`] reads; `None` if `goes_on` returns false.
 pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
     let (mut sum, mut linked) = (0u64, HashSet::new());
     let mut waiting = vec![path.to_path_buf()];
     while let Some(path) = waiting.pop() {
-        // The build reports directories that cannot be read.
+        // A directory that cannot be read counts as empty here. The build reports it.
         for name in names(&path).unwrap_or_default() {
             if !goes_on() {
                 return None;
@@ -179,7 +179,7 @@ fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
         path.read_dir()?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     };
     let mut names = read().map_err(|error| wrong(path, error))?;
-    // The order of the host's directories varies.
+    // The order in which the host lists names varies.
     names.sort_unstable();
     Ok(names)
 }

@@ -2,9 +2,9 @@
 //! root.
 //!
 //! [`Builder`] takes [`Source`]s in order and writes a file system to any
-//! [`Device`](lanefs_device::Device). Data goes to the device as it is read: a tar from a pipe
-//! needs no temporary copy. The metadata of all entries is kept in memory until the end, and is
-//! then written at once, without a journal; the superblock comes last.
+//! [`Device`](lanefs_device::Device). Data goes to the device as it is read, so a tar from a pipe
+//! needs no temporary copy. The metadata of all entries is kept in memory until the end. It is then
+//! written at once, without a journal, and the superblock comes last.
 #![forbid(unsafe_code)]
 
 mod apply;

@@ -43,7 +43,7 @@ impl std::str::FromStr for IdMap {
 }
 
 impl Owners {
-    /// Returns the owner and group in the image of a file that has these ids in its source.
+    /// Returns the owner and group that a file with these ids in its source gets in the image.
     pub(crate) fn of(&self, uid: u32, gid: u32) -> Result<(u32, u32)> {
         match self.all {
             Some(all) => Ok(all),

@@ -26,14 +26,14 @@ pub(crate) struct FileData {
     pub(crate) digest: u64,
 }
 
-/// Whether the contents are digested.
+/// Whether a digest of the contents is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Digest {
     Yes,
     No,
 }
 
-/// A number of blocks of one file.
+/// Consecutive blocks of one file.
 struct Piece {
     file: NodeId,
     /// The first block in the file.
@@ -56,10 +56,10 @@ struct Batch {
     pieces: Vec<Piece>,
 }
 
-/// Blocks of a batch that are not zeros.
+/// Consecutive blocks of a batch that are not zeros.
 struct DataRun {
     piece: usize,
-    /// The first block in the batch, and in the file.
+    /// The number of the first block in the batch, and its number in the file.
     in_batch: usize,
     in_file: u32,
     blocks: u32,
@@ -72,7 +72,7 @@ struct Shared<'d> {
     /// The number of the batch whose turn it is to claim blocks.
     turn: u64,
     failed: Option<Error>,
-    /// A batch failed, so the other batches stop waiting for their turn.
+    /// Whether a batch failed. Then the other batches stop waiting for their turn.
     stopped: bool,
 }
 
@@ -146,7 +146,7 @@ impl<'d> Pipeline<'d> {
         lock(&self.shared).failed.take()
     }
 
-    /// Returns the file system and the data of all files, by number.
+    /// Returns the file system, and the data of each file at the index of its node.
     pub(crate) fn into_parts(self) -> (Filling<'d>, Vec<FileData>) {
         let shared = self.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         (shared.filling, shared.files)
@@ -360,7 +360,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     words.iter().all(|words| words.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
-/// Mixes a block's number and checksum; the sum over all blocks does not depend on their order.
+/// Mixes a block's number and checksum. The results of all blocks are added, so their order does
+/// not matter.
 fn mixed(at: u32, crc: u32) -> u64 {
     let mut word = u64::from(at) << 32 | u64::from(crc);
     // The finisher of splitmix64.
@@ -380,8 +381,8 @@ pub(crate) struct Feeder<'p, 'd> {
 }
 
 impl Feeder<'_, '_> {
-    /// Appends `len` bytes at `offset` of a file, which `read` fills in parts. A file's bytes must
-    /// come in ascending order.
+    /// Appends `len` bytes at `offset` of a file. `read` gets the bytes part by part. A file's
+    /// bytes must come in ascending order.
     pub(crate) fn data(
         &mut self,
         file: NodeId,

@@ -6,24 +6,24 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A build that takes less time than this does not add up the sizes of directories.
+/// If a build takes less time than this, the sizes of directories are not added up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much of the sources was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes that were read: data of files in directories; of tars and layers the bytes as they are
-    /// stored, compressed or not.
+    /// Bytes that were read. For directories, these are the bytes of data of their files. For tars
+    /// and layers, they are the bytes as stored, compressed or not.
     pub done: u64,
     /// Bytes of all sources; `None` if a source is a pipe, or was not measured yet.
     pub total: Option<u64>,
 }
 
-/// Called from any thread.
+/// The caller's function that gets the progress. Any thread may call it.
 pub(crate) type Tell<'p> = dyn Fn(Progress) + Sync + 'p;
 
-/// Returns the bytes in a directory; `None` if the given function stops the count.
+/// Returns how many bytes of data a directory has; `None` if the given function stops the count.
 pub(crate) type Measure = fn(&Path, &dyn Fn() -> bool) -> Option<u64>;
 
 /// Counts the bytes of all sources.
@@ -56,7 +56,7 @@ impl<'p> Meter<'p> {
         tell(Progress { done, total: is_known.then(|| self.total.load(Ordering::Relaxed)) });
     }
 
-    /// Runs `build`. If the build takes long, adds up the sizes of `directories` meanwhile, by
+    /// Runs `build`. If the build takes long, adds up the sizes of `directories` meanwhile, with
     /// `measure`.
     pub(crate) fn beside<T>(
         &self,

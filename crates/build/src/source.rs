@@ -30,25 +30,26 @@ impl Source {
         Source(Kind::Directory(path.into()))
     }
 
-    /// A tar, which may be compressed by gzip, zstd or xz; "-" is standard input.
+    /// Returns a tar as a source. The tar may be compressed by gzip, zstd or xz; "-" is standard
+    /// input.
     pub fn tar(path: impl Into<PathBuf>) -> Source {
         Source(Kind::Tar(path.into()))
     }
 
-    /// A tar from a stream; it may be compressed.
+    /// Returns a tar from a stream as a source. The tar may be compressed.
     pub fn stream(input: impl Read + Send + 'static) -> Source {
         Source(Kind::Stream(Box::new(input)))
     }
 
-    /// A container image: an OCI layout, in a directory or a tar, or an archive of `docker save`.
-    /// If the layout has several images, `reference` selects one.
+    /// Returns a container image as a source: an OCI layout, in a directory or a tar, or an archive
+    /// of `docker save`. If the layout has several images, `reference` selects one.
     pub fn container(path: impl Into<PathBuf>, reference: Option<String>) -> Source {
         Source(Kind::Container(path.into(), reference))
     }
 
     /// Returns the source to which a name on the command line refers. A prefix "dir:", "tar:",
-    /// "oci:" or "docker:" before a path gives the kind; without a prefix, the contents of the file
-    /// determine it. "-" is a tar on standard input.
+    /// "oci:" or "docker:" before a path gives the kind of source. Without a prefix, the contents
+    /// of the file determine the kind. "-" is a tar on standard input.
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
@@ -89,7 +90,7 @@ impl Source {
         })
     }
 
-    /// Returns the path of a directory.
+    /// Returns the path if the source is a directory.
     pub(crate) fn as_directory(&self) -> Option<PathBuf> {
         match &self.0 {
             Kind::Directory(path) => Some(path.clone()),
@@ -97,7 +98,7 @@ impl Source {
         }
     }
 
-    /// Returns the length of a tar that is a file.
+    /// Returns the length of the source if it is a tar in a file.
     pub(crate) fn size(&self) -> Option<u64> {
         let Kind::Tar(path) = &self.0 else { return None };
         let name = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };

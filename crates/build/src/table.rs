@@ -2,7 +2,8 @@
 //!
 //! The kinds apply in a fixed order, whatever the order in which they are given: mtree
 //! specifications and tables of devices, which can make files; then fs_config, then file_contexts.
-//! If several tables set a property of a file, the last one wins, also among tables of one kind.
+//! If several tables set the same property of a file, the last table wins, even if they are of one
+//! kind.
 
 mod contexts;
 mod devices;
@@ -44,13 +45,13 @@ impl Table {
         Table::of(name, Devices::parse(text).map(Rules::Devices))
     }
 
-    /// Parses an fs_config file of Android: path, user, group, mode, capabilities. The image will
-    /// be mounted at `mountpoint`, with which the paths begin.
+    /// Parses an fs_config file of Android: path, user, group, mode, capabilities. The paths in the
+    /// file begin with `mountpoint`, where the image will be mounted.
     pub fn fs_config(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
         Table::of(name, FsConfig::parse(text, mountpoint).map(Rules::FsConfig))
     }
 
-    /// Parses a file_contexts file of SELinux: a regular expression for the path, a type, a
+    /// Parses a file_contexts file of SELinux: a regular expression for the path, a type, and a
     /// context.
     pub fn file_contexts(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
         Table::of(name, Contexts::parse(text, mountpoint).map(Rules::Contexts))

@@ -67,7 +67,6 @@ impl Tree {
         Tree { nodes, layer: 0, removed: Vec::new(), time, owners }
     }
 
-    /// Begins the next layer.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
     }

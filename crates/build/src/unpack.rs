@@ -1,4 +1,4 @@
-//! Streams that may be compressed, read and unpacked on a thread of their own.
+//! Reads a stream, and unpacks it on a thread of its own if it is compressed.
 
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::unscheduled::mpsc;
@@ -111,7 +111,7 @@ fn unpack<R: Read>(
     let sent = send_all(&mut unpacked, sender);
     let digest = unpacked.digest.take().filter(|_| sent).map(hex);
     drop(unpacked);
-    // Bytes after the last frame belong to the digest too.
+    // Bytes after the last frame belong to the digest of the packed bytes too.
     let _ = io::copy(&mut input, &mut io::sink());
     let packed = input.inner.into_inner().digest.map(hex);
     Digests { packed, unpacked: digest }

@@ -8,7 +8,7 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a block, of data and of hashes.
+/// Bytes of a block. Blocks of data and of hashes have the same size.
 const BLOCK: u64 = 4096;
 /// Hashes in a block, as a power of two.
 const HASH_BITS: u32 = 7;
@@ -17,7 +17,7 @@ const BATCH: u64 = 16;
 /// The longest salt that the superblock holds.
 const MOST_SALT: usize = 256;
 
-/// The values that a hash tree depends on besides the data.
+/// The values on which a hash tree depends besides the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verity {
     salt: Vec<u8>,
@@ -58,7 +58,7 @@ impl Verity {
         };
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&digest("lanefs verity uuid")[..16]);
-        // Marks the UUID as version 4, a random one, of the variant of RFC 9562.
+        // Marks the UUID as version 4 (random), in the variant of RFC 9562.
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         Verity { salt: digest("lanefs verity salt").to_vec(), uuid }
@@ -74,8 +74,8 @@ impl Verity {
         self.uuid
     }
 
-    /// Returns the bytes of superblock and hash tree for `len` bytes of data; `None` if that is not
-    /// a whole number of blocks.
+    /// Returns how many bytes superblock and hash tree take for `len` bytes of data; `None` if
+    /// `len` is 0 or not a whole number of blocks.
     pub fn hash_bytes(len: u64) -> Option<u64> {
         (len > 0 && len.is_multiple_of(BLOCK)).then(|| {
             let levels = levels(len / BLOCK);
@@ -84,7 +84,7 @@ impl Verity {
     }
 
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
-    /// `offset` on, which must be a multiple of 4096. Hashes with `threads` threads.
+    /// `offset` on. `offset` must be a multiple of 4096. Hashes with `threads` threads.
     ///
     /// # Errors
     /// The errors of the devices. If `len` is not a multiple of 4096: the [`DeviceError`] of a
@@ -100,7 +100,8 @@ impl Verity {
         let mut source = Blocks { device: data, offset: 0, count: len / BLOCK };
         let data_blocks = source.count;
         let levels = levels(data_blocks);
-        // On the device the level with the fewest blocks comes first.
+        // The levels are written from the end of the area backwards, because the level with the
+        // fewest blocks comes first on the device.
         let mut end = offset + (1 + levels.iter().sum::<u64>()) * BLOCK;
         let hash_bytes = end - offset;
         for count in levels {
@@ -197,7 +198,7 @@ impl Verity {
     }
 }
 
-/// Returns the number of hash blocks of each level, from the level that hashes the data on.
+/// Returns the number of hash blocks of each level. The first level has the hashes of the data.
 fn levels(data_blocks: u64) -> Vec<u64> {
     let mut levels = Vec::new();
     let mut count = data_blocks;

@@ -23,7 +23,7 @@ fn ten_builds_on_any_number_of_threads_from_shuffled_sources_are_one() {
     let image = dir.path().join("a.img");
     let mut digests = std::collections::BTreeSet::new();
     for run in 0..10 {
-        // The host lists the files of a new copy in another order. Half of the copies have no
+        // The host may list the files of a new copy in another order. Half of the copies have no
         // holes.
         let sparse = if run % 2 == 0 { "always" } else { "never" };
         shell(

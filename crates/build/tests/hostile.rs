@@ -1,4 +1,4 @@
-//! Archives that are unusual, damaged or hostile: each gives an error that names the entry, or a
+//! Archives that are unusual, damaged or hostile. Each gives an error that names the entry, or a
 //! tree inside of the image.
 
 mod archive;
@@ -26,7 +26,7 @@ fn raw_outcome(dir: &Path, bytes: Vec<u8>) -> Result<Built, String> {
     built
 }
 
-/// Asserts that an archive is refused with a message that ends with this text.
+/// Asserts that an archive is refused with this message.
 fn refused(dir: &Path, parts: &[Vec<u8>], message: &str) {
     let error = outcome(dir, parts).expect_err(message);
     assert_eq!(error, format!("stream: {message}"));
@@ -81,7 +81,7 @@ fn of_two_entries_with_one_name_the_later_counts() {
     assert_eq!(built.files, 2);
     let cat = |name: &str| shell(dir.path(), &format!("debugfs -R 'cat {name}' a.img 2>/dev/null"));
     assert_eq!((cat("f").as_str(), cat("other").as_str()), ("new", "old"));
-    // The blocks of a replaced file are used again.
+    // The blocks of a replaced file are not used again, so the image is larger.
     let big = vec![7u8; 4 << 20];
     let one = outcome(dir.path(), &[file("f", &big)]).unwrap();
     let two = outcome(dir.path(), &[file("f", &big), file("f", &big)]).unwrap();
@@ -104,7 +104,7 @@ fn a_broken_archive_is_refused_where_it_breaks() {
     assert_eq!(error, "stream: f: the archive ends in the middle of it");
     let error = raw_outcome(dir, [file("f", b""), vec![b'x'; 100]].concat()).unwrap_err();
     assert_eq!(error, "stream: after f: the archive ends in the middle of it");
-    // Without the two blocks of zeros other programs accept an archive too.
+    // Like other programs, Lanefs accepts an archive without the two blocks of zeros at its end.
     raw_outcome(dir, file("f", b"x")).unwrap();
     refused(dir, &[header(b"f", b'M', 0, b"")], "f: an entry of type 'M' is not supported");
     let mut bad = header(b"f", b'0', 0, b"");
@@ -170,7 +170,7 @@ fn as_many_links_as_ext4_allows_and_no_more() {
     assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
 }
 
-/// Random changes of a real archive give an image that e2fsck accepts, or an error.
+/// Changes a real archive at random. The result is an image that e2fsck accepts, or an error.
 #[test]
 fn no_damage_of_an_archive_damages_an_image() {
     let dir = scratch();

@@ -6,7 +6,7 @@ use image::{assert_same, build_from, can_mount, scratch, shell, survey_image, tr
 use lanefs_build::{Builder, Source};
 use std::path::Path;
 
-/// Makes three layers, and the tree that results from all three.
+/// Makes three layers, and the tree that they result in.
 fn layers(dir: &Path) {
     shell(
         dir,

@@ -1,5 +1,5 @@
-//! Checks that images have the contents of their directories and tars: the kernel shows the same
-//! tree as the directory, or as GNU tar unpacks.
+//! Checks that images have the contents of their directories and tars: the kernel shows the tree of
+//! the directory, or the tree that GNU tar unpacks.
 
 mod image;
 

@@ -1,4 +1,5 @@
-//! Tables of owners, modes, labels and files: mtree, fs_config, file_contexts, and which wins.
+//! Tables of owners, modes, labels and files: mtree, fs_config, file_contexts, and which of them
+//! wins.
 
 mod image;
 
@@ -147,7 +148,7 @@ fn an_mtree_specification_makes_missing_files_and_changes_existing_ones() {
     }
 }
 
-/// mtree(8) describes the tree, and the image of this description is the tree.
+/// Describes a tree by mtree(8). An image that is built from this description has the same tree.
 #[test]
 fn output_of_mtree_gives_the_same_tree() {
     let dir = scratch();

@@ -28,7 +28,7 @@ use Verdict::{OnlyLanefs, OnlyTar, Refused, Same};
 /// The description of an archive, its bytes, and the expected result.
 type Case = (&'static str, Vec<u8>, Verdict);
 
-/// Joins entries, and adds the mark of the end.
+/// Joins entries, and adds the two blocks of zeros that end an archive.
 fn tar(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = parts.concat();
     bytes.resize(bytes.len() + 1024, 0);
@@ -327,7 +327,7 @@ fn extensions() -> Vec<Case> {
     ]
 }
 
-/// Sparse files and hard links, as GNU tar itself stores them in each format.
+/// Returns archives of sparse files and hard links that GNU tar itself writes, in each format.
 fn by_gnu_tar(dir: &Path) -> Vec<Case> {
     shell(
         dir,
@@ -363,7 +363,7 @@ fn survey(dir: &Path) -> String {
     [files, attributes, devices, shell(dir, sums)].concat()
 }
 
-/// Unpacks an archive by GNU tar; returns its tree, or the first line of the errors.
+/// Unpacks an archive with GNU tar. Returns its tree, or the first line of the errors.
 fn by_tar(dir: &Path, archive: &Path) -> Result<String, String> {
     std::fs::create_dir(dir).expect("a directory");
     let output = Command::new("tar")

@@ -1,4 +1,5 @@
-//! Compares the hash tree of dm-verity with that of veritysetup and with a simple computation.
+//! Compares the hash tree of dm-verity with the tree that veritysetup writes and with a simple
+//! computation.
 
 mod image;
 

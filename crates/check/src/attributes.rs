@@ -1,6 +1,6 @@
 //! Checks extended attributes, in the inode and in a block.
 //!
-//! The entries of an area are at its front and the values at its back; no two parts may share a
+//! The entries of an area are at its front, and the values at its back. No two parts may share a
 //! byte. Source: kernel documentation, *ext4: Extended Attributes*.
 
 use crate::bytes::{le16, le32, part};
@@ -35,20 +35,20 @@ pub struct Attribute<'a> {
     size: u32,
 }
 
-/// The area of attributes in bytes.
+/// The bytes of an inode or a block in which attributes are stored.
 struct Area<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
     entries: usize,
     /// The position from which the offsets of values count.
     base: usize,
-    /// Whether the area is that of an inode: there a stored hash of 0 means that the entry has no
-    /// hash, and e2fsck does not check the place of an empty value.
+    /// Whether the area is in an inode. There, a stored hash of 0 means that the entry has no hash,
+    /// and e2fsck does not check the place of an empty value.
     in_inode: bool,
 }
 
-/// Checks the attributes of an inode. Returns the number of blocks (clusters) that the attributes
-/// take.
+/// Checks the attributes of an inode. Returns the number of blocks, or of clusters with `bigalloc`,
+/// that the attributes take.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
     let values = check_inode_area(run, ino, record, bytes);
     let block = record.file_acl(&run.volume.geometry);
@@ -148,8 +148,8 @@ fn check_block_bytes(
     Ok(check_values(run, place, &parse(&area)?))
 }
 
-/// Checks the references to inodes that hold values. Returns the clusters of the values: they count
-/// as the inode's own.
+/// Checks the references to inodes that hold values. Returns the number of clusters that the values
+/// take. These clusters count as the inode's own.
 fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u64 {
     let geometry = &run.volume.geometry;
     let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());
@@ -203,7 +203,8 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     {
         return Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into());
     }
-    // A value that overlaps its entry would change with the hash that a repair writes there.
+    // Hashes are checked last, when no parts overlap. If a value overlapped its entry, a repair of
+    // the hash would change the value.
     for (at, head, name) in hashed {
         check_hash(area, at, head, name)?;
     }
@@ -232,7 +233,7 @@ fn value<'a>(
     Ok(value)
 }
 
-/// Checks the hash of an entry. The hash covers the name and the value, up to the end of the
+/// Checks the hash of an entry. The hash covers the name and the value, with the padding of the
 /// value's last word.
 fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
     let found = le32(head, 12);

@@ -109,7 +109,7 @@ fn check_block_bitmap(
     sums.clusters.fetch_add(used.into(), Ordering::Relaxed);
 }
 
-/// Computes a bitmap that was never written: sets the bits of the file system's own blocks.
+/// Computes a bitmap that was never written. Only the bits of the file system's own blocks are set.
 fn fill_uninitialised(run: &Run<'_>, group: Group, buffer: &mut Vec<u8>) {
     let start = u64::from(group.0) * u64::from(run.volume.geometry.clusters_per_group());
     buffer.clear();
@@ -199,7 +199,7 @@ fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool
     result.is_ok()
 }
 
-/// Checks the bits after the last block or inode: all set.
+/// Checks that all bits after the last block or inode are set.
 fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit) {
     let end = run.volume.block_bytes() as u32 * 8;
     let is_set =

@@ -54,8 +54,8 @@ pub fn claim(run: &Run<'_>, ino: Ino, record: &Record) -> Claimed {
 }
 
 impl FileBlocks<'_> {
-    /// Claims clusters. The inode of reserved descriptors claims only its first block: `special`
-    /// checks that all others are blocks that the groups reserve.
+    /// Claims clusters. The inode of reserved descriptors claims only its first block, because
+    /// `special` checks that all its other blocks are blocks that the groups reserve.
     fn claim(&self, place: Place, clusters: Range<u64>) {
         if self.ino != Ino::RESIZE || self.claimed.clusters == 1 {
             self.run.claim_clusters(place, clusters);
@@ -95,7 +95,7 @@ impl Sink for FileBlocks<'_> {
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
         let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
         let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
-        // The positions of reserved descriptors follow from the groups, not from clusters.
+        // The positions of reserved descriptors depend on the groups, not on clusters.
         if bits > 0 && self.ino != Ino::RESIZE && (is_shifted || is_divided) {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }
@@ -119,8 +119,8 @@ impl Sink for FileBlocks<'_> {
     }
 }
 
-/// Checks `i_blocks` and the size of an inode with these blocks; `attributes` is the number of
-/// blocks (clusters) that its attributes take.
+/// Checks `i_blocks` and the size of an inode with these blocks. `attributes` is the number of
+/// blocks, or of clusters with `bigalloc`, that its attributes take.
 pub fn check_counts(run: &Run<'_>, ino: Ino, record: &Record, claimed: &Claimed, attributes: u64) {
     let place = Place::Inode { ino };
     let geometry = &run.volume.geometry;
@@ -172,6 +172,7 @@ fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
     let bits = geometry.block_size().bits();
     let per_block = 1u64 << (bits - 2);
     let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
-    // i_blocks has 32 bits of sectors without `huge_file`; e2fsck counts in units of 512 bytes too.
+    // Without `huge_file`, `i_blocks` has only 32 bits of sectors. `check_counts` compares
+    // `i_blocks` itself, so that limit does not matter here.
     blocks << bits
 }

@@ -11,9 +11,9 @@
 //! 5. *Paths and links*, then orphans, quota files, reserved descriptors, mmp.
 //! 6. *Bitmaps and counts* against the claims.
 //!
-//! Memory: two bits for each cluster, a word for each inode that was touched, two for each
-//! directory. `Options::memory` limits the bits; a larger file system is read in several passes
-//! over the inode tables.
+//! Memory: two bits for each cluster, a word for each inode that was touched, two words for each
+//! directory. `Options::memory` limits the memory for the bits. If a file system needs more, the
+//! inode tables are read in several passes.
 
 use crate::bitmaps::{self, Sums};
 use crate::claims::Claims;
@@ -41,7 +41,7 @@ pub struct Options {
     /// The largest number of bytes for the bits of clusters. If the bits need more, the inode
     /// tables are read several times, once for each part of the file system.
     pub memory: u64,
-    /// The largest number of findings that are kept; further findings are only counted.
+    /// The largest number of findings that are kept. Further faults are only counted.
     pub findings: usize,
 }
 
@@ -75,9 +75,9 @@ pub enum Error {
 /// The part of a check that is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Inode tables, with the blocks of all files. Counts groups.
+    /// Inode tables, with the blocks of all files. The units are groups.
     Inodes,
-    /// Directories. Counts directories.
+    /// Directories. The units are directories.
     Directories,
 }
 
@@ -97,7 +97,7 @@ type Told<'a> = &'a (dyn Fn(Progress) + Sync);
 /// Checks the file system on `device`; calls `told` from several threads as the check proceeds.
 ///
 /// # Errors
-/// [`Error`] if there is nothing to check. Everything else is a finding of the report.
+/// [`Error`] if the image cannot be checked. Everything else is a finding of the report.
 pub fn check(
     device: Arc<dyn Device>,
     options: &Options,
@@ -106,7 +106,7 @@ pub fn check(
     inspect(device, options, told, &mut |_, _, _| {})
 }
 
-/// Called with the state of a check at its end, and with its findings.
+/// A function that gets the state of a check at its end, and the findings.
 pub(crate) type Then<'t> = &'t mut dyn FnMut(&Run<'_>, &Parents, Vec<Finding>);
 
 /// Does the same as [`check`], and calls `then` if all was checked in one pass.
@@ -126,15 +126,15 @@ pub(crate) fn inspect(
     if journal::needs_replay_elsewhere(&volume) {
         return Err(Error::LogElsewhere);
     }
-    // The log may contain descriptors too; the descriptors in place are used to find the log.
+    // The log may contain newer descriptors. But only the descriptors in place lead to the log.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     if let Some(after) = journal::check(&volume, &groups, &report) {
         let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
         let superblock;
         (superblock, _) = opened;
-        // The kernel writes the counts of the superblock only at the unmount; after a crash only
-        // those of the groups are right.
+        // The kernel writes the counts of the superblock only at the unmount. After a crash, only
+        // the counts of the groups are right.
         counts = Counts::Old;
         volume = Volume::new(after, superblock);
     }
@@ -194,7 +194,8 @@ impl Checker<'_> {
         Ok(totals)
     }
 
-    /// Returns the groups of each pass over the inode tables: all in one if memory allows.
+    /// Returns the groups of each pass over the inode tables. There is only one pass if the memory
+    /// suffices.
     fn windows(&self) -> Vec<Range<u32>> {
         let geometry = &self.volume.geometry;
         let bytes = (u64::from(geometry.clusters_per_group()) / 8).max(1);

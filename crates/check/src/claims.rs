@@ -7,7 +7,8 @@ use zerocopy::FromZeros;
 const WORD: u64 = 64;
 
 /// The clusters that files and metadata claim, within one window of the file system. Claims outside
-/// of the window are ignored: a check of a larger file system makes one pass for each window.
+/// of the window are ignored, because a check of a larger file system makes one pass for each
+/// window.
 pub struct Claims {
     words: Box<[AtomicU64]>,
     window: Range<u64>,
@@ -22,7 +23,7 @@ impl Claims {
         Some(Claims { words, window })
     }
 
-    /// Claims a run of clusters. Returns the first cluster that was claimed before.
+    /// Claims a run of clusters. Returns the first cluster of the run that was claimed before.
     pub fn claim(&self, run: Range<u64>) -> Option<u64> {
         let mut doubled = None;
         self.for_words(run, |word, mask, first| {

@@ -20,7 +20,7 @@ const NONCE: usize = 16;
 pub enum Policy {
     /// The inode is not encrypted.
     None,
-    /// The inode is marked as encrypted, and has no context.
+    /// The inode is marked as encrypted, but has no context.
     Missing,
     /// The context is damaged.
     Damaged(Cause),

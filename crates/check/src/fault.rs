@@ -186,7 +186,7 @@ impl std::fmt::Display for Unit {
 /// Why a directory entry must not refer to an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetFault {
-    /// The number is too large, or a reserved one.
+    /// The inode number is too large or reserved.
     #[error("does not exist or is reserved")]
     Number,
     /// The inode is free.
@@ -195,7 +195,7 @@ pub enum TargetFault {
     /// The inode is in the part of a table that was never written.
     #[error("was never initialised")]
     Uninitialised,
-    /// The root directory has no names.
+    /// No name may refer to the root directory.
     #[error("is the root directory")]
     Root,
 }

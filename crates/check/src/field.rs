@@ -44,7 +44,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// A feature whose structures are in use though the file system lacks it.
+/// A feature that the file system lacks, although structures of the feature are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names of mke2fs
 pub enum Feature {

@@ -63,7 +63,8 @@ impl Groups {
     /// Claims the blocks that the file system itself uses.
     pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
         let geometry = &volume.geometry;
-        // Clusters may hold several of these blocks.
+        // With `bigalloc`, two claims of one cluster are no fault, since a cluster may hold several
+        // of these blocks.
         let is_exact = geometry.cluster_bits() == 0;
         let take = |place: Place, start: Block, len: u64| {
             if let Some(found) = claims.claim(volume.clusters(start, len))
@@ -138,7 +139,7 @@ fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
     }
 }
 
-/// Checks the places of bitmaps and table: inside the file system, and without `flex_bg` inside the
+/// Checks that bitmaps and table are inside the file system, and without `flex_bg` inside the
 /// group.
 pub fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
     let geometry = &volume.geometry;
@@ -161,7 +162,7 @@ pub fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(
     Ok(())
 }
 
-/// Returns the inodes at the start of a group's table that are or were in use.
+/// Returns how many inodes at the start of a group's table are, or were, in use.
 pub fn used_inodes(volume: &Volume, desc: &GroupDesc) -> u32 {
     let all = volume.geometry.inodes_per_group();
     if !volume.geometry.features().has_descriptor_checksums() {

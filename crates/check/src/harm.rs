@@ -40,7 +40,7 @@ pub enum Harm {
     WrongAnswers,
     /// The fault has no effect: no reader uses the wrong field.
     Harmless,
-    /// A remark, not a fault: an image with it is clean.
+    /// A remark, not a fault. An image with nothing but remarks is clean.
     Note,
 }
 

@@ -18,9 +18,9 @@ use lanefs_ondisk::{FileType, Ino};
 
 /// The inode of bad blocks.
 pub const BAD_BLOCKS: Ino = Ino(1);
-/// The inode of a boot loader: any file but a directory.
+/// The inode of a boot loader. It may be any file but a directory.
 const BOOT_LOADER: Ino = Ino(5);
-/// The least size in bytes of a file that needs the feature `large_file`.
+/// The smallest size in bytes with which a file needs the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 const GOOD_OLD_SIZE: usize = 128;
 /// The smallest extra size that is not 0: the field itself and half of the checksum.
@@ -50,7 +50,8 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     run.first && record.is_directory()
 }
 
-/// Checks a free inode: a deleted one has the time of its deletion, and a valid checksum.
+/// Checks a free inode. If the inode was deleted, it must have a deletion time and a valid
+/// checksum.
 fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if record.mode != 0 && record.dtime == 0 {
         run.add(Place::Inode { ino }, Fault::NoDeletionTime);
@@ -63,7 +64,7 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Checks for a deletion time that is the number of an inode: then the inode is on a list of
+/// Reports a deletion time that is the number of an inode, because the inode is then on a list of
 /// orphans that the superblock does not reach. The check is left out if the file system's own times
 /// are as small as an inode number.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
@@ -109,11 +110,12 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
             let what = "not a list of bad blocks, which has no mode, owner, links or attributes";
             run.add(place, Fault::Special { ino: ino.0, what });
         }
-        // The inode of bad blocks has no type; its blocks are those that cannot be used.
+        // The inode of bad blocks has no type. It maps the blocks that cannot be used.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         return check_blocks(run, ino, &maps, bytes);
     }
-    // Nothing reads the attributes of a reserved inode that has no use.
+    // The attributes of a reserved inode that has no use are not checked, because nothing reads
+    // them.
     let has_attributes = is_named || is_own;
     let (acl_lo, acl_hi) = if has_attributes { (record.acl_lo, record.acl_hi) } else { (0, 0) };
     check_blocks(run, ino, &Record { acl_lo, acl_hi, ..record.clone() }, bytes);
@@ -222,8 +224,8 @@ fn check_extra(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Returns whether a time has the bits of a year after 2310 and a negative number of seconds: times
-/// before 1970 that a faulty kernel stored.
+/// Returns whether a time has the bits of a year after 2310 and a negative number of seconds. A
+/// faulty kernel stored times before 1970 like this.
 fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
     const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
     TIMES.iter().any(|&(seconds, extra)| {

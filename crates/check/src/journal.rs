@@ -43,7 +43,7 @@ pub fn needs_replay_elsewhere(volume: &Volume) -> bool {
     volume.superblock().has_journal_elsewhere() && volume.incompat(Incompat::RECOVER)
 }
 
-/// Checks the journal. Returns the device as after a replay, if the log has to be replayed.
+/// Checks the journal. If the log has to be replayed, returns the device as it is after the replay.
 pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc<dyn Device>> {
     let needs_replay = volume.incompat(Incompat::RECOVER);
     let ino = match volume.superblock().journal() {
@@ -100,7 +100,7 @@ pub struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// Finds the log's blocks; `None` if the image has no log, or a damaged one.
+    /// Finds the log's blocks; `None` if the image has no log, or if the log is damaged.
     pub fn of(volume: &Volume, groups: &Groups) -> Option<LogBlocks> {
         let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
         Some(LogBlocks { ino, runs: Log::open(volume, groups, ino).ok()?.runs })
@@ -133,8 +133,8 @@ pub enum Replayed {
 }
 
 /// Replays the log on `target`, a writable view of the volume's device, and marks it empty there.
-/// The caller changes the superblock. With `stale`, a log is replayed also if the superblock does
-/// not ask for it.
+/// The caller changes the superblock. With `stale`, a log is replayed even if the superblock does
+/// not ask for a replay.
 pub fn replay_onto(
     volume: &Volume,
     groups: &Groups,
@@ -278,7 +278,7 @@ struct Scanned {
     copies: Vec<Copy>,
     /// The last transaction that revoked a block.
     revoked: HashMap<Block, Sequence>,
-    /// The number after the last transaction.
+    /// The number that follows the number of the last transaction.
     end: Sequence,
 }
 

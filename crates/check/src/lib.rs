@@ -2,8 +2,9 @@
 //! that Lanefs uses to read and write images.
 //!
 //! The checker shares only the formats (`lanefs_ondisk`) and the bytes (`lanefs_device`) with the
-//! file system, so a fault in the file system does not hide itself here. It writes nothing. A log
-//! that has to be replayed is replayed into memory, and the result is checked.
+//! file system, so an error in the file system's code cannot hide its own effects from the checker.
+//! It writes nothing. A log that has to be replayed is replayed into memory, and the result is
+//! checked.
 //!
 //! ```no_run
 //! use lanefs_check::{Options, Verdict, check};

@@ -85,7 +85,7 @@ fn reached(parents: &Parents) -> Vec<bool> {
     marks.into_iter().map(|mark| mark == Mark::Reached).collect()
 }
 
-/// Compares the link counts of all inodes with the names found.
+/// Compares the link counts of all inodes with the number of names that were found.
 pub fn check_counts(run: &Run<'_>, threads: usize) {
     let geometry = &run.volume.geometry;
     parallel::each(
@@ -119,7 +119,7 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     if state.has_values() && state.names() == 0 {
-        // An inode that holds an attribute's value has no name; attributes refer to it.
+        // An inode that holds an attribute's value has no name. Only attributes refer to it.
         if !run.values.lock().contains_key(&ino) {
             run.add(Place::Inode { ino }, Fault::NoName);
         }

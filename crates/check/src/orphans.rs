@@ -77,7 +77,7 @@ fn check_file(run: &Run<'_>, ino: Ino) {
             match OrphanBlock::decode(&bytes, at, seed) {
                 Ok(block) => {
                     orphans += block.orphans().count() as u64;
-                    // e2fsck takes a block with this checksum for one with orphans.
+                    // e2fsck takes a block for one with orphans if this field is not 0.
                     let found = le32(&bytes, bytes.len().saturating_sub(CHECKSUM)).into();
                     if run.volume.checksums.seed().is_none() && found != 0 {
                         run.add(place, Fault::NotZero { what: "the checksum", found });

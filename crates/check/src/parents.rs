@@ -3,7 +3,8 @@
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lanefs_ondisk::Ino;
 
-/// For each directory: the directory that contains its name, and the directory of its "..".
+/// For each directory, the directory that contains its name, and the directory to which its ".."
+/// refers.
 pub struct Parents {
     /// The directories, in ascending order.
     inos: Vec<Ino>,
@@ -29,7 +30,8 @@ impl Parents {
         self.inos.binary_search(&ino).ok()
     }
 
-    /// Records that `parent` has a name of a directory; the first name counts.
+    /// Records that `parent` has a name of a directory. If the directory has several names, the
+    /// first one counts.
     pub fn set_parent(&self, ino: Ino, parent: Ino) {
         if let Some(word) = self.position(ino).and_then(|n| self.parents.get(n)) {
             let _ = word.compare_exchange(0, parent.0, Ordering::Relaxed, Ordering::Relaxed);
@@ -50,7 +52,7 @@ impl Parents {
         self.lost_and_found.load(Ordering::Relaxed)
     }
 
-    /// Returns the directory that has the name of directory `n`.
+    /// Returns the directory that contains the name of directory `n`.
     pub fn parent(&self, n: usize) -> Option<Ino> {
         load(&self.parents, n)
     }

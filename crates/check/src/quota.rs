@@ -1,7 +1,7 @@
 //! Compares the usage in quota files with the space and number of the inodes of each user, group
 //! and project.
 //!
-//! Sources: `lanefs_ondisk::quota`; for which inodes count, the observed behaviour of e2fsck.
+//! Source of the format: `lanefs_ondisk::quota`. Which inodes count was observed in e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;
@@ -16,8 +16,8 @@ use lanefs_ondisk::quota::{Kind, QuotaFile, Usage};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 
-/// The size in bytes of the largest quota file that is read into memory. Such a file has 900,000
-/// ids, and is larger than any that a mount accepts.
+/// The size in bytes of the largest quota file that is read into memory. A file of this size has
+/// 900,000 ids, and is larger than any file that a mount accepts.
 pub const LARGEST: u64 = 64 << 20;
 
 /// The content of a quota file.
@@ -95,7 +95,7 @@ fn check_file(run: &Run<'_>, kind: Kind, ino: Ino) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the usage of each owner of a kind that has inodes.
+/// Returns the usage of each user, group or project (`kind`) that owns inodes.
 pub fn usages(run: &Run<'_>, kind: Kind) -> BTreeMap<u32, Usage> {
     let usages: &HashMap<_, _> = &run.usages.lock();
     let own = usages.iter().filter(|((of, _), _)| *of == kind);

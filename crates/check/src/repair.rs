@@ -89,7 +89,7 @@ impl Plan {
         differing(&*self.recovered, &self.repaired, self.block_size)
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
@@ -142,7 +142,7 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
 struct Round {
     report: Report,
     changed: bool,
-    /// Whether the log itself is damaged, or a file uses blocks of the log.
+    /// Whether the log cannot take the repair (see `Mender::log_is_damaged`).
     touches_log: bool,
 }
 

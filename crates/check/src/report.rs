@@ -36,7 +36,7 @@ pub struct Totals {
     pub inodes: u64,
     /// Directories.
     pub directories: u64,
-    /// Blocks in use; with `bigalloc`, those of the clusters in use.
+    /// Blocks in use; with `bigalloc`, all blocks of the clusters in use.
     pub blocks: u64,
     /// Entries of directories.
     pub entries: u64,
@@ -47,9 +47,9 @@ pub struct Totals {
 pub struct Report {
     /// The findings, sorted by place, at most as many as the options allow.
     pub findings: Vec<Finding>,
-    /// Findings that were counted and not kept, since there were too many.
+    /// The number of faults that were not kept, because there were too many findings.
     pub left_out: u64,
-    /// Parts that the checker does not know, by name: they were not checked.
+    /// The names of parts that were not checked, because the checker does not know them.
     pub unchecked: Vec<String>,
     /// Counts of the checked objects.
     pub totals: Totals,
@@ -62,7 +62,7 @@ pub enum Verdict {
     Clean,
     /// Faults were found.
     Damaged,
-    /// No fault was found, and parts were not checked.
+    /// No fault was found, but parts were not checked.
     Unchecked,
 }
 
@@ -96,7 +96,6 @@ impl Collector {
         }
     }
 
-    /// Adds a finding.
     pub(crate) fn add(&self, place: Place, fault: Fault) {
         let mut findings = self.findings.lock();
         if findings.len() < self.most {
@@ -113,7 +112,7 @@ impl Collector {
         }
     }
 
-    /// Names a part that the checker does not know.
+    /// Records the name of a part that the checker does not know.
     pub(crate) fn unchecked(&self, what: impl Into<String>) {
         let (mut names, what) = (self.unchecked.lock(), what.into());
         if !names.contains(&what) {

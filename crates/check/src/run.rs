@@ -21,7 +21,7 @@ pub struct SharedBlock {
     pub stored: u32,
     /// The number of inodes that were found to refer to the block.
     pub found: u32,
-    /// The clusters of values in inodes of their own.
+    /// The number of clusters that values of the block take in inodes of their own.
     pub values: u64,
     /// One of the inodes that refer to the block, for messages.
     pub ino: Ino,
@@ -41,10 +41,10 @@ pub struct Run<'a> {
     pub own: Claims,
     pub states: &'a States,
     pub shared: Mutex<HashMap<Block, SharedBlock>>,
-    /// For each inode that contains the value of an attribute: the number of entries that refer to
-    /// the inode.
+    /// Maps each inode that contains the value of an attribute to the number of entries that refer
+    /// to the inode.
     pub values: Mutex<HashMap<Ino, u32>>,
-    /// Counted only if there are quota files.
+    /// Counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.
@@ -54,7 +54,7 @@ pub struct Run<'a> {
     pub directory_blocks: AtomicU64,
     /// Whether a file was found that needs the feature `large_file`.
     pub has_large_file: AtomicBool,
-    /// Whether this is the first pass over the inodes: later passes only claim blocks.
+    /// Whether this is the first pass over the inodes. Later passes only claim blocks.
     pub first: bool,
 }
 
@@ -90,8 +90,8 @@ impl<'a> Run<'a> {
         self.groups.read_inode(self.volume, ino)
     }
 
-    /// Counts blocks of a directory before they are read. Returns false once all directories
-    /// together have more blocks than the file system: then some blocks are claimed twice.
+    /// Counts blocks of a directory before they are read. Returns false once more blocks were read
+    /// than the file system has, because then some blocks are claimed twice.
     pub fn may_read(&self, blocks: u32) -> bool {
         let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         before <= self.volume.geometry.block_count()

@@ -34,8 +34,8 @@ pub fn check(run: &Run<'_>) {
     }
 }
 
-/// Checks that the inode has every reserved block of descriptors, each with its copies in the
-/// groups with copies of the superblock.
+/// Checks that the inode maps every reserved block of descriptors, and the block's copies in all
+/// groups with a copy of the superblock.
 fn check_resize(run: &Run<'_>) -> Result<(), &'static str> {
     let geometry = &run.volume.geometry;
     let bytes = run.read_inode(Ino::RESIZE).ok_or("cannot be read")?;

@@ -4,8 +4,8 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_ondisk::{FileType, Ino};
 use zerocopy::FromZeros;
 
-/// Bits 0 to 31: names found. 32 to 47: the stored link count. The bits above these are defined
-/// below.
+/// Bits 0 to 31 hold the number of names that were found, bits 32 to 47 the stored link count. The
+/// higher bits are defined below.
 const STORED: u32 = 32;
 const TYPE: u32 = 48;
 const USED: u64 = 1 << 52;
@@ -33,7 +33,7 @@ impl States {
         usize::try_from(ino.0).ok().and_then(|n| self.words.get(n))
     }
 
-    /// Records that the inode table has this inode, used or not.
+    /// Records that the inode is in the initialised part of its table. It may be used or free.
     pub fn set_scanned(&self, ino: Ino) {
         self.add(ino, SCANNED);
     }
@@ -44,12 +44,12 @@ impl States {
         self.add(ino, USED | kind << TYPE | u64::from(links) << STORED);
     }
 
-    /// Records that the inode has the value of an attribute.
+    /// Records that the inode holds the value of an attribute.
     pub fn set_values(&self, ino: Ino) {
         self.add(ino, VALUES);
     }
 
-    /// Records a name of a directory. Returns whether the directory had one before.
+    /// Records a name of a directory. Returns whether the directory had a name before.
     pub fn set_name(&self, ino: Ino) -> bool {
         let before = self.word(ino).map(|word| word.fetch_or(HAS_NAME, Ordering::Relaxed));
         before.is_some_and(|before| before & HAS_NAME != 0)
@@ -92,7 +92,7 @@ impl State {
         self.0 & USED != 0
     }
 
-    /// Returns whether the table has the inode: it is not in a part that was never initialised.
+    /// Returns whether the inode is in the initialised part of its table.
     pub fn is_scanned(self) -> bool {
         self.0 & SCANNED != 0
     }

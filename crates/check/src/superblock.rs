@@ -20,7 +20,7 @@ const GOOD_OLD_SIZE: usize = 128;
 pub const USER_QUOTAS: u32 = 3;
 /// The reserved inode of the group quota file.
 pub const GROUP_QUOTAS: u32 = 4;
-/// The number of UTF-8 12.1, the only encoding of names that ignore case.
+/// The number of the encoding UTF-8 12.1, the only encoding for names that ignore case.
 const UTF8_12_1: u16 = 1;
 /// The largest size of a descriptor that e2fsck accepts.
 const MOST_DESCRIPTOR_SIZE: u16 = 1024;
@@ -65,8 +65,8 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Reads the superblock. If the superblock is damaged, mends the damaged field in memory if no
-/// other structure depends on it, or else reads the first intact copy.
+/// Reads the superblock. If a field is damaged and no other structure depends on the field, mends
+/// it in memory. After other damage, reads the first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),
@@ -80,13 +80,13 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
     }
 }
 
-/// Whether the counts of a superblock are those of the last unmount.
+/// Whether the counts of a superblock have to agree with the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
-    /// The counts have to be right.
+    /// The counts have to agree.
     Right,
-    /// The counts are old: they come from a copy, which mounts do not write, or from the time
-    /// before a crash.
+    /// The counts may be old, because they come from a copy, which mounts do not write, or from the
+    /// time before a crash.
     Old,
 }
 
@@ -123,13 +123,13 @@ fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
     })
 }
 
-/// Reads the superblock at its own place.
+/// Reads the superblock itself, not a copy.
 pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
 
-/// Finds a copy of the superblock. Looks at the start of group 1 according to the damaged
-/// superblock, and at the places where mke2fs puts the first copy for each block size.
+/// Finds a copy of the superblock. Looks at the start of group 1, as the damaged superblock
+/// describes it, and at the places where mke2fs puts the first copy for each block size.
 pub fn copy(device: &dyn Device) -> Option<Superblock> {
     let usual = (10..=16).filter_map(|bits: u32| {
         let block_size = BlockSize::new(1 << bits)?;
@@ -143,8 +143,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the logarithm of the block size, and the number of blocks per group, as stored in the
-/// superblock, valid or not.
+/// Returns the logarithm of the block size and the number of blocks per group, as the superblock
+/// stores them, even if the superblock is damaged.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -179,8 +179,8 @@ pub fn check(volume: &Volume, report: &Collector) {
     }
 }
 
-/// Returns whether the device is shorter than the file system. Nothing else is checked then: a
-/// superblock of a few bytes could ask for years of work.
+/// Returns whether the device is shorter than the file system. In that case nothing else is
+/// checked, because a few bytes of a superblock could ask for years of work.
 pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
     let device = volume.device().len() >> volume.geometry.block_size().bits();
     let blocks = volume.geometry.block_count();
@@ -190,7 +190,7 @@ pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
     device < blocks
 }
 
-/// Returns fields that no mount reads, and that e2fsck refuses.
+/// Returns the fields with values that e2fsck refuses.
 fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let (raw, geometry) = (volume.raw(), &volume.geometry);
     let mut wrong = Vec::new();
@@ -223,7 +223,7 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             && geometry.has_inode(Ino(ino))
             && volume.superblock().orphan_file() != Some(Ino(ino));
         let is_own = match has_quotas {
-            // e2fsck offers to move the file of another inode to the reserved one.
+            // If a quota file is in another inode, e2fsck offers to move it to the reserved inode.
             true => reserved.map_or(is_any, |own| ino == own),
             false => is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino),
         };

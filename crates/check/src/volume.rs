@@ -52,7 +52,7 @@ impl Volume {
         self.geometry.features().ro_compat.contains(feature)
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the size of a block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.geometry.block_size().bytes()
     }

@@ -139,8 +139,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         .map_or_else(|error| error.exit(), |arguments| arguments.command.run())
 }
 
-/// Returns clap's description of the command line. If the subcommand `name` exists, it is the only
-/// one described: describing all of them takes longer than a short command runs.
+/// Returns clap's description of the command line. If the subcommand `name` exists, only that one
+/// is described, because describing all subcommands takes longer than a short command runs.
 fn described(name: Option<&OsString>) -> clap::Command {
     match name.and_then(|name| Command::description(name.to_str()?)) {
         Some(one) => clap::Command::new("lanefs").max_term_width(TERM_WIDTH).subcommand(one),
@@ -148,8 +148,9 @@ fn described(name: Option<&OsString>) -> clap::Command {
     }
 }
 
-/// Inserts the subcommand `mount` if it is missing: mount(8) calls a program named
-/// `mount.fuse.lanefs` with source and directory, and mount.fuse3 calls `lanefs` in the same way.
+/// Inserts the subcommand `mount` if it is missing. It is missing when mount(8) calls
+/// `mount.fuse.lanefs` with source and directory, or when mount.fuse3 calls `lanefs` in the same
+/// way.
 fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let called = arguments.first().map(Path::new).and_then(Path::file_name);
     let by_name = called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));

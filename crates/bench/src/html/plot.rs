@@ -20,7 +20,7 @@ pub(super) struct Plot {
 pub(super) enum Across {
     /// Numbers on a logarithmic scale; those above `limit` exceed the number of processors.
     Counts { name: String, limit: f64 },
-    /// Named positions at the given distances.
+    /// Positions on a linear scale, each with its label.
     Named { name: String, marks: Vec<(f64, String)> },
 }
 
@@ -119,7 +119,7 @@ impl Plot {
             self.across_to(&mut svg, &frame);
         }
         for (n, series) in self.series.iter().enumerate() {
-            // The points of the series are moved apart, so that points with equal values stay
+            // The points of each series are moved a little, so that points with equal values stay
             // visible.
             let moved = (n as f64 - (self.series.len() as f64 - 1.0) / 2.0) * APART;
             line_to(&mut svg, series, Ink::of(n), &frame, moved.clamp(-12.0, 12.0));
@@ -154,7 +154,7 @@ impl Plot {
                 (name, counts.into_iter().map(|count| (count, format!("{count}"))).collect())
             }
         };
-        // Starts with the last label, which matters most.
+        // Starts with the last label, because it matters most.
         let mut next = f64::INFINITY;
         for (value, label) in marks.iter().rev() {
             let at = frame.x(*value);
@@ -181,7 +181,7 @@ impl Plot {
     }
 }
 
-/// Draws the values at the side, each with a line.
+/// Draws the labels of the vertical axis, each with a horizontal line.
 fn up_to(svg: &mut String, frame: &Frame) {
     for mark in frame.up.marks() {
         let at = frame.y(mark);

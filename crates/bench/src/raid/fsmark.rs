@@ -53,7 +53,7 @@ pub struct FsMarkPlan {
 }
 
 impl FsMarkPlan {
-    /// The shortest useful slice: in a shorter one, 64 workers would not complete a file each.
+    /// The shortest useful slice. In a shorter slice, some of 64 workers would not complete a file.
     pub const LEAST_SLICE: Duration = Duration::from_millis(500);
 }
 
@@ -141,7 +141,7 @@ impl FsMark {
     }
 }
 
-/// Alternates the policies on an array, slice by slice, until the plan is done or stopped.
+/// Runs one slice of each target in turn, until the plan is done or stopped.
 fn take_turns(plan: &FsMarkPlan, targets: &[Target], lines: &mut [FsMarkLine]) -> Result<()> {
     for _ in 0..plan.slices {
         for (target, line) in targets.iter().zip(&mut *lines) {
@@ -251,7 +251,7 @@ impl Target {
 #[derive(Default)]
 struct Made {
     files: u64,
-    /// The number of context switches of its thread.
+    /// The number of context switches of the worker's thread.
     switches: u64,
     latencies: Latencies,
 }
@@ -287,15 +287,15 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     Ok(made)
 }
 
-/// Returns the context switches of the calling thread, by proc(5).
+/// Returns the number of context switches of the calling thread (see proc(5)).
 pub(super) fn switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum()
 }
 
-/// Returns the process's CPU time in user mode and in the kernel: fields 14 and 15 of proc(5)'s
-/// `stat`.
+/// Returns the process's CPU time in user mode and in the kernel: fields 14 and 15 of
+/// `/proc/self/stat` (see proc(5)).
 pub(super) fn process_cpu() -> (Duration, Duration) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

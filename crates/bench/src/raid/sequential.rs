@@ -38,8 +38,8 @@ pub struct Sequential {
     pub counted: Statistics,
 }
 
-/// Writes an array once from its start to its end: each thread takes the next request when its last
-/// one is done.
+/// Writes an array once from its start to its end. Each thread takes the next request when its own
+/// last request is done.
 ///
 /// # Errors
 /// If memory is short, or a write fails.

@@ -50,7 +50,7 @@ impl Streaming {
     }
 }
 
-/// Writes full rows in sequence, and alternates with measurements of the bound.
+/// Alternates between writing full rows in sequence and measuring the bound.
 ///
 /// # Errors
 /// If memory is short, or a write fails.
@@ -65,7 +65,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
         }
         Ok(begun.elapsed())
     };
-    // The first pass is not measured: the host is slow when memory is first used.
+    // The first pass is not measured, because the host is slow when memory is first used.
     write_all()?;
     let chunk = shape.chunk();
     let rams: Vec<RamDevice> = (0..members)
@@ -116,7 +116,7 @@ pub struct SmallWrites {
     pub writes: u64,
     /// Context switches of the workers, up to the last write.
     pub switches: u64,
-    /// The process's CPU time, user and system, in ticks of the kernel's clock.
+    /// The process's CPU time, user and system. It is a multiple of the kernel's clock tick.
     pub cpu: Duration,
     /// The array's counters.
     pub counted: Statistics,

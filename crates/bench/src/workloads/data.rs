@@ -30,7 +30,7 @@ impl Aligned {
     }
 }
 
-/// Returns the bytes that are read or written at once.
+/// Returns how many bytes each operation reads or writes.
 fn access(given: &Assignment<'_>) -> usize {
     usize::try_from(given.scale.access_bytes).unwrap_or(PAGE)
 }

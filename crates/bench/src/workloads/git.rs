@@ -19,7 +19,8 @@ impl Status {
         let status = Status { repository };
         let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
         status.git(&["init", "-q"])?;
-        // With -f: files that the tree's own .gitignore excludes would otherwise be checked as new.
+        // With -f, also adds files that the tree's own .gitignore excludes. Otherwise git would
+        // check them as new files.
         status.git(&["add", "-A", "-f"])?;
         status.git(&[&who[..], &["commit", "-q", "-m", "all of it"]].concat())?;
         status.git(&["status", "--porcelain"])?;

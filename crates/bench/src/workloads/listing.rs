@@ -31,15 +31,15 @@ impl Worker for List<'_> {
     }
 }
 
-/// Files of one directory of a [`Walk`].
+/// The number of files in each directory of a [`Walk`].
 const FILES_A_DIRECTORY: u32 = 50;
 
-/// The operation of a walk on each directory.
+/// One operation of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stride {
-    /// Reads the attributes of files with known paths, as `git diff` does.
+    /// Reads the attributes of the next file by its known path, as `git diff` does.
     File,
-    /// Lists a directory and reads the attributes of each file in it.
+    /// Lists the next directory and reads the attributes of each file in it.
     Directory,
 }
 

@@ -57,11 +57,11 @@ impl Worker for Create<'_> {
     }
 }
 
-/// Files of one round of [`CreateStatRemove`].
+/// The number of files in one round of [`CreateStatRemove`].
 const ROUND: u32 = 1000;
 
-/// Creates some files, reads the attributes of each, removes each, and starts again: mdtest -F -C
-/// -r -u.
+/// Creates some files, then reads the attributes of each, then removes each, and starts again:
+/// mdtest -F -C -r -u.
 pub(crate) struct CreateStatRemove<'a> {
     given: Assignment<'a>,
     files: Vec<String>,
@@ -204,7 +204,7 @@ impl Worker for Move<'_> {
 pub(crate) enum Question {
     /// Reads the file's attributes.
     Stat,
-    /// Opens and closes it.
+    /// Opens and closes the file.
     OpenClose,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Asks about files in a directory of the worker's own.
+    /// Works on files in a directory of the worker's own.
     pub fn new(given: Assignment<'a>, question: Question) -> Result<Lookup<'a>> {
         let prefix = format!("{}/f", given.own);
         Lookup::of_files(given, &prefix, question)
@@ -229,7 +229,7 @@ impl<'a> Lookup<'a> {
         Lookup::of_files(given, &prefix, Question::OpenClose)
     }
 
-    /// Creates the files whose paths are `prefix` and a number.
+    /// Creates the files. Each path is `prefix` and a number.
     fn of_files(given: Assignment<'a>, prefix: &str, question: Question) -> Result<Lookup<'a>> {
         let files: Vec<String> =
             (0..given.scale.files.max(1)).map(|n| format!("{prefix}{n}")).collect();

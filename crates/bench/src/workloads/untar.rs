@@ -7,7 +7,7 @@ use crate::tree::{Kind, Tree};
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 
-/// The most copies of the tree that one thread unpacks in one slice.
+/// The largest number of copies of the tree that one thread unpacks in one slice.
 pub(crate) const COPIES: u64 = 4;
 
 /// Creates the entry at `index` of `tree` below `dir`, or returns that there is no such entry.

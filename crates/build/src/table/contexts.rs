@@ -1,8 +1,9 @@
 //! file_contexts of SELinux: `REGEX [TYPE] CONTEXT`.
 //!
 //! The expression must match the whole path. As in libselinux, a line without special characters
-//! wins over expressions, and of several matching lines the last wins; `<<none>>` gives no label.
-//! The expressions are those of the crate `regex`: without look-around and back references.
+//! wins over expressions. Among several matching expressions, and among several matching lines
+//! without special characters, the last wins. `<<none>>` gives no label. The expressions are those
+//! of the crate `regex`: without look-around and back references.
 //!
 //! Source: selabel_file(5).
 
@@ -116,7 +117,7 @@ fn parse_kind(text: &str) -> Result<FileType, String> {
 /// Returns the literal bytes that each matching path begins with, and whether they are the whole
 /// pattern.
 fn stem(pattern: &str) -> (Vec<u8>, bool) {
-    // Any of several alternatives can match, and they need not have a common start.
+    // Any of the alternatives can match, and the alternatives need not have a common start.
     if pattern.contains('|') {
         return (Vec::new(), false);
     }

@@ -26,8 +26,8 @@ pub(super) fn visit(
             .map(|(name, child)| (child, [&path, &b"/"[..], name].concat()))
             .collect();
         visit(tree, node, if path.is_empty() { b"/" } else { &path });
-        // Names are pushed in reverse, so that they are popped in the order of the tree: the last
-        // name of a file is visited last.
+        // Names are pushed in reverse, so that they are popped in the order of the tree. So the
+        // last name of a file is visited last.
         todo.extend(below.into_iter().rev());
     }
 }

@@ -1,11 +1,12 @@
 //! mtree(5) specifications: a tree of files with their properties.
 //!
-//! Names are relative to the directory that was named last, `..` leaves it; names with a slash are
-//! whole paths. `/set` and `/unset` change the defaults. The properties that Lanefs obeys are type,
-//! mode, uid, gid, time, link, device, optional and contents (a file of the host); user names,
-//! sizes and digests are ignored. A missing directory, link, device, pipe or socket is made, and a
-//! missing file is made if the line gives its contents. A missing file without contents is an error
-//! unless it is optional.
+//! A name without a slash is in the current directory. If it names a directory, that becomes the
+//! current directory, until `..` leaves it. A name with a slash is a whole path. `/set` and
+//! `/unset` change the defaults. The properties that Lanefs obeys are type, mode, uid, gid, time,
+//! link, device, optional and contents (a file of the host); user names, sizes and digests are
+//! ignored. A missing directory, link, device, pipe or socket is made, and a missing file is made
+//! if the line gives its contents. A missing file without contents is an error unless it is
+//! optional.
 //!
 //! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
 
@@ -124,8 +125,8 @@ impl Mtree {
     }
 }
 
-/// Returns the lines with their numbers, without comments; a backslash at its end joins a line with
-/// the next.
+/// Returns the lines with their numbers, without comments. If a line ends in a backslash, the next
+/// line is joined to it.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     let mut is_open = false;
@@ -288,7 +289,7 @@ impl Entry {
         }
     }
 
-    /// Makes the file, in place of one of another type.
+    /// Makes the file. Replaces a file of another type.
     fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
         let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
         let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);

@@ -12,13 +12,13 @@ const CHECKSUM: Range<usize> = 148..156;
 pub(crate) struct Header(Box<[u8; BLOCK]>);
 
 impl Header {
-    /// Checks the checksum; `None` for a block of zeros, which ends the archive.
+    /// Checks the checksum. Returns `None` for a block of zeros, which ends the archive.
     pub(crate) fn check(bytes: Box<[u8; BLOCK]>) -> Result<Option<Header>, Cause> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
         let header = Header(bytes);
-        // Old programs added up signed bytes.
+        // Both sums are valid, because old programs added up signed bytes.
         let (mut unsigned, mut signed) = (0u64, 0i64);
         for (at, byte) in header.0.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { *byte };
@@ -52,7 +52,7 @@ impl Header {
 
     fn id(&self, range: Range<usize>, field: &'static str) -> Result<u32, Cause> {
         let number = self.number(range, field)?;
-        // GNU tar writes negative ids, such as -1, of systems with signed ids.
+        // On systems with signed ids, GNU tar writes negative ids, such as -1.
         u32::try_from(number)
             .or_else(|_| i32::try_from(number).map(|id| id as u32))
             .map_err(|_| Cause::HeaderField { field })
@@ -62,7 +62,7 @@ impl Header {
         self.field(257..265) == b"ustar  \0"
     }
 
-    /// Returns the name; a prefix of the ustar format comes first.
+    /// Returns the name. If the header has a prefix of the ustar format, the name begins with it.
     pub(crate) fn name(&self) -> Vec<u8> {
         let name = self.text(0..100);
         let prefix = self.text(345..500);
@@ -118,8 +118,8 @@ impl Header {
         Ok((part(329..337, "device number")?, part(337..345, "device number")?))
     }
 
-    /// Returns the four entries of a GNU sparse file, whether more entries follow, and the size of
-    /// the file.
+    /// Returns the four map entries in the header of a GNU sparse file, whether more entries
+    /// follow, and the size of the file.
     pub(crate) fn gnu_sparse(&self) -> Result<(&[u8], bool, u64), Cause> {
         let more = self.0.get(482).is_some_and(|byte| *byte != 0);
         Ok((self.field(386..482), more, self.unsigned(483..495, "size")?))

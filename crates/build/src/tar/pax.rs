@@ -16,8 +16,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Adds the records of a header. A record replaces an earlier one with the same key; an empty
-    /// value removes it.
+    /// Adds the records of a header. A record replaces an earlier record with the same key. A
+    /// record with an empty value removes the earlier record.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
         let mut rest = bytes;
         while !rest.is_empty() {

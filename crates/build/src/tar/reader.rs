@@ -11,7 +11,6 @@ use std::io::Read;
 /// The largest size in bytes of an extended header or a long name.
 const MOST_EXTENDED: u64 = 8 << 20;
 
-/// An entry.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// The name in the archive, unchanged.
@@ -26,15 +25,15 @@ pub(crate) enum Body {
     Directory,
     /// A hard link: a further name of an existing file.
     Link(Vec<u8>),
-    /// Any other file; the data of a regular one follows.
+    /// Any other file. The data of a regular file follows.
     File(Kind),
 }
 
-/// Reads an archive. After each entry its data is read or skipped.
+/// Reads an archive. The data of an entry is read or skipped before the next entry.
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,
-    /// The parts of the current file that are not read yet.
+    /// The parts of the current file that are in the archive.
     map: Map,
     next_piece: usize,
     /// Bytes of data and padding that are not read yet.
@@ -94,12 +93,11 @@ impl<R: Read> Reader<R> {
         copied.map(drop).map_err(|error| Error::new("", error))
     }
 
-    /// Returns the input.
     pub(crate) fn input(&self) -> &R {
         &self.input
     }
 
-    /// Skips the data of the current entry by `seek`.
+    /// Skips the rest of the current entry's data with `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
         let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
         seek(&mut self.input, rest);
@@ -178,7 +176,7 @@ impl<R: Read> Reader<R> {
                 return Ok((meta, Body::Link(link)));
             }
             b'2' => {
-                // As in the kernel: the mode of a symbolic link has no effect, and is always 0777.
+                // As in the kernel, the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
                 Body::File(Kind::Symlink(link.into()))
             }
@@ -190,7 +188,8 @@ impl<R: Read> Reader<R> {
                 let kind = if kind == b'3' { FileType::CharDevice } else { FileType::BlockDevice };
                 Body::File(Kind::Device(kind, major, minor))
             }
-            // The data of type D, of incremental archives, is a list of names.
+            // Type D is a directory in an incremental archive. Its data is a list of names, which
+            // is skipped.
             b'5' | b'D' => Body::Directory,
             b'6' => Body::File(Kind::Empty(FileType::Fifo)),
             b'0' | 0 | b'7' | b'S' => {

@@ -17,7 +17,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Checks the order, and that the pieces are as long as the data in the archive.
+    /// Checks that the pieces are in order, and together as long as the data in the archive.
     fn check(self, stored: u64) -> Result<Map, Cause> {
         let mut reached = 0u64;
         let mut total = 0u64;

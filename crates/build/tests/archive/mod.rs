@@ -1,7 +1,7 @@
 //! Parts of archives, made by hand.
 #![allow(dead_code)] // each test program uses a part
 
-/// A header of the ustar format.
+/// Returns a header of the ustar format.
 pub fn header(name: &[u8], kind: u8, size: u64, link: &[u8]) -> Vec<u8> {
     let mut block = vec![0u8; 512];
     block[..name.len()].copy_from_slice(name);
@@ -24,17 +24,17 @@ pub fn seal(block: &mut [u8]) {
     block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
 }
 
-/// A regular file.
+/// Returns the entry of a regular file.
 pub fn file(name: &str, data: &[u8]) -> Vec<u8> {
     entry(header(name.as_bytes(), b'0', data.len() as u64, b""), data)
 }
 
-/// An entry without data: a link, or another type.
+/// Returns an entry without data: a link, or another type.
 pub fn link(name: &str, kind: u8, target: &str) -> Vec<u8> {
     header(name.as_bytes(), kind, 0, target.as_bytes())
 }
 
-/// An extended header of the next entry.
+/// Returns an extended header, which describes the next entry.
 pub fn pax(records: &[(&str, &str)]) -> Vec<u8> {
     let mut data = Vec::new();
     for (key, value) in records {
@@ -48,12 +48,12 @@ pub fn pax(records: &[(&str, &str)]) -> Vec<u8> {
     extended(b'x', &data)
 }
 
-/// A header of this type that describes the next entry by its data.
+/// Returns a header of this type, whose data describes the next entry.
 pub fn extended(kind: u8, data: &[u8]) -> Vec<u8> {
     entry(header(b"extended", kind, data.len() as u64, b""), data)
 }
 
-/// A header with its data.
+/// Returns a header with its data.
 pub fn entry(mut header: Vec<u8>, data: &[u8]) -> Vec<u8> {
     header.extend(data);
     header.resize(header.len().next_multiple_of(512), 0);

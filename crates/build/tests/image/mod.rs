@@ -22,12 +22,12 @@ pub fn shell(dir: &Path, command: &str) -> String {
     text
 }
 
-/// A directory in memory.
+/// Returns a temporary directory in memory.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a directory in memory")
 }
 
-/// Returns whether this user can mount an image by a loop device.
+/// Returns whether this user can mount an image with a loop device.
 pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }

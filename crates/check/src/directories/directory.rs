@@ -21,15 +21,15 @@ pub(super) struct Directory<'a> {
     pub(super) format: DirFormat,
     pub(super) ino: Ino,
     pub(super) record: Record,
-    /// The seed of the checksums of its blocks.
+    /// The seed of the checksums of the directory's blocks.
     pub(super) seed: Option<Seed>,
     pub(super) policy: Policy,
     pub(super) entries: u64,
 }
 
 impl Directory<'_> {
-    /// Compares the type in an entry with the inode's type. An entry without a type is valid:
-    /// readers then look at the inode.
+    /// Compares the type in an entry with the inode's type. An entry without a type is valid,
+    /// because readers then look at the inode.
     pub(super) fn check_type(&self, place: Place, bytes: &[u8], entry: &Entry<'_>, ino: Ino) {
         let found = bytes.get(entry.offset + TYPE).copied().unwrap_or_default();
         let state = self.run.states.get(ino);

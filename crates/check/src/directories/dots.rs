@@ -6,7 +6,7 @@ use crate::place::Place;
 use lanefs_ondisk::dirent::{self, Cause, Entry, MIN_RECORD};
 use lanefs_ondisk::{FileBlock, Ino};
 
-/// Checks the two entries of the root of an index, which has no others.
+/// Checks the two entries in the root of an index. The root has no other entries.
 pub(super) fn check_root(directory: &mut Directory<'_>, bytes: &[u8]) {
     match dirent::dots(&directory.format, bytes) {
         Ok((dot, dot_dot)) => {

@@ -53,7 +53,8 @@ impl Tree {
         };
         match htree::root(&directory.format, &bytes) {
             Ok(root) => {
-                // An encrypted directory that ignores case has hashes of the names in plain text.
+                // An encrypted directory that ignores case has hashes of the names in plain text,
+                // which only the key reveals.
                 let keyed = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
                 if directory.record.flags.contains(keyed) {
                     directory.run.report.unchecked("hashes of encrypted names that ignore case");
@@ -144,7 +145,7 @@ impl Tree {
         }
     }
 
-    /// Returns the range of hashes of a leaf; reports a block to which no index entry refers.
+    /// Returns the range of hashes of a leaf. If no index entry refers to the block, reports that.
     pub(super) fn leaf(&self, directory: &Directory<'_>, block: FileBlock) -> Option<Leaf> {
         let Some(Role::Leaf(range)) = self.blocks.get(&block) else {
             if !self.is_damaged {

@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
 /// The number of entries by which a node's capacity may be smaller than its block allows. e2fsck
-/// accepts a capacity that leaves space for the checksum, also in file systems without checksums.
+/// accepts a capacity that leaves space for the checksum, even in file systems without checksums.
 const SPARE_ENTRIES: u16 = 2;
 
 struct Walk<'a> {

@@ -1,4 +1,4 @@
-//! Repairs extended attributes: a wrong hash is corrected; after other damage, all attributes of
+//! Repairs extended attributes. A wrong hash is corrected. After other damage, all attributes of
 //! the area are removed.
 
 use super::fields::ACL_HIGH;
@@ -74,7 +74,8 @@ impl Mender<'_> {
         self.write_block(block, &bytes);
     }
 
-    /// Gives an inode its own copy of an attribute block that another file uses too.
+    /// Gives an inode its own copy of an attribute block that another file uses too. If there is no
+    /// space for a copy, the inode loses the attributes in the block.
     pub fn part_attributes(&mut self, ino: Ino, block: Block) {
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         let copy = self.read_block(block).and_then(|bytes| Some((self.allocate()?, bytes)));

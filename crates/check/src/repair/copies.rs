@@ -1,5 +1,5 @@
-//! Recovers the structures that are needed to read all others: damaged superblocks and descriptors,
-//! from their copies, and the log, by a replay.
+//! Recovers the structures that are needed to read all others. Damaged superblocks and descriptors
+//! are restored from their copies, and the log is replayed.
 
 use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
@@ -69,7 +69,7 @@ fn recover_superblock(
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok((found, false));
     }
-    // The two superblocks differ: the one with which the image has more faults is wrong.
+    // The two superblocks differ. The superblock with which the image has fewer faults is used.
     let other = Arc::new(device.fork());
     put_superblock(&*other, &copy);
     if faults(other) < faults(device.clone()) {
@@ -143,7 +143,8 @@ fn layout(raw: &RawSuperblock) -> Vec<u32> {
     fields
 }
 
-/// Gives descriptors the block numbers of their copies, if the image then has fewer faults.
+/// Gives descriptors with invalid block numbers the block numbers of their copies. Does the same
+/// for valid descriptors that differ from their copies, if the image then has fewer faults.
 fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let changed: Vec<(Group, GroupDesc)> = (0..volume.geometry.group_count())
         .filter_map(|group| Some((Group(group), other_places(volume, Group(group))?)))
@@ -222,7 +223,8 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     }
 }
 
-/// Returns the descriptor with the block numbers of a valid copy, if they differ.
+/// Returns the descriptor with the block numbers of a valid copy, if they differ from those in
+/// place.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;

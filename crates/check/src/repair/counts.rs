@@ -37,10 +37,10 @@ impl Mender<'_> {
             f.place == Place::Descriptor { group } && matches!(f.fault, Fault::DoublyClaimed { .. })
         };
         if self.findings.iter().any(is_doubled) {
-            // The bitmaps of a damaged descriptor could lie on other metadata.
+            // Nothing is written, because the bitmaps of a damaged descriptor could lie on other
+            // metadata.
             return;
         }
-        // The descriptor, with the changes of this round.
         let Some(mut desc) = self.descriptor(group) else { return };
         let mut bytes = vec![0; self.run.volume.block_bytes()];
         let (geometry, checksums) = (self.run.volume.geometry, self.run.volume.checksums);

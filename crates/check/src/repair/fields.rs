@@ -17,7 +17,7 @@ pub const BLOCKS_HIGH: usize = 0x74;
 pub const ACL_HIGH: usize = 0x76;
 pub const EXTRA_SIZE: usize = 0x80;
 pub const GOOD_OLD_SIZE: usize = 128;
-/// Bytes of the fields after the first 128, as mke2fs makes them.
+/// The size in bytes of the fields after the first 128 bytes, as in the inodes of mke2fs.
 pub const EXTRA: u16 = 32;
 
 /// Sets the size of a file.

@@ -19,7 +19,7 @@ use lanefs_ondisk::inode::{Cause, InodeFlags};
 use lanefs_ondisk::{FileType, Ino};
 use std::collections::BTreeMap;
 
-/// Fields of times, with the fields that hold their upper bits.
+/// The offsets of the times, each with the offset of the field that holds its upper bits.
 const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
 const PERMISSIONS: u16 = 0o7777;
 
@@ -197,7 +197,7 @@ impl Mender<'_> {
     }
 
     /// Clears flags. If two flags contradict each other about the form of the block field, the
-    /// magic number of a node decides.
+    /// magic number of an extent node decides.
     fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
         let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
         let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
@@ -257,7 +257,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, what);
     }
 
-    /// Makes the bytes those of an inode that had never been used.
+    /// Sets the bytes of an inode as if it had never been used.
     pub fn clear_bytes(&self, bytes: &mut [u8]) {
         bytes.fill(0);
         if bytes.len() > GOOD_OLD_SIZE {

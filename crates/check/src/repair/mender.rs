@@ -1,5 +1,4 @@
-//! One round of a repair: the blocks that it read, its changes, and the free space that it may
-//! take.
+//! One round of a repair: its reads, its changes, and the free space that it takes.
 
 use super::stage::Stage;
 use crate::fault::Fault;
@@ -88,8 +87,9 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the log cannot take the repair: it is damaged, or another file or the file
-    /// system itself uses its blocks.
+    /// Returns whether the log cannot take the repair. It cannot if there is no log, if the log or
+    /// the superblock is damaged, or if another file or the file system itself uses the log's
+    /// blocks.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
         self.findings.iter().any(|finding| match (&finding.fault, finding.place) {

@@ -19,7 +19,8 @@ use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
 
-/// The number of bytes that a name keeps when a number is added to it, so that the number has room.
+/// How many bytes of a name are kept at most when a number is added to the name. So the number has
+/// room.
 const LONGEST_BASE: usize = 240;
 
 /// A name that is kept.
@@ -47,8 +48,8 @@ impl Mender<'_> {
         }
     }
 
-    /// If a name refers to a valid inode in the part of a table that counts as uninitialised, the
-    /// descriptor is wrong: extends the initialised part.
+    /// Extends the initialised part of an inode table if a name refers to a valid inode beyond it.
+    /// In that case the descriptor is wrong.
     fn extend_tables(&mut self, found: &[Finding]) -> bool {
         let mut extended = false;
         let geometry = self.run.volume.geometry;
@@ -153,7 +154,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, "directory: its index is dropped");
     }
 
-    /// Writes the blocks with findings anew; with `all` also the blocks that are not linear.
+    /// Writes the blocks with findings anew. With `all`, also converts the blocks of the index to
+    /// linear blocks.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
         for (at, block) in self.directory_blocks(ino, record) {
@@ -180,7 +182,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the names of an area that are kept.
+    /// Returns those names of an area that the repair keeps.
     fn kept(
         &self,
         bytes: &[u8],
@@ -289,8 +291,8 @@ impl Mender<'_> {
         dirent::pack(&format, &packed).unwrap_or_else(|| old.to_vec())
     }
 
-    /// Returns the parent to which ".." in the first block refers, if it is a directory; else the
-    /// directory that contains the name.
+    /// Returns the inode to which ".." in the first block refers, if it is a directory. Otherwise
+    /// returns the directory that contains the name of directory `ino`.
     fn dot_dot(&self, ino: Ino, first: &[u8]) -> Ino {
         let at = usize::from(le16(first, 4));
         let named = Ino(le32(first, at));

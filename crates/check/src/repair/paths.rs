@@ -214,7 +214,7 @@ impl Mender<'_> {
                 if !is_free || self.run.volume.is_hidden(ino) {
                     continue;
                 }
-                // Inodes before the new one that were never initialised are zeroed.
+                // The inodes up to the new one are zeroed if they were never initialised.
                 let end = geometry.inodes_per_group().saturating_sub(desc.itable_unused);
                 let is_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
                 let used = if is_uninit { 0 } else { end };

@@ -26,7 +26,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Removes the reference to an inode that is not a quota file from the superblock.
+    /// Removes from the superblock the reference to an inode that is not a quota file.
     pub fn forget_quotas(&mut self, ino: Ino) {
         let edited = self.edit_superblock(|raw| {
             let fields =
@@ -56,7 +56,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Turns an inode into that of a regular file whose content is in blocks.
+    /// Turns an inode into the inode of a regular file whose content is in blocks.
     fn open_inode(&self, bytes: &mut [u8], record: &Record) {
         if record.mode == 0 {
             self.clear_bytes(bytes);
@@ -103,8 +103,8 @@ impl Mender<'_> {
         true
     }
 
-    /// Returns written extents for the first `blocks` blocks of a file, without a hole: those that
-    /// the file has up to its first hole, and newly taken ones.
+    /// Returns written extents for the first `blocks` blocks of a file, without a hole: the extents
+    /// that the file has up to its first hole, then newly taken ones.
     fn dense(&mut self, old: &[Extent], blocks: u32) -> Option<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         let mut next = 0;

@@ -120,7 +120,8 @@ impl Walk<'_> {
 
     fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
         let Some((block, bytes)) = self.child(entry) else { return };
-        // Without this check, a ring of nodes would be read without end.
+        // Each node is read once, because many entries of a hostile tree could lead to the same
+        // node.
         if range.is_empty() || !self.seen.insert(block) {
             return;
         }
@@ -151,8 +152,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns whether an extent from `start` on continues a cluster of the file (`bigalloc`) whose
-    /// first part lies in a cluster of the device other than that of `block`.
+    /// Returns whether an extent that maps `start` to `block` would divide a cluster of the file
+    /// (`bigalloc`). It would if the last extent ends in the same cluster of the file, but in
+    /// another cluster of the device.
     fn divides_cluster(&self, start: u32, block: Block) -> bool {
         let volume = self.mender.run.volume;
         let bits = volume.geometry.cluster_bits();

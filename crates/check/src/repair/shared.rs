@@ -84,7 +84,7 @@ impl Mender<'_> {
         let geometry = self.run.volume.geometry;
         let (bits, first) = (geometry.cluster_bits(), geometry.first_data_block().0);
         let from_first = old.0.saturating_sub(first);
-        // One file can use a cluster twice: each use needs its own copy.
+        // One file can use a cluster twice, and each use needs its own copy.
         let cluster = (from_first >> bits, start.0 >> bits);
         let new = *copies.entry(cluster).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + (from_first & ((1 << bits) - 1)));

@@ -129,8 +129,8 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The last stage writes the bitmaps from the blocks in use, so they can be placed
-                // in any free block.
+                // The last stage computes the bitmaps anew, so the doubly claimed bitmap can move
+                // to any free block.
                 let Some(new) = self.allocate() else { return };
                 match *start {
                     start if start == desc.block_bitmap => desc.block_bitmap = new,
@@ -147,8 +147,8 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
     }
 
-    /// Empties a damaged log. If its inode is damaged, maps the log anew from the copy in the
-    /// superblock; without a valid copy, removes the journal.
+    /// Empties a damaged log. If the journal's inode is damaged, maps the log anew from the copy in
+    /// the superblock. If that copy is not valid, removes the journal.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
         let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
@@ -278,7 +278,7 @@ impl Mender<'_> {
     }
 
     /// Marks a file system without faults as clean, and makes the copies of the superblock agree
-    /// with it.
+    /// with the superblock.
     pub fn finish(&mut self) {
         let edited = self.edit_superblock(|raw| {
             let state = State::from_bits_retain(raw.s_state.get());
@@ -310,7 +310,7 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
-/// Sets a superblock field that no mount reads to a valid value.
+/// Sets a superblock field to a valid value. No structure depends on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
     let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
     match field {

@@ -45,7 +45,7 @@ impl AclText<'_> {
         format!("{kind}:{name}:{}", rights(entry.permissions))
     }
 
-    /// Returns the permissions that the mask leaves to an entry; `None` if it removes none.
+    /// Returns the permissions that the mask leaves to an entry; `None` if the mask removes none.
     pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
         if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
             return None;

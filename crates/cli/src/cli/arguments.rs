@@ -21,7 +21,7 @@ pub struct ImageArguments {
 pub struct FileArguments {
     #[command(flatten)]
     pub image: ImageArguments,
-    /// Master key of encrypted directories: a file with its 32 to 64 bytes; may be given more than
+    /// File with a master key of encrypted directories (32 to 64 bytes); may be given more than
     /// once
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,

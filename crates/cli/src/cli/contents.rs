@@ -9,8 +9,7 @@ const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 /// Offset of the group number in a superblock, in bytes.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// The superblock copy of group 1 in the layout of mke2fs, for each block size: block number, block
-/// size.
+/// Where mke2fs puts the superblock copy of group 1, for each block size: block number, block size.
 const BACKUPS: [(u64, u64); 7] = [
     (8193, 1024),
     (16384, 2048),

@@ -144,7 +144,7 @@ impl Piece {
     }
 }
 
-/// Parses a bracket expression after its `[`. Returns it with the rest of the pattern.
+/// Parses a bracket expression after its `[`. Returns the expression and the rest of the pattern.
 fn class(pattern: &[Char]) -> Option<(Piece, &[Char])> {
     let is = |letter: Option<&Char>, wanted: char| letter == Some(&Char::from(wanted));
     let negated = is(pattern.first(), '!') || is(pattern.first(), '^');

@@ -57,7 +57,8 @@ impl Images {
             options = options.keys(&keys);
             let source = WholeImage::open(&image, arguments.image, intent.access())?.into_source();
             let device = source.device();
-            // Only images without a journal inside need the journal device.
+            // Of several images, only those whose journal is on another device get the journal
+            // device.
             match &journal {
                 Some(journal) if count == 1 || has_journal_elsewhere(&*device) => {
                     options = options.journal_device(journal.clone());
@@ -84,7 +85,7 @@ impl Images {
         })
     }
 
-    /// Closes all images, also after errors, and returns the errors.
+    /// Closes all images, even if an error occurs, and returns the errors.
     pub fn close(self) -> Vec<Failure> {
         let close = |(image, fs): (PathBuf, FileSystem)| {
             fs.close().err().map(|error| Failure::within(image.display(), &error))

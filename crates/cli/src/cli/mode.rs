@@ -13,13 +13,13 @@ pub enum ModeChange {
     Symbolic(Vec<Clause>),
 }
 
-/// What a mode in numbers does with the set-ID bits of a directory: GNU Coreutils manual,
+/// What a mode in numbers does with the set-ID bits of a directory. Source: GNU Coreutils manual,
 /// "Directories and the Set-User-ID and Set-Group-ID Bits".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetIds {
-    /// Up to four digits only add set-ID bits.
+    /// With up to four digits, the mode can set the set-ID bits but not clear them.
     Added,
-    /// Five digits or more, such as 00755, clear them too.
+    /// With five digits or more, such as 00755, the mode can clear the set-ID bits too.
     Exact,
 }
 
@@ -27,7 +27,7 @@ pub enum SetIds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
     /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no
-    /// class is named: all classes, limited by the umask.
+    /// class is named. Then all classes are meant, limited by the umask.
     who: Option<u16>,
     action: Action,
     what: Bits,
@@ -180,8 +180,8 @@ impl Clause {
     }
 }
 
-/// Returns the umask of this process. Must be called before other threads start: to read the umask,
-/// the function sets another one for a moment.
+/// Returns the umask of this process. Must be called before other threads start, because the
+/// function sets another umask for a moment.
 pub fn process_umask() -> u16 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

@@ -20,8 +20,8 @@ pub struct MountedImage {
 }
 
 impl MountedImage {
-    /// Returns the mount that `path` names by its directory or by its image; `None` if there is
-    /// none, or if `arguments` select a part of the image.
+    /// Returns the mount that `path` names by its directory or by its image. Returns `None` if
+    /// there is no such mount, or if `arguments` select a part of the image.
     pub fn of(path: &Path, arguments: ImageArguments) -> Option<MountedImage> {
         if arguments.offset.bytes() != 0 || Source::array_name(path).is_some() {
             return None;
@@ -30,7 +30,7 @@ impl MountedImage {
         Some(MountedImage { mount_point, source })
     }
 
-    /// Returns the size of the file system in blocks, and the bytes of a block.
+    /// Returns the size of the file system in blocks, and the size of a block in bytes.
     pub fn size(&self) -> Result<(u64, u64), Failure> {
         let counters = counters(&self.mount_point)?;
         let level = |name| counters.get(name).copied().unwrap_or(0);

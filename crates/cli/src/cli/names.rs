@@ -4,7 +4,7 @@ use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The most bytes of a user database that are read.
+/// The largest number of bytes of a user database that are read.
 const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.
@@ -20,7 +20,7 @@ struct Names {
     by_id: HashMap<u32, String>,
 }
 
-/// Lines of `name:password:id:...`, the form of passwd(5) and group(5).
+/// Parses lines of `name:password:id:...`, the form of passwd(5) and group(5).
 fn parse(database: &str) -> Names {
     let mut names = Names::default();
     for line in database.lines() {
@@ -44,7 +44,8 @@ fn read(fs: &FileSystem, path: &str) -> Option<Names> {
     Some(parse(&String::from_utf8_lossy(&database)))
 }
 
-/// Parses a user or group ID. The largest number is not an ID: in chown(2) it means "unchanged".
+/// Parses a user or group ID. The largest number is not an ID, because in chown(2) it means
+/// "unchanged".
 pub fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&id| id != u32::MAX)
 }

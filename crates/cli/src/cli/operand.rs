@@ -63,8 +63,8 @@ impl From<OsString> for Operand {
     }
 }
 
-/// For commands that accept paths in images only: an operand without a colon is the root of that
-/// image.
+/// Converts an operand of a command that accepts only paths in images. An operand without a colon
+/// is the root of that image.
 impl From<OsString> for ImagePath {
     fn from(operand: OsString) -> ImagePath {
         let whole = || ImagePath { image: operand.clone().into(), path: "/".into() };

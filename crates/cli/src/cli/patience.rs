@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 /// before the server has written its last byte, and a loop device may exist slightly longer than
 /// its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time that a mount waits: a server with much data to write to a slow disk needs more.
+/// The time that a mount waits. It is longer, because a server may have much data to write to a
+/// slow disk.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which a mount prints that it waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
@@ -97,8 +98,8 @@ enum Use {
     Lasts,
 }
 
-/// Tries to open until this succeeds, fails permanently, or takes too long; calls back when it has
-/// to wait.
+/// Calls `open` until it succeeds or fails permanently, or `patience` is over. If that takes longer
+/// than `TOLD_AFTER`, calls `announce` once.
 fn wait<T, E>(
     patience: Duration,
     announce: &mut dyn FnMut(),

@@ -103,13 +103,13 @@ pub fn plain(text: &str) -> String {
     }
 }
 
-/// Returns `text` without control characters, which names in an image may contain.
+/// Replaces control characters, which names in an image may contain, by question marks.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Prints one line on standard error. A closed standard error is ignored: the exit code also
-/// reports the failure.
+/// Prints one line on standard error. A closed standard error is ignored, because the exit code
+/// also reports the failure.
 pub fn complain(line: impl Display) {
     // The line is written by one call, so that lines of several threads are not mixed.
     let line = format!("{}\n", printable(&line.to_string()));

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// Buffered standard output. On a terminal, control characters other than newline and tab become
-/// question marks: a name in an image must not steer the terminal.
+/// question marks, because a name in an image must not steer the terminal.
 pub struct Screen {
     out: BufWriter<StdoutLock<'static>>,
     is_terminal: bool,
@@ -17,7 +17,7 @@ impl Screen {
     }
 }
 
-/// Returns `bytes` without control characters, for a terminal.
+/// Replaces control characters by question marks, for a terminal.
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let mut before = 0;
     let shown = bytes.iter().map(|byte| {

@@ -42,7 +42,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// Formats `bytes` in at most four characters and a unit, as `ls -h` and `df -h` do (rounded up).
+/// Formats `bytes` in at most four characters and a unit, rounded up, as `ls -h` and `df -h` do.
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;

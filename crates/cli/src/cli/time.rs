@@ -9,9 +9,9 @@ use lanefs::Time;
 pub enum Shown {
     /// To the minute, as `ls -l --time-style=long-iso` does.
     Minutes,
-    /// Times are shown to the nanosecond, with the time zone.
+    /// To the nanosecond, with the time zone.
     Nanoseconds,
-    /// Times are shown to the second.
+    /// To the second.
     Seconds,
 }
 
@@ -44,7 +44,7 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
             zoned.timestamp()
         }
     };
-    // Nanoseconds count forward from the previous whole second, also before 1970.
+    // Nanoseconds count forward from the previous whole second, even before 1970.
     let nanos = timestamp.as_nanosecond();
     let secs = i64::try_from(nanos.div_euclid(1_000_000_000)).map_err(|_| bad())?;
     let nanos = u32::try_from(nanos.rem_euclid(1_000_000_000)).map_err(|_| bad())?;

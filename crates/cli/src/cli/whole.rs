@@ -33,12 +33,13 @@ impl<'p> WholeImage<'p> {
         Ok(WholeImage { path, source, part })
     }
 
-    /// Returns the bytes of the file system.
+    /// Returns the device that holds the file system.
     pub fn device(&self) -> Arc<dyn Device> {
         self.source.device()
     }
 
-    /// Returns whether the file system is all of an image file, which can then change its length.
+    /// Returns whether the file system takes up a whole image file. The file can then change its
+    /// length.
     pub fn is_whole_file(&self) -> bool {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }

@@ -16,7 +16,7 @@ const DAMAGED: u8 = 4;
 /// The exit code if the check is not complete, as e2fsck's "operational error".
 const FAILED: u8 = 8;
 
-/// Checks an image: all of its metadata, as e2fsck -fn does, and writes nothing
+/// Checks all metadata of an image, as e2fsck -fn does, and writes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The checker shares no code with the file system that lanefs mounts. A log that has to be replayed is
@@ -50,7 +50,7 @@ pub struct Arguments {
         hide_default_value = true
     )]
     threads: usize,
-    /// The largest number of findings to print; further findings are only counted
+    /// The largest number of findings to print; further faults are only counted
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     findings: usize,
     #[command(flatten)]
@@ -86,8 +86,8 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     let journal = arguments.journal.open(Access::ReadOnly)?;
     let device = view_without_log_elsewhere(&whole.device(), journal.as_ref());
     let device = device.map_err(|error| whole.failure(error))?;
-    // The checker does not replay fast commits, so it gets a view in which they are replayed. If
-    // that view cannot be made, the report says so.
+    // The checker does not replay fast commits, so it gets a view in which they are already
+    // replayed. If that view cannot be made, the report says so.
     let plain = view_without_fast_commits(&device);
     let device = plain.as_ref().map_or(device, Arc::clone);
     let report = check(device, &options, &|progress| show(&bar, progress));
@@ -155,7 +155,7 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
     )
 }
 
-/// Returns the number of findings that are faults, not notes.
+/// Returns the number of findings that are faults. Notes do not count.
 fn faults(report: &Report) -> u64 {
     let told = report.findings.iter().filter(|finding| finding.harm() != Harm::Note).count();
     told as u64 + report.left_out

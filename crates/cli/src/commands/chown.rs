@@ -27,7 +27,8 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<ImagePath>,
-    /// Change directories and everything in them; of symbolic links, the link and not its target
+    /// Change directories and everything in them; change symbolic links themselves, not their
+    /// targets
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change symbolic links themselves, not their targets

@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Copies an image: shares its blocks if the host supports that, keeps holes, gives the copy a new
-/// UUID
+/// Copies an image with its holes, shares blocks if the host can, and gives the copy a new UUID
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The source must not be in use, and is only read; a copy of an image that was left by a crash is
@@ -92,8 +91,8 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
     }
     if to.is_file() {
-        // A program that has the old file locked would continue to use it, although it no longer
-        // has a name.
+        // Fails if a program has the old file locked. The program would otherwise continue to use a
+        // file that no longer has a name.
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }

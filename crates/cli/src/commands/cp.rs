@@ -21,7 +21,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 use std::process::ExitCode;
 
-/// Upper limit of the default number of threads: with more threads, the device is the bottleneck.
+/// Upper limit of the default number of threads. With more threads, the device is the bottleneck.
 const MAX_WORKERS: usize = 8;
 
 /// Copies files into an image, out of it, within it, or between images
@@ -113,7 +113,7 @@ impl Arguments {
     }
 }
 
-/// Returns the default number of threads: one for each core, with a limit.
+/// Returns the default number of threads: one for each core, but at most `MAX_WORKERS`.
 pub fn default_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
 }
@@ -164,7 +164,8 @@ impl Written {
     }
 }
 
-/// Copies all `sources`, files of a tree or standard input, to `target`.
+/// Copies all `sources` to `target`. A source is a file of the host or of an image, or standard
+/// input.
 pub fn copy(
     images: &Images,
     sources: &[Operand],
@@ -302,8 +303,8 @@ fn ends_in_dot(path: &Path) -> bool {
     bytes.ends_with(b"/.") || bytes == b"."
 }
 
-/// Fails if `dir` of the target is `node` of the source or inside it: the copy would never
-/// terminate.
+/// Fails if `dir` of the target is `node` of the source or inside `node`, because the copy would
+/// never terminate.
 fn check_not_within<S: Source, T: Target>(
     source: &S,
     node: &S::Node,

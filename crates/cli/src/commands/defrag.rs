@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
         each_file(fs, place, Depth::Tree, Follow::Links, report, &mut |_, place, entry| {
-            // Below a directory, files of other types are skipped; as an operand they are refused.
+            // Files that are not regular are skipped below a directory, and refused as an operand.
             let file_type = entry.meta.file_type;
             let is_below = entry.depth > 0 && file_type != FileType::Regular;
             if is_below || file_type == FileType::Directory {

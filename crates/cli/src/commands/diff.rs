@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Compares trees: two images, or an image and a directory of the host
+/// Compares the trees of two images, or of an image and a directory of the host
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Compares types, contents, link targets, device numbers, modes, owners, hard links and extended
@@ -40,7 +40,7 @@ pub struct Arguments {
     /// The second tree
     #[arg(value_name = "B")]
     b: OsString,
-    /// Compare the times of the last change too
+    /// Compare the times of the last modification too
     #[arg(long)]
     times: bool,
     /// Do not compare these properties
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Converts an operand: a directory of the host, or one in an image.
+/// Converts an operand, which names a directory of the host, or a file or directory in an image.
 fn operand(text: &OsString) -> Operand {
     match Operand::from(text.clone()) {
         Operand::Host(path) if !path.is_dir() => Operand::Image(ImagePath::from(text.clone())),

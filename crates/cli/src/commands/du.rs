@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Show only the total of each operand
     #[arg(short, long, conflicts_with = "max_depth")]
     summarize: bool,
-    /// Show only the directories (with -a: files) at most N levels below the operand
+    /// Show only the directories (with -a, also files) at most N levels below the operand
     #[arg(short = 'd', long, value_name = "N")]
     max_depth: Option<usize>,
     /// Show the total of all operands too
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 struct Count<'a> {
     arguments: &'a Arguments,
     report: &'a Report,
-    /// Files with several names that were counted.
+    /// The files with several names that were counted already.
     counted: Seen,
     total: Space,
 }

@@ -12,14 +12,14 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The size of the caches in bytes. All blocks that a script changes are in memory anyway, and to
-/// allocate larger caches would take longer than to run a short script.
+/// The size of the caches in bytes. All blocks that a script changes are in memory anyway, and
+/// allocating larger caches would take longer than running a short script.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The number of cached names, small for the same reason.
 const NAMES: usize = 4096;
 
-/// Makes many changes in an image that become durable together: all, or none
+/// Makes many changes in an image, which become durable together: all or none
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A script has a command on each line: words, in double quotes where they contain spaces, or a JSON

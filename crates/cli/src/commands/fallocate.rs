@@ -36,11 +36,11 @@ pub struct Arguments {
     image: FileArguments,
 }
 
-/// The change; without one of these the range is allocated.
+/// The change. Without one of these options, the range is allocated.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Mode {
-    /// Free the range: it reads as zeros
+    /// Free the range, which then reads as zeros
     #[arg(short, long)]
     punch_hole: bool,
     /// Make the range read as zeros, and allocate it

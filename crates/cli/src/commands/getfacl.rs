@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Omit the comments with name and owner
     #[arg(short = 'c', long)]
     omit_header: bool,
-    /// Show the effective rights of all entries, also if the mask removes none
+    /// Show the effective rights of all entries, even if the mask removes none
     #[arg(short = 'e', long, conflicts_with = "no_effective")]
     all_effective: bool,
     /// Show no effective rights

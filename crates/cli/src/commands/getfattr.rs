@@ -54,8 +54,7 @@ pub struct Arguments {
     /// Show symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Include everything below directories; for symbolic links there, show the link's own
-    /// attributes
+    /// Include everything below directories; for a symbolic link there, show its own attributes
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Keep the slash at the start of paths
@@ -98,7 +97,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// Returns the attributes to show, by name.
+    /// Returns the attributes to show, sorted by name.
     fn of(&self, tree: &ImageTree<'_>, node: &ImageNode) -> Result<Vec<Attribute>, Failure> {
         let Some(name) = &self.name else {
             let mut found = tree.attributes(node)?;

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Value of `s_jnl_backup_type`: `s_jnl_blocks` holds the block numbers and the size of the journal
-/// (`EXT3_JNL_BACKUP_BLOCKS`).
+/// The value of `s_jnl_backup_type` (`EXT3_JNL_BACKUP_BLOCKS`) with which `s_jnl_blocks` holds the
+/// block numbers and the size of the journal.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
 /// Shows the superblock of an image without mounting it
@@ -97,7 +97,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // A read during a write of the superblock can be torn; the next read is consistent.
+        // A read during a write of the superblock can be torn. The next read is consistent.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -141,8 +141,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// Converts a time of the superblock, from its low word and the high byte that ext4 added; `null`
-/// if never set.
+/// Converts a time of the superblock from its low word and from the high byte that ext4 added;
+/// `null` if the time was never set.
 fn time(low: u32, high: u8) -> Value {
     let secs = i64::from(low) | i64::from(high) << 32;
     if secs == 0 { Value::Null } else { json!(secs) }
@@ -161,7 +161,8 @@ type Facts = Vec<(&'static str, Value)>;
 fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
     let features = superblock.features().names();
-    // Whether the journal is on another device, which a mount then needs, is shown separately.
+    // The lack of a journal device is not counted here, since another line shows that the journal
+    // is on another device.
     let (support, reasons) = match superblock.support_with_journal() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Include names that begin with a dot
     #[arg(short, long, overrides_with = "almost_all")]
     all: bool,
-    /// As -a, without . and .. themselves
+    /// As -a, but without . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
     /// List directories themselves, not their entries
@@ -269,7 +269,7 @@ impl<W: Write> Listing<'_, W> {
         Ok(())
     }
 
-    /// Prints a name; on a terminal without control characters.
+    /// Prints a name. On a terminal, control characters are replaced.
     fn name(&mut self, name: &OsStr) -> io::Result<()> {
         if self.is_terminal {
             write!(self.out, "{}", printable(&name.to_string_lossy()))

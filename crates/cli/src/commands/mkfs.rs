@@ -137,7 +137,7 @@ fn on_device(
     if arguments.dry_run {
         return preview(device.len(), options).map_err(|error| failed(&error));
     }
-    // Wrong options are an error before the old contents are lost.
+    // Wrong options are found here, before the old contents are lost.
     preview(device.len(), options).map_err(|error| failed(&error))?;
     if arguments.discards() {
         device.discard(0, device.len()).map_err(|error| failed(&error))?;
@@ -149,7 +149,7 @@ fn on_device(
     Ok(made)
 }
 
-/// Prints a hint, unless root runs the command, that the new root directory belongs to root.
+/// Prints a hint that the new root directory belongs to root, unless root runs the command.
 fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the first signal, a busy mount may continue for this time; then its connection is aborted.
+/// After the first signal, a busy mount may continue for this time. Then its connection is aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
@@ -118,8 +118,8 @@ pub struct Arguments {
     pub file_system_type: Option<OsString>,
 }
 
-/// Runs `lanefs mount`. In the foreground, returns after the unmount; otherwise, once the image is
-/// mounted.
+/// Runs `lanefs mount`. In the foreground, returns after the unmount. In the background, returns
+/// once the image is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if arguments.options.iter().any(|list| Options::is_remount(list)) {
         return match remount(arguments) {
@@ -176,8 +176,8 @@ fn remount(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn parse_options(arguments: &Arguments) -> Result<(Options, Ids), lanefs_fuse::OptionError> {
-    // As with the kernel's file systems, a mount by root is for all users; permissions restrict
-    // them.
+    // As with the kernel's file systems, a mount by root is for all users, and file permissions
+    // restrict what they can do.
     let is_root = rustix::process::geteuid().is_root();
     let mut options = Options { allow_other: is_root, ..Options::default() };
     arguments.options.iter().try_for_each(|list| match arguments.sloppy {
@@ -333,7 +333,7 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
         DirectIo::Never => Ok(()),
         DirectIo::BlockDevices if !device.is_block_device() => Ok(()),
         DirectIo::BlockDevices => {
-            // Without direct I/O the host's cache is used.
+            // If the device has no direct I/O, the host's cache is used.
             let _ = device.with_direct_io(path);
             Ok(())
         }
@@ -343,15 +343,15 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
     }
 }
 
-/// Returns the name of the array with its members, so that `lanefs umount` can wait until they are
-/// closed.
+/// Returns the name of the array with its members, so that `lanefs umount` can wait until the
+/// members are closed.
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
     lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
-/// Opens for writing, or read-only if the options or the host require that.
+/// Opens the device for writing, or read-only if the options or the host require that.
 fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
@@ -374,7 +374,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // From here on errors are no longer printed to the caller. A failure to leave the terminal is
+    // In the background, the caller sees no errors from here on. A failure to leave the terminal is
     // ignored.
     parent.serving();
     if in_background {
@@ -391,7 +391,8 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
         failures.push("stopped after a panic; the log is left for the next mount to replay".into());
     }
     failures.extend(closed.err().map(Box::from));
-    // After a panic the mount keeps the array, which is then not marked clean.
+    // After a panic the mount still holds the array. Then the array is not closed, and not marked
+    // clean.
     let closed = array.and_then(Arc::into_inner).map_or(Ok(()), OpenArray::close);
     failures.extend(closed.err().map(Box::from));
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
@@ -402,14 +403,14 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Unmounts after a signal; the serving threads then notice that the connection is closed.
+/// Unmounts after a signal. The serving threads then notice that the connection is closed.
 fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     loop {
         signals.wait();
         match mount_point.detach(Busy::Refuse) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                // Write out cached data while requests are still served; after the grace period
-                // abort the connection of processes that still use the mount.
+                // Cached data is written out while requests are still served. After the grace
+                // period, the connection is aborted, although processes still use the mount.
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {

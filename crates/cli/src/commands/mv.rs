@@ -8,7 +8,8 @@ use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
 use std::process::ExitCode;
 
-/// Moves or renames files of an image; between images or the host, copies and then removes them
+/// Moves or renames files of an image. Between images, or image and host, copies and then removes
+/// them
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
@@ -90,7 +91,7 @@ fn move_one(
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            // The source is removed only after the copy is durable.
+            // A copy in an image is durable before the source is removed.
             if let Operand::Image(to) = target {
                 let synced = images.get(&to.image)?.sync();
                 synced.map_err(|error| Failure::within(to.image.display(), &error))?;

@@ -14,7 +14,7 @@ enum Scale {
     Logarithmic,
 }
 
-/// Label densities of a decade: the first that gives enough labels is used.
+/// The labels of a decade, in rising density. The first density that gives enough labels is used.
 const STEPS: [&[f64]; 4] = [
     &[1.0],
     &[1.0, 2.0, 5.0],
@@ -24,7 +24,7 @@ const STEPS: [&[f64]; 4] = [
         7.0, 8.0, 9.0,
     ],
 ];
-/// The smallest number of labels from which a point can be read.
+/// The smallest number of labels with which a reader can tell a point's value.
 const ENOUGH: usize = 3;
 
 impl Axis {
@@ -39,7 +39,8 @@ impl Axis {
         Axis::over(values, Scale::Linear, 0.5)
     }
 
-    /// Creates an axis; `least` is the smallest margin at either end.
+    /// Creates an axis. `least` is the margin at either end if all values are equal; otherwise the
+    /// margin is at least a quarter of `least`.
     fn over(values: impl Iterator<Item = f64>, scale: Scale, least: f64) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {

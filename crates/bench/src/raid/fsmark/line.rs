@@ -9,7 +9,7 @@ use lanefs_raid5::{Statistics, StripeWake};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The results of one policy with one array and number of workers, over all its slices.
+/// The results of one policy with one array and one number of workers, over all slices.
 #[derive(Debug, Clone)]
 pub struct FsMarkLine {
     /// Members of the array.
@@ -30,7 +30,7 @@ pub struct FsMarkLine {
     pub system: Duration,
     /// Context switches of the workers, voluntary and not.
     pub switches: u64,
-    /// The time from each file's close to the next one's.
+    /// The times between one file's close and the next file's close, on the same worker.
     pub latencies: Latencies,
     /// The array's counters.
     pub counted: Statistics,

@@ -52,7 +52,8 @@ Examples:
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// Workloads to run [default: all]; or `seeds` or `efficiency`, then some of its parts
+    /// Workloads to run [default: all]. Or `seeds` or `efficiency`, optionally followed by its
+    /// parts
     #[arg(value_name = "WORKLOAD")]
     pub(super) what: Vec<What>,
     /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH.
@@ -220,7 +221,7 @@ const FILES: u32 = 1000;
 pub(super) const FILE_SIZE: u64 = 64;
 const TREE_FILES: u32 = 2000;
 
-/// Limits of `--access-size` in KiB; it is a multiple of the page size.
+/// Limits of `--access-size` in KiB. The size must be a multiple of the page size.
 const PAGE: u64 = 4;
 const MOST_AT_ONCE: u64 = 1 << 16;
 

@@ -5,8 +5,8 @@ use super::run::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
-/// Bytes of each image, including that of the kernel's ext4. Blocks take memory only once they are
-/// written.
+/// Bytes of each image, including the image of the kernel's ext4. Blocks take memory only once they
+/// are written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {

@@ -9,12 +9,12 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A second signal within this time counts as the same signal: timeout(1) and make send a signal to
-/// the process and also to its whole process group.
+/// A second signal within this time counts as the same signal, because timeout(1) and make send a
+/// signal to the process and also to its whole process group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Watches for SIGINT, SIGTERM and SIGHUP. After the first signal the run removes its files; a
-/// later one terminates the process at once.
+/// Watches for SIGINT, SIGTERM and SIGHUP. After the first signal, the run removes its files. A
+/// later signal terminates the process at once.
 pub struct Interruption {
     stop: Arc<Stop>,
     /// The number of the received signal, or 0.
@@ -22,8 +22,8 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// Starts watching. Must be called before other threads and programs start: they inherit the
-    /// blocked signals.
+    /// Starts watching. Must be called before other threads and programs start, because they
+    /// inherit the blocked signals.
     ///
     /// # Errors
     /// The host refuses the signal mask or the thread.

@@ -18,7 +18,7 @@ pub struct Output {
 struct OutputFile {
     path: PathBuf,
     file: File,
-    /// The file was created by this run and is still empty.
+    /// Whether this run created the file and has not written to it yet.
     is_empty: bool,
 }
 

@@ -9,7 +9,6 @@ use lanefs_bench::{Measured, Plan, Workload};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) report: &'a Report,

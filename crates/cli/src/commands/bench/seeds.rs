@@ -66,7 +66,7 @@ impl Run<'_> {
         })
     }
 
-    /// Measures S4, which concerns the array below the file system.
+    /// Measures S4, the seed of the array below the file system.
     fn arrays(&self) -> Result<Vec<Chapter>, Failure> {
         let plan = FsMarkPlan {
             threads: self.arguments.threads(&FsMarkPlan::default().threads),

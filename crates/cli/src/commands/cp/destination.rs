@@ -24,11 +24,11 @@ pub struct Destination<N> {
     pub kind: Kind,
 }
 
-/// The permitted kind of a copy with a given name.
+/// The kind of file that the destination's name permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Anything,
-    /// A directory only: the name ends with a slash.
+    /// Only a directory, because the name ends with a slash.
     Directory,
 }
 

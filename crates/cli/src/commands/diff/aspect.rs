@@ -14,7 +14,7 @@ pub enum Aspect {
 #[derive(Debug, Clone)]
 pub struct Aspects {
     pub ignored: Vec<Aspect>,
-    /// Whether the times of the last change are compared.
+    /// Whether the times of the last modification are compared.
     pub times: bool,
 }
 

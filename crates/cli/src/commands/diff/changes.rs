@@ -17,7 +17,7 @@ pub struct Changes<'a, A: Source, B: Source> {
     a: &'a A,
     b: &'a B,
     aspects: Aspects,
-    /// For each file with several names: the file that has the same first name in the other tree.
+    /// Maps each file with several names to the file with the same first name in the other tree.
     linked: [HashMap<Identity, Identity>; 2],
     buffers: [Vec<u8>; 2],
 }
@@ -90,7 +90,7 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
                 Some(pair("size", first.size, second.size))
             }
             FileType::Regular => {
-                // Two further names of files that were compared before need no comparison.
+                // Further names of two files that were compared before need no comparison.
                 let known = self.linked.first().and_then(|linked| linked.get(&first.identity));
                 if first.size == 0 || known == Some(&second.identity) {
                     return Ok(None);

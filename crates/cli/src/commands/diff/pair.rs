@@ -13,7 +13,7 @@ pub enum Side<A, B> {
     Both(Entry<A>, Entry<B>),
 }
 
-/// The next path, with its entry in each tree that has it; or the failure of a file.
+/// The next path with its entry in each tree that has the path, or the failure of a file.
 type Step<A, B> = Result<Side<<A as Source>::Node, <B as Source>::Node>, Failure>;
 
 /// Two walks in the same order. Trees that exist on one side only are not entered.

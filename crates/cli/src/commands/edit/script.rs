@@ -255,9 +255,9 @@ fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns a buffer for a file of `size` bytes, or for a part of it. Clearing a buffer of the
-/// greatest length for each small file would take longer than the rest of the copy. A file that
-/// grows, or a pipe, is read in parts.
+/// Returns a buffer for a file of `size` bytes, or for a part of the file. The buffer of a small
+/// file is small, because clearing a buffer of the greatest length would take longer than the rest
+/// of the copy. A file that grows, or a pipe, is read in parts.
 fn buffer_for(size: u64) -> Vec<u8> {
     vec![0; usize::try_from(size).unwrap_or(MOST_BUFFERED).clamp(LEAST_BUFFERED, MOST_BUFFERED)]
 }

@@ -15,14 +15,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const NANOS: i128 = 1_000_000_000;
 
-/// A file to be judged.
+/// A file on which the tests are run.
 pub struct Candidate<'a, 'fs> {
     pub tree: &'a ImageTree<'fs>,
     pub entry: &'a Entry<ImageNode>,
     pub place: &'a ImagePath,
 }
 
-/// A test whose names are not looked up yet.
+/// A test. The users, groups and files that it names are not looked up yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Raw {
     Ready(Criterion),
@@ -50,7 +50,8 @@ pub enum Criterion {
     Age { which: Which, number: Number, unit: Unit, now: i128 },
 }
 
-/// A number, which the file's number must equal, exceed (`+N`) or stay below (`-N`).
+/// A number with which a value of the file is compared. The value must be equal to the number
+/// (`N`), greater (`+N`) or less (`-N`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
     /// Whether the value must be less than, equal to, or greater than the number.
@@ -77,9 +78,9 @@ pub enum Which {
 /// The unit of an age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// The fraction of a day is ignored.
+    /// Days. The fraction of a day is ignored.
     Days,
-    /// An age of N minutes is above N - 1 and at most N.
+    /// Minutes. An age of N minutes is above N - 1 and at most N.
     Minutes,
 }
 
@@ -177,7 +178,7 @@ impl Raw {
         Ok(Some(Raw::Ready(ready)))
     }
 
-    /// Returns the file in an image whose time is compared.
+    /// Returns the file in an image whose time the test uses, if there is one.
     pub fn reference(&self) -> Option<&ImagePath> {
         match self {
             Raw::NewerThan(_, Operand::Image(place)) => Some(place),
@@ -242,7 +243,7 @@ fn newer(which: Which, file: &OsString) -> Raw {
     Raw::NewerThan(which, Operand::from(file.clone()))
 }
 
-/// Returns the time of the last change of a file.
+/// Returns the time of the last modification of a file.
 fn changed(images: &Images, file: &Operand) -> Result<Time, Failure> {
     match file {
         Operand::Image(place) => {

@@ -29,7 +29,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Parsed {
     pub places: Vec<ImagePath>,
-    /// The levels below an operand that are judged.
+    /// The levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
     /// Whether a directory comes after its entries.
     pub entries_first: bool,
@@ -47,7 +47,7 @@ pub struct Verdict {
     pub prune: bool,
 }
 
-/// An expression with the ids of its users and groups, and the times of its files.
+/// An expression in which the names of users, groups and files are replaced by ids and times.
 pub struct Expression(Tree<Criterion>);
 
 impl Parsed {
@@ -84,7 +84,7 @@ impl Parsed {
         Ok(Parsed { places, depths, entries_first, json, offset, tree })
     }
 
-    /// Returns the files in images whose times are compared.
+    /// Returns the files in images whose times the tests use.
     pub fn references(&self) -> Vec<&ImagePath> {
         let mut found = Vec::new();
         self.tree.each(&mut |test| found.extend(test.reference()));
@@ -98,7 +98,7 @@ impl Parsed {
 }
 
 impl Expression {
-    /// Judges a file.
+    /// Runs the tests on a file.
     pub fn evaluate(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
         let mut verdict = Verdict::default();
         self.0.evaluate(file, &mut verdict)?;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
-// The usage shows the image first: after an option that takes several values it would be parsed as
-// one of these values.
+// The usage shows the image first, because after an option that takes several values it would be
+// parsed as one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.
@@ -49,7 +49,7 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE")]
     pub(super) image: PathBuf,
     /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or
-    /// device]; auto with --from: as small as the files allow, and auto+SIZE or auto+N% for free
+    /// device]. With --from, auto means as small as the files allow; auto+SIZE and auto+N% add free
     /// space
     #[arg(short, long)]
     pub(super) size: Option<Wanted>,
@@ -107,7 +107,7 @@ pub struct Arguments {
     /// Data blocks in a full stripe of the RAID array below
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     pub(super) stripe_width: u32,
-    /// Owner and group of the root directory: with yours, you can write to a mount without root
+    /// Owner and group of the root directory. With your own, you can write to a mount without root
     /// [default: 0:0]
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids)]
     pub(super) root_owner: Option<(u32, u32)>,

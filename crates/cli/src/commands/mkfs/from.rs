@@ -123,7 +123,7 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
         .bytes(if from.reproducible || is_dated { Bytes::Same } else { Bytes::New }))
 }
 
-/// Returns the options. A wrong option is an error before the old contents are lost.
+/// Returns the options. Wrong options are found here, before the old contents are lost.
 fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let image = arguments.image.as_path();
     let named = |cause: &dyn std::fmt::Display| Failure::new(image.display(), cause);
@@ -184,13 +184,13 @@ fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
 struct Place<'a> {
     path: &'a Path,
     array: Option<Image>,
-    /// The file did not exist.
+    /// Whether the file did not exist before.
     is_new: bool,
     /// The new file, until it is complete.
     unnamed: Option<Unnamed>,
-    /// The file has nothing after the file system, so its length may change.
+    /// Whether the file has nothing after the file system, so that its length may change.
     is_ours: bool,
-    /// The size follows from the files.
+    /// Whether the size follows from the files.
     is_fitted: bool,
     offset: u64,
     contents: Contents,
@@ -275,7 +275,7 @@ impl<'a> Place<'a> {
         Ok(place)
     }
 
-    /// Returns a path of the file.
+    /// Returns a path by which this process can open the file.
     fn file(&self) -> Cow<'a, Path> {
         match &self.unnamed {
             Some(unnamed) => unnamed.path().into(),

@@ -98,7 +98,7 @@ impl JournalDisk {
         Ok(JournalDisk { path: path.into(), device, block_size: found.block_size })
     }
 
-    /// Records this journal as that of the new file system on `device`.
+    /// Records this journal as the journal of the new file system on `device`.
     pub(super) fn attach_to(&self, device: &dyn Device) -> Result<(), Failure> {
         let number = std::fs::metadata(&self.path).map_or(0, |found| {
             if found.file_type().is_block_device() { kernel_number(found.rdev()) } else { 0 }

@@ -16,8 +16,8 @@ pub(super) struct Made {
     offset: u64,
 }
 
-/// Writes the hash tree of an image file: messages call it `name`, and `image` is the path that
-/// opens it.
+/// Writes the hash tree of an image file. `name` is the file's name in messages, and `image` is the
+/// path that opens it.
 pub(super) fn seal(
     from: &From,
     (name, image): (&Path, &Path),

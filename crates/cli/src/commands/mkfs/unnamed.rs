@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Unnamed(File);
 
 impl Unnamed {
-    /// Creates a file to be named `path`; `None` if the host's file system has no such files, or if
-    /// `path` exists.
+    /// Creates a file to be named `path`. Returns `None` if the host's file system has no unnamed
+    /// files, or if `path` exists.
     pub(super) fn create(path: &Path) -> Option<Unnamed> {
         // A symbolic link to a missing file is a name too.
         if path.symlink_metadata().is_ok() {

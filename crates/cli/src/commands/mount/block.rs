@@ -60,10 +60,10 @@ impl Drop for Attached {
     }
 }
 
-/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for
-/// writing, and the mount shows it under its own name. Must be called before anything is read from
-/// the device. Returns `None` if the mount has to be of type `fuse`, with a warning if the kernel
-/// refused `fuseblk`.
+/// Mounts `device` as type `fuseblk` if possible. It is possible if root has claimed a whole block
+/// device for writing, and the mount shows the device under its own name. Must be called before
+/// anything is read from the device. Returns `None` if the mount has to be of type `fuse`, with a
+/// warning if the kernel refused `fuseblk`.
 pub fn attach(
     path: &Path,
     device: &mut FileDevice,
@@ -71,7 +71,7 @@ pub fn attach(
     options: &Options,
 ) -> Result<Option<Attached>, Box<dyn Error>> {
     let is_root = rustix::process::geteuid().is_root();
-    // A device is claimed only for writing, since several processes may read it.
+    // A device is claimed only for writing, since several processes may read the same device.
     if !is_root
         || !device.is_claimed()
         || options.shown_source.is_some()

@@ -94,7 +94,7 @@ impl ArrayArgument {
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
                 // The array's name in the mount table lacks members that were added since the
-                // mount.
+                // mount. So the member that the error names is searched for too.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
@@ -137,8 +137,8 @@ impl ArrayArgument {
     }
 }
 
-/// Opens an array read-only. If another program uses it, nothing is locked, and that program is
-/// returned too.
+/// Opens an array read-only. If another program uses the array, locks nothing, and returns that
+/// program too.
 pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {

@@ -116,8 +116,8 @@ impl Change {
     }
 
     /// Carries the change out and returns a line with the result. `step` is called during a rebuild
-    /// or copy and may stop it; a stopped rebuild continues when the array is used next, and a
-    /// stopped copy leaves the array as it was.
+    /// or copy and may stop it. A stopped rebuild continues when the array is used next. A stopped
+    /// copy leaves the array as it was.
     pub fn carry_out(
         &self,
         array: &OpenArray,
@@ -168,7 +168,7 @@ fn add_member(
     bring_in_step(array, added, shown, step)
 }
 
-/// Rebuilds a member that has its slot; returns a line with the result.
+/// Rebuilds a member that was put into its slot. Returns a line with the result.
 fn bring_in_step(
     array: &OpenArray,
     added: Added,
