@@ -223,7 +223,7 @@ fn a_shrunk_image_is_the_smallest_and_its_size_the_limit() {
     assert!(status.code() == Some(1) && said.contains("give them by --from"), "{said}");
 }
 
-/// veritysetup accepts the image and its tree; a changed byte is found.
+/// veritysetup accepts the image and its hash tree, and finds a changed byte.
 #[test]
 fn an_image_is_sealed_by_the_hash_tree_of_dm_verity() {
     let dir = scratch();

@@ -77,7 +77,7 @@ pub trait Device: Send + Sync {
         self.len() == 0
     }
     /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its
-    /// end, and a block device is looked at again.
+    /// end, and the size of a block device is read again.
     fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
         let refused = std::io::ErrorKind::Unsupported;
         Err(DeviceError::new(Operation::Write, len, 0, refused))
@@ -87,8 +87,8 @@ pub trait Device: Send + Sync {
     fn alignment(&self) -> u32 {
         1
     }
-    /// Returns the bytes of a whole row of a RAID, counted from byte 0: writes of whole rows need
-    /// no reads. Returns 0 if the device has no rows.
+    /// Returns the length of a row of a RAID in bytes; the first row starts at byte 0. Writes of
+    /// whole rows need no reads. Returns 0 if the device has no rows.
     fn row_len(&self) -> u64 {
         0
     }
@@ -151,7 +151,8 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Declares that the bytes are not needed any more: later reads of them return undefined bytes.
+    /// Declares that the bytes are not needed any more. Later reads of this range return undefined
+    /// bytes.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 

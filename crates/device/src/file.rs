@@ -19,7 +19,7 @@ use thiserror::Error;
 pub struct OpenOptions {
     /// The offset of the device in the file, in bytes.
     pub offset: u64,
-    /// The device's length in bytes; `None`: to the end of the file.
+    /// The device's length in bytes; with `None` the device goes to the end of the file.
     pub len: Option<u64>,
 }
 
@@ -67,8 +67,8 @@ pub enum OpenError {
 /// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], file data and the
 /// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is
 /// locked with `flock` while the device is open: exclusively for writing, shared for reading. The
-/// lock covers the whole file, even if the device is a part of it: `flock` is the lock that udev
-/// and systemd honour.
+/// lock covers the whole file, even if the device is a part of it, because udev and systemd honour
+/// `flock`, which knows no ranges.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
