@@ -1,8 +1,8 @@
-//! The effects of an inode's flags: immutable and append-only forbid changes, to the superuser too;
-//! others request synchronous data and names.
+//! The effects of an inode's flags. Immutable and append-only forbid changes, even by the
+//! superuser. Other flags request synchronous data and names.
 //!
-//! Pure functions. If every front end needs a check (names, allocation), the operation makes it
-//! under its locks; if the check depends on the front end, `vfs::rules` makes it.
+//! All functions are pure. If every front end needs a check (names, allocation), the operation
+//! makes this check under its locks. If the check depends on the front end, `vfs::rules` makes it.
 //!
 //! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).

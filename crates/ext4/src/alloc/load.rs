@@ -26,7 +26,7 @@ pub(crate) struct Bitmaps {
 
 impl Bitmaps {
     /// Creates the set, with no bitmap in memory. Later, bitmaps that can be evicted are evicted
-    /// while all take more than `bytes`.
+    /// while all bitmaps together take more than `bytes`.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();

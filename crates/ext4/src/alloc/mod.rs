@@ -40,15 +40,15 @@
 //!   its siblings, in a group that had no directory since the mount if such a group is near. New
 //!   directories are numbered by their parent's link count; in a contended parent, whose link count
 //!   is out of date, each lane has numbers of its own.
-//! - Other directories are placed in the groups after their parent's, each in the next one:
-//!   siblings are near each other and in different groups. The kernel's ext4 puts an unpacked tree
-//!   into one group.
-//! - A file's inode is placed in its directory's group, its first block in the group of its inode.
-//!   Preallocation windows are as large as the file, up to 8 MiB.
+//! - Other directories are placed in the groups after their parent's group, each in the next group.
+//!   So siblings are near each other and in different groups. The kernel's ext4 puts an unpacked
+//!   tree into one group.
+//! - A file's inode is placed in its directory's group, and the file's first block in the inode's
+//!   group. Preallocation windows are as large as the file, up to 8 MiB.
 //! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
-//!   If the group of a search's goal is busy, the search continues in the caller's region: in the
-//!   next group it would meet all other threads that skip the same group.
+//!   If the group of a search's goal is busy, the search continues in the caller's region, because
+//!   in the next group it would meet all other threads that skip the same group.
 //! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
 //!   the run does not continue a file. So the array writes whole rows.
 //!

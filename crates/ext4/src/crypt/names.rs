@@ -37,8 +37,8 @@ impl Names {
         Some(padded)
     }
 
-    /// Returns the name of which `encrypted` is the encrypted form; `None` if `encrypted` is
-    /// shorter than any encrypted name.
+    /// Returns the name whose encrypted form is `encrypted`; `None` if `encrypted` is shorter than
+    /// any encrypted name.
     pub(crate) fn decrypt(&self, encrypted: &[u8]) -> Option<Vec<u8>> {
         if encrypted.len() < UNIT {
             return None;
@@ -51,7 +51,7 @@ impl Names {
     }
 
     fn encrypt_padded(&self, text: &mut [u8]) {
-        // All units but the last, which may be short.
+        // The bytes of all units but the last, which may be short.
         let before_last = (text.len() - 1) / UNIT * UNIT;
         let (head, last) = text.split_at_mut(before_last);
         let mut chain = Unit::default();

@@ -87,9 +87,9 @@ impl FileData<'_> {
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
     }
 
-    /// Claims whole clusters for file blocks from `at` on: from the inode's window if the window
-    /// continues at `at`, else from the groups, with a new window after the claimed blocks if the
-    /// file grows.
+    /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
+    /// the window continues at `at`, else from the groups. If the file grows, the groups also give
+    /// a new window after the claimed blocks.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
