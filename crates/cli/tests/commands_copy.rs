@@ -133,8 +133,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // A second copy finds the link: a directory with the link's name must not be entered through
-    // the link.
+    // The second copy finds the link that the first copy made. A directory with the link's name
+    // must not be copied through the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();

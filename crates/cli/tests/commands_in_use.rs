@@ -1,5 +1,5 @@
-//! Images in use: they are not changed, and the message names the user; a command waits if the use
-//! is about to end.
+//! Tests of images in use. They are not changed, and the message names the user. A command waits if
+//! the use is about to end.
 
 mod mounting;
 

@@ -63,7 +63,7 @@ fn an_image_has_no_name_before_it_is_complete() {
 }
 
 /// Creates an image with `n` directories `0/f`, `1/f` and so on, and next to it a tree `u` with
-/// files of these names, so that the copy of each such file fails.
+/// files of these names. So the copy of each of these files fails.
 fn tree_of_failures(n: usize) -> Image {
     let image = Image::new("32M");
     let line = format!(

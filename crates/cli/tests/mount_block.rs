@@ -1,5 +1,5 @@
-//! Mounts of a block device by root, of type `fuseblk`: the kernel claims the device, umount(2)
-//! waits for the server, and sync(2) reaches the server.
+//! Tests of mounts of type `fuseblk`, by which root mounts a block device. The kernel claims the
+//! device, umount(2) waits for the server, and syncfs(2) reaches the server.
 
 mod mounting;
 
@@ -122,8 +122,8 @@ fn a_device_in_use_is_refused_and_left_alone() {
         refused();
         run(Command::new("umount").arg(&point));
     }
-    // The device is mounted by Lanefs. The kernel's ext4 refuses it too, since the kernel holds the
-    // claim, not the server.
+    // Lanefs has mounted the device. The kernel's ext4 refuses the device too, since the kernel
+    // holds the claim, not the server.
     let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &[]);
     refused();
     assert!(!ext4(&other).success());
@@ -214,7 +214,7 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     let mut device = open(Access::ReadWrite).unwrap();
     assert!(device.is_claimed() && exclusively().is_err());
     let no_take_back = |_: fs::File| -> &str { panic!("it was taken") };
-    // The mount is refused: the device keeps its claim.
+    // If `take` fails, the device keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
     // `take` returns success without claiming the device.

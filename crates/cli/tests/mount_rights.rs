@@ -254,8 +254,8 @@ fn moves_atime(path: &Path, read: impl FnOnce()) -> bool {
     atime() != before
 }
 
-/// Returns which reads change the access time on a new mount at `dir`: a direct read, a second one,
-/// a listing, reading a link.
+/// Returns which reads change the access time on a new mount at `dir`: a direct read, a second
+/// direct read, a listing, reading a link.
 fn atime_moved_by_reads(dir: &Path) -> [bool; 4] {
     let (file, listed, link) = (dir.join("file"), dir.join("dir"), dir.join("link"));
     let direct = || {

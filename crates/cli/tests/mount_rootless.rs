@@ -199,7 +199,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     assert!(lists.contains("group:2:r--"), "{lists}");
 }
 
-/// A process of user 65534, the shown owner of unmapped files, has no rights on them.
+/// User 65534 is shown as the owner of unmapped files. A process of this user has no rights on
+/// these files.
 #[test]
 #[ignore = "long: a real mount"]
 fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
@@ -363,7 +364,7 @@ fn options_that_exclude_each_other_are_refused_by_name() {
 }
 
 /// Root of the user namespace is ann, and the ids 100000 to 165535 of the host are 1 to 65536
-/// there. All operations have the same results as for root, except those on device nodes and
+/// there. All operations have the same results as for root, except operations on device nodes and
 /// `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]

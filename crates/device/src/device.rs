@@ -66,9 +66,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: a write that has returned is visible to every later read. It survives a crash only
-/// if a [`Device::flush`] that was called after the write returned has succeeded. Concurrent writes
-/// to the same bytes leave any mix of their bytes.
+/// *Ordering*: a write that has returned is visible to every later read. It surely survives a crash
+/// only if [`Device::flush`] was called after the write returned, and has succeeded. Concurrent
+/// writes to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
@@ -122,8 +122,8 @@ pub trait Device: Send + Sync {
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)
     }
-    /// Writes blocks of a log, which is read only after a crash: does the same as
-    /// [`Device::write_vectored_at`], but possibly past the host's page cache.
+    /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but possibly past
+    /// the host's page cache, because no log is read before a crash.
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_vectored_at(offset, bufs)
     }

@@ -408,8 +408,8 @@ pub enum SyncMode {
 pub struct StatFs {
     /// Block size in bytes.
     pub block_size: u32,
-    /// Total blocks that files can use, without the overhead (as the kernel with its default mount
-    /// option `bsddf`).
+    /// Total blocks that files can use, without the overhead (as in the kernel with its default
+    /// mount option `bsddf`).
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,

@@ -3,8 +3,8 @@
 //!
 //! There are three steps, which pass on plain values: `numbers` chooses sizes and counts, `layout`
 //! places every block, and `write` writes the blocks, the superblock last. For a given time, uuid
-//! and hash seed the result is the same byte for byte, and equals that of mke2fs except for the
-//! count of KiB written, and the superblock's checksum, which covers the count.
+//! and hash seed the result is the same byte for byte. It equals the result of mke2fs except for
+//! the count of KiB written, and the superblock's checksum, which covers the count.
 //!
 //! First the signatures of other formats are wiped from the first and last 128 KiB, and the device
 //! is flushed. Last the superblock is written and flushed. So a crash leaves no incomplete file

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Only print the plan; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Write the old content of all changed blocks to this new file first
+    /// First save the old content of all changed blocks in this new file
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     undo: Option<PathBuf>,
     /// Put the old blocks of this undo file back, and repair nothing

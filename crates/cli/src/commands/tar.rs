@@ -126,7 +126,7 @@ struct Export<'a> {
     excluded: Vec<Excluded>,
     /// The name in the archive if the operand is a single file.
     single: Vec<u8>,
-    /// Hard-linked files of which not all names were met yet: the first name in the archive, and
+    /// Hard-linked files whose other names were not all met yet: the first name in the archive, and
     /// how many names are still to come.
     linked: HashMap<Identity, (Vec<u8>, u64)>,
 }

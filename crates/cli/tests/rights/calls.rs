@@ -188,8 +188,8 @@ impl Tree {
         done.map(|()| String::new())
     }
 
-    /// Returns the state that root sees after a case: of its directory, the object, and the
-    /// object's entries.
+    /// Returns what root sees after a case: the state of the case's directory, of the object, and
+    /// of the object's entries.
     pub fn observe(&self, case: &Case) -> Vec<Seen> {
         let dir = self.at(&case.dir());
         let mut seen = vec![look(&dir, "directory")];

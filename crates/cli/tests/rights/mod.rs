@@ -109,8 +109,8 @@ pub enum Op {
     Chmod(u32),
     Chown(Option<u32>, Option<u32>),
     Times(Stamp, Stamp),
-    /// Adds another name for the object; if the object is a directory, adds a name of a new file in
-    /// it.
+    /// Adds another name for the object. If the object is a directory, adds another name for a file
+    /// in it.
     Link,
     Rename,
     /// Renames the object into another directory, to which all users may write.

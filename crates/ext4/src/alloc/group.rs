@@ -24,7 +24,8 @@ pub(crate) struct GroupState {
 pub(crate) enum Maps {
     /// The bitmaps were not read yet.
     Unread,
-    /// Why the bitmaps or the descriptor are damaged; then nothing is allocated in this group.
+    /// The bitmaps or the descriptor are damaged, for this reason. Nothing is allocated in this
+    /// group.
     Damaged(Box<Corruption>),
     /// The bitmaps are in memory. They stay there while they are held or needed (see `resident`).
     Ready(Box<Ready>),
@@ -182,7 +183,7 @@ impl GroupState {
     /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If the bitmaps are not in memory: then an operation applies a change that it did not
+    /// If the bitmaps are not in memory, because then an operation applies a change that it did not
     /// prepare.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1

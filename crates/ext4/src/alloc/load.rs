@@ -88,8 +88,8 @@ impl Bitmaps {
         GroupHold::of(&self.shared.cells.get(group.0 as usize)?.presence)
     }
 
-    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. They are held
-    /// before the guard is released, so that eviction does not drop them right after the read.
+    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. The bitmaps are
+    /// held before the guard is released, so that eviction does not drop them right after the read.
     fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<GroupHold<'_>, Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));

@@ -27,9 +27,9 @@
 //! # Claimed is not allocated
 //!
 //! Blocks and inode numbers are claimed in memory first. They become allocated in a handle, after
-//! the data was written. So a group has two bitmaps each for blocks and inodes. Its `allocated`
+//! the data was written. So a group has two bitmaps for blocks, and two for inodes. Its `allocated`
 //! bits are those that a commit writes. Its `taken` bits are the allocated ones, the claims, and
-//! the blocks freed in transactions that are not durable yet: until then a crash brings the old
+//! the blocks freed in transactions that are not durable yet, since a crash would bring their old
 //! owner back. A bit can be claimed if it is not taken. Blocks that the running transaction itself
 //! allocated (`born`) can be claimed as soon as they are freed. A wrong bitmap makes its group
 //! unusable.
@@ -61,9 +61,9 @@
 //!
 //! # Locking
 //!
-//! Each group has one guard, `Rank::Guard`, held for a search or a change, never for I/O. Bitmaps
-//! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard of
-//! their group, and read without a lock. A chooser skips a group whose guard is held.
+//! Each group has one guard, `Rank::Guard`. It is held for a search or a change, never for I/O.
+//! Bitmaps are read under a loader's lock, `Rank::Load`. Summaries and index are written under the
+//! guard of their group, and read without a lock. A chooser skips a group whose guard is held.
 
 mod blocks;
 mod caller;

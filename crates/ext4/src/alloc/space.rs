@@ -35,7 +35,7 @@ pub(crate) struct Space {
     stashes: PerLane<Mutex<Stash>>,
     /// [rank Guard, and no group's guard is held with it]
     pool: Mutex<Pool>,
-    /// Signalled when a claim finishes. Threads that wait for it hold the lock of `pool` first.
+    /// Signalled when a claim finishes. Threads wait for it with the lock of `pool`.
     ended: Condvar,
     /// Set while stashes must not be filled: see [`Pool::is_short`]. Written under the pool's lock
     /// and read under a stash's lock. So a stash that is emptied after the flag was set stays
@@ -74,7 +74,7 @@ pub(crate) struct Draw {
     pub privilege: Privilege,
 }
 
-/// Blocks drawn for a claim, which is under way until this is dropped.
+/// Blocks drawn for a claim. The claim is under way until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Drawn<'s> {
     space: &'s Space,
@@ -104,9 +104,9 @@ impl Space {
         }
     }
 
-    /// Draws blocks for a claim; `None` if no blocks are left, or if other claims under way have
-    /// drawn them all. While another claim runs alone, the caller waits; `alone` is given if the
-    /// caller's own claim runs alone.
+    /// Draws blocks for a claim. Returns `None` if no blocks are left, or if other claims under way
+    /// have drawn them all. Waits while another claim runs alone. `alone` is given if the caller's
+    /// own claim runs alone.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));

@@ -132,7 +132,7 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Looks again, and loads the object if it is still missing, in one thread at a time.
+    /// Looks again, and loads the object if it is still missing. One thread at a time does this.
     #[cold]
     fn load_alone<H>(
         &self,
@@ -148,8 +148,8 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Returns the lock under which the object with this number is loaded. Multiplication spreads
-    /// the numbers: threads that load from different groups have numbers that differ by a multiple
-    /// of a power of two.
+    /// the numbers, because threads that load from different groups have numbers that differ by a
+    /// multiple of a power of two.
     fn loader(&self, number: u64) -> &Mutex<()> {
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.loaders[spread as usize % LOADERS]

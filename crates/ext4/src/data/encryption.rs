@@ -95,8 +95,8 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// Fails if this directory cannot have a name of `inode`, since it is encrypted and the inode
-    /// has another policy or none. The caller holds both operation locks.
+    /// Fails if this directory cannot have a name of `inode`, since the directory is encrypted and
+    /// the inode has another policy or none. The caller holds both operation locks.
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::NoKey`].

@@ -79,8 +79,8 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until all transactions are durable that unmapped some blocks of a cluster which is
-    /// still in use. Until then a crash could map these blocks again, so their contents must not be
+    /// Waits until the unmapping of blocks is durable if it left other blocks of their cluster in
+    /// use. Until then a crash could map the unmapped blocks again, so their contents must not be
     /// overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;

@@ -105,7 +105,8 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns the part of `range` from its first to its last block that is not mapped as written.
+    /// Returns the smallest part of `range` that contains all its blocks that are not mapped as
+    /// written.
     pub(crate) fn not_written(&self, range: Range<u32>) -> Result<Range<u32>, Error> {
         self.with_map(|map| {
             let Range { mut start, mut end } = range.clone();

@@ -2,7 +2,7 @@
 //!
 //! The hash of a block is in a block of the level above, which is verified itself before it is
 //! used, and so on up to the root hash in the descriptor. The tree and the descriptor are read like
-//! data, so those of an encrypted file are decrypted.
+//! data, so the tree and the descriptor of an encrypted file are decrypted.
 
 use crate::data::bytes::in_whole_units;
 use crate::data::file_data::FileData;

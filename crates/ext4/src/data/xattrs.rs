@@ -6,9 +6,9 @@
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
 //! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: a new name in
-//! such a directory fails with "no space left". Entry hashes are written with unsigned bytes, as
-//! Linux does since 6.2, and accepted with either sign. An ACL that only repeats the mode is not
-//! stored.
+//! such a directory fails with "no space left". Entry hashes are computed from unsigned bytes, as
+//! Linux does since 6.2. Hashes that were computed from signed bytes are accepted too. An ACL that
+//! only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;

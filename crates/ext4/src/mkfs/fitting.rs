@@ -140,7 +140,8 @@ impl Fitting {
         Err(full())
     }
 
-    /// Rounds `end` up, so that the last group contains more than its backups and a few blocks.
+    /// Rounds `end` up, so that the last group has at least [`MIN_LAST_GROUP`] blocks beside its
+    /// backups.
     fn round_up(&self, end: u64) -> u64 {
         let first = self.numbers.first_data_block();
         let per_group = u64::from(self.numbers.blocks_per_group);

@@ -1,5 +1,6 @@
 //! Changes of a mounted array. The server of the mount has the members open and locked, so the
-//! command sends it a request, and the server makes the change while it serves reads and writes.
+//! command sends a request to the server. The server makes the change while it serves reads and
+//! writes.
 //!
 //! A request is a JSON object, set as the value of an extended attribute of the mount's root.
 //! Reading the attribute returns the state of the latest requests. Only root and the server's user

@@ -60,7 +60,7 @@ fn facts(look: &Look) -> Value {
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
             // The superblocks of the other members record that this member failed. A member that is
-            // merely absent from the array's name still has its role there.
+            // merely absent from the array's name still has its role in these superblocks.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {

@@ -1,4 +1,4 @@
-//! A change of lists: pure functions from the old list to the new one.
+//! Changes access control lists, by pure functions from the old list to the new one.
 
 use crate::cli::{AclItem, Scope};
 use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
