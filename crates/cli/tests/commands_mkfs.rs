@@ -127,7 +127,7 @@ fn a_file_system_is_made_and_filled_in_a_partition() {
     assert_clean(&part);
 }
 
-/// A container image becomes a disk by one command, from a path and from standard input.
+/// One command makes a disk from a container image, which is given by a path or on standard input.
 #[test]
 fn an_image_is_made_from_sources_of_each_kind() {
     let dir = scratch();

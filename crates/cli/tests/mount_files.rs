@@ -70,7 +70,8 @@ fn a_whiteout_takes_the_old_name() {
     });
 }
 
-/// If a later kernel passes these operations to the server, docs/mount.md is out of date.
+/// If this test fails, a later kernel passes these operations to the server, and docs/mount.md is
+/// out of date.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_passes_neither_moved_ranges_nor_lists_of_extents() {

@@ -123,7 +123,7 @@ pub trait Device: Send + Sync {
         self.write_at(offset, buf)
     }
     /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but possibly past
-    /// the host's page cache, because no log is read before a crash.
+    /// the host's page cache, because only a recovery reads the log.
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_vectored_at(offset, bufs)
     }

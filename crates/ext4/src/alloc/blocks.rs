@@ -1,4 +1,4 @@
-//! Claims of blocks.
+//! Claims blocks.
 
 use super::caller::Caller;
 use super::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
