@@ -66,9 +66,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: a write that has returned is visible to every later read. It surely survives a crash
-/// only if [`Device::flush`] was called after the write returned, and has succeeded. Concurrent
-/// writes to the same bytes leave any mix of their bytes.
+/// *Ordering*: a write that has returned is visible to every later read. It is certain to survive a
+/// crash only after a successful [`Device::flush`] that was called after the write returned.
+/// Concurrent writes to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;

@@ -16,7 +16,7 @@ use lanefs_ondisk::Group;
 const ROUNDS: u32 = 8;
 
 impl Groups {
-    /// Claims one run of blocks. Sleeps.
+    /// Claims one run of blocks. May sleep.
     ///
     /// # Errors
     /// [`Error::NoSpace`]. This error is final only for a caller that passes `alone`. Without

@@ -124,7 +124,7 @@ impl Pair {
         self.taken.fill(range);
     }
 
-    /// Makes taken bits, which are not allocated, claimable again.
+    /// Makes bits claimable again. They must be taken, but not allocated.
     pub(crate) fn open(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
         self.open += range.end - range.start;

@@ -34,7 +34,7 @@ impl Bitmaps {
     }
 
     /// Prepares a change of the bits of `group`: its bitmaps stay in memory while the hold lives.
-    /// Sleeps.
+    /// May sleep.
     ///
     /// # Errors
     /// Damage, or an I/O error.

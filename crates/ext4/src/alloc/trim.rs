@@ -27,7 +27,7 @@ pub(crate) struct FreeRun {
 
 impl Groups {
     /// Claims the first free run of at least `least` clusters within the bits `range` of a group;
-    /// `None` if there is none. Sleeps.
+    /// `None` if there is none. May sleep.
     ///
     /// # Errors
     /// Damage or an I/O error in a bitmap.

@@ -1,8 +1,8 @@
 //! AES-256-CBC with ciphertext stealing, on names and on targets of symbolic links.
 //!
-//! The ciphertext is stolen as in RFC 2040 and in the kernel's `cts(cbc(aes))`: the last two blocks
-//! change places even if the last one is full. The initialisation vector is zero, since each inode
-//! has a key of its own.
+//! Ciphertext stealing works as in RFC 2040 and in the kernel's `cts(cbc(aes))`: the last two
+//! blocks change places even if the last one is full. The initialisation vector is zero, since each
+//! inode has a key of its own.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};

@@ -198,7 +198,7 @@ impl<'m> FileData<'m> {
     }
 
     /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
-    /// change needs. Sleeps.
+    /// change needs. May sleep.
     ///
     /// # Locking
     /// From this call until the change is applied, the caller holds the operation lock exclusively,
