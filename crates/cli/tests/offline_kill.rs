@@ -153,7 +153,7 @@ impl Case<'_> {
             std::thread::sleep(Duration::from_micros(rng.u64(..took.as_micros() as u64 + 1)));
             child.kill().unwrap();
             counts.ended += u32::from(child.wait().unwrap().success());
-            let files = *known.entry(digest(self.image)).or_insert_with(|| self.judge(&after));
+            let files = *known.entry(digest(self.image)).or_insert_with(|| self.check_left(&after));
             match files {
                 Files::Before => counts.before += 1,
                 Files::After => counts.after += 1,
@@ -165,7 +165,7 @@ impl Case<'_> {
 
     /// Checks the image that a kill left, and completes the command. Returns the files after the
     /// recovery.
-    fn judge(&self, after: &Path) -> Files {
+    fn check_left(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();
         let recovered = Command::new(LANEFS).arg("recover").arg(&killed).output().unwrap();
