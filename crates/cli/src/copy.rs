@@ -1,8 +1,8 @@
 //! Copies trees: between an image and the host, and between images.
 //!
 //! A [`Source`] or a [`Target`] is an image or the host. [`Copier`] works on several threads, each
-//! with one directory at a time. Two steps come last: the further names of files with several names
-//! are created, and then the attributes of directories are set, since every new entry changes a
+//! with one directory at a time. Two steps come last. First the further names of hard-linked files
+//! are created. Then the attributes of directories are set, since every new entry changes a
 //! directory's times.
 
 mod copier;

@@ -8,7 +8,8 @@ mod walk;
 
 use std::process::ExitCode;
 
-/// Allocates blocks on separate cache lines, without lists that threads share: `docs/scaling.md`.
+/// Allocates heap blocks on separate cache lines, without free lists that threads share (see
+/// `docs/scaling.md`).
 #[global_allocator]
 static HEAP: lanefs::LineHeap = lanefs::LineHeap;
 

@@ -40,7 +40,7 @@ fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
 }
 
 /// When an indexed directory gets more than 65,000 subdirectories, the kernel sets its link count
-/// to 1, and keeps it at 1 when they are removed.
+/// to 1. The count stays 1 when subdirectories are removed.
 #[test]
 fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
     let image = Image::new("32M");

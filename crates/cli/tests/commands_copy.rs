@@ -133,8 +133,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // A second copy finds the link: a directory with the link's name must not be entered through
-    // the link.
+    // The second copy finds the link that the first copy made. A directory with the link's name
+    // must not be copied through the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();
@@ -252,7 +252,8 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // The name of a directory's copy may end in a slash, also if the source is a link to it.
+    // The name of a directory's copy may end in a slash, also if the source is a link to a
+    // directory.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);
     lanefs(&["cp", "-r", &place("/new"), &here("out/")]);

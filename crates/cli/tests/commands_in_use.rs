@@ -1,5 +1,5 @@
-//! Images in use: they are not changed, and the message names the user; a command waits if the use
-//! is about to end.
+//! Tests of images in use. They are not changed, and the message names the user. A command waits if
+//! the use is about to end.
 
 mod mounting;
 
@@ -96,7 +96,7 @@ fn an_image_whose_server_is_closing_is_waited_for() {
             Mounted::new(&image, &[]).umount();
         }
     }
-    // A command does not wait for a mount that stays.
+    // A command does not wait for a mount that does not end.
     let mounted = Mounted::new(&image, &[]);
     let start = Instant::now();
     for line in [["touch", &at], ["ls", &at]] {

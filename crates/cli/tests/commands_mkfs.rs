@@ -127,7 +127,7 @@ fn a_file_system_is_made_and_filled_in_a_partition() {
     assert_clean(&part);
 }
 
-/// A container image becomes a disk by one command, from a path and from standard input.
+/// One command makes a disk from a container image, which is given by a path or on standard input.
 #[test]
 fn an_image_is_made_from_sources_of_each_kind() {
     let dir = scratch();
@@ -223,7 +223,7 @@ fn a_shrunk_image_is_the_smallest_and_its_size_the_limit() {
     assert!(status.code() == Some(1) && said.contains("give them by --from"), "{said}");
 }
 
-/// veritysetup accepts the image and its tree; a changed byte is found.
+/// veritysetup accepts the image and its hash tree, and finds a changed byte.
 #[test]
 fn an_image_is_sealed_by_the_hash_tree_of_dm_verity() {
     let dir = scratch();

@@ -119,8 +119,8 @@ fn make(dir: &Path, program: &str, size: &str, arguments: &str, image: &Path) ->
     dump.lines().filter(kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the first byte that differs. The superblocks' counts of KiB written may differ, and the
-/// checksums over them.
+/// Returns the first byte that differs. The superblocks may differ in their counts of KiB written,
+/// and so in their checksums.
 fn first_difference(theirs: &Path, ours: &Path) -> Option<String> {
     let found = Command::new("cmp").arg("-l").args([theirs, ours]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();

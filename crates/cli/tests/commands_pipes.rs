@@ -47,7 +47,7 @@ fn an_image_has_no_name_before_it_is_complete() {
     child.wait().unwrap();
     let left = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left().all(|name| name == "t" || name == "t.tar"), "{:?}", left().collect::<Vec<_>>());
-    // A name that another program takes meanwhile is not overwritten.
+    // If another program creates the new file meanwhile, that file is not overwritten.
     command.stdin(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
@@ -63,7 +63,7 @@ fn an_image_has_no_name_before_it_is_complete() {
 }
 
 /// Creates an image with `n` directories `0/f`, `1/f` and so on, and next to it a tree `u` with
-/// files of these names, so that the copy of each such file fails.
+/// files of these names. So the copy of each of these files fails.
 fn tree_of_failures(n: usize) -> Image {
     let image = Image::new("32M");
     let line = format!(

@@ -1,5 +1,5 @@
-//! Journals on a device of their own: made, mounted, recovered and refused by the commands, with
-//! e2fsck and the kernel as judges.
+//! Tests of journals on a device of their own. The commands make, mount, recover and refuse them;
+//! e2fsck and the kernel check the results.
 
 mod mounting;
 

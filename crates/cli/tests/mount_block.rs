@@ -1,5 +1,5 @@
-//! Mounts of a block device by root, of type `fuseblk`: the kernel claims the device, umount(2)
-//! waits for the server, and sync(2) reaches the server.
+//! Tests of mounts of type `fuseblk`, by which root mounts a block device. The kernel claims the
+//! device, umount(2) waits for the server, and syncfs(2) reaches the server.
 
 mod mounting;
 
@@ -29,7 +29,7 @@ impl Disk {
         Mounted::at(&self.device.path, &self.image.mount_point(), options)
     }
 
-    /// Returns the type of the mount, and whether it is read-only: `fuseblk.lanefs rw`.
+    /// Returns the type of the mount, and whether it is read-only, as in `fuseblk.lanefs rw`.
     fn mounted_as(&self) -> String {
         let table = fs::read_to_string("/proc/mounts").unwrap();
         let start =
@@ -122,8 +122,8 @@ fn a_device_in_use_is_refused_and_left_alone() {
         refused();
         run(Command::new("umount").arg(&point));
     }
-    // The device is mounted by Lanefs. The kernel's ext4 refuses it too, since the claim is the
-    // kernel's, not the server's.
+    // Lanefs has mounted the device. The kernel's ext4 refuses the device too, since the kernel
+    // holds the claim, not the server.
     let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &[]);
     refused();
     assert!(!ext4(&other).success());
@@ -190,7 +190,7 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
         mounted.umount();
     }
     assert_eq!(fs::metadata(&disk.image.path).unwrap().size(), 64 << 20);
-    // Features that allow only read access are found after the mount was created.
+    // Lanefs finds features that allow only read access after it has created the mount.
     let Some(disk) = Disk::new(&["-O", "quota,ea_inode"]) else { return };
     let said = run(&mut lanefs_mount(&disk.device.path, &disk.image.mount_point(), &["nosuid"]));
     assert!(said.contains("mounted read-only"), "{said}");
@@ -214,7 +214,7 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     let mut device = open(Access::ReadWrite).unwrap();
     assert!(device.is_claimed() && exclusively().is_err());
     let no_take_back = |_: fs::File| -> &str { panic!("it was taken") };
-    // The mount is refused: the device keeps its claim.
+    // If `take` fails, the device keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
     // `take` returns success without claiming the device.

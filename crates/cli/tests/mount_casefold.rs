@@ -1,5 +1,5 @@
-//! Directories that ignore case, through a mount: the kernel compares names by their bytes and must
-//! ask the server for each name.
+//! Tests of directories that ignore case, through a mount. The kernel compares names by their
+//! bytes, so it must ask the server for each name.
 
 mod mounting;
 

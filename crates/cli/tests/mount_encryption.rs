@@ -1,5 +1,5 @@
-//! Encrypted directories, compared with the kernel's: each image is written by one, and read by
-//! both, with and without the key.
+//! Compares encrypted directories with the kernel's. Either Lanefs or the kernel writes each image,
+//! and both read it, with and without the key.
 
 mod mounting;
 
@@ -14,7 +14,7 @@ const DESCRIBE: &str = r#"
         -printf '%P %y %m %n %s %l\n' | LC_ALL=C sort
     find . -name lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum"#;
 
-/// Does the same, without the contents, and tries operations on a directory whose key is missing.
+/// Lists the same without the contents, and tries operations on a directory whose key is missing.
 const WITHOUT_KEY: &str = r#"
     find . -name lost+found -prune -o -type d -printf '%P d %m\n' -o \
         -printf '%P %y %m %n %s %l\n' | LC_ALL=C sort
@@ -61,7 +61,7 @@ fn key_file(image: &Image) -> PathBuf {
     path
 }
 
-/// Gives the key to the kernel's file system, and returns its identifier.
+/// Gives the key to the kernel's file system, and returns the key's identifier.
 fn add_key(mounted: &KernelMounted, key: &Path) -> String {
     let said = shell(&mounted.path, &format!("xfs_io -c add_enckey . < {}", key.display()));
     said.trim().rsplit(' ').next().unwrap().to_string()
@@ -98,7 +98,8 @@ fn assert_same(ours: &str, theirs: &str) {
     assert_eq!(ours.lines().count(), theirs.lines().count());
 }
 
-/// Returns what a listing and operations without key print, on a copy of the image.
+/// Checks that a listing and operations without the key have the same results on the kernel's mount
+/// and on Lanefs's. Each mount has its own copy of the image.
 fn without_key(image: &Image, key: &Path) {
     let copy = image.copy("nokey.img");
     let theirs = {
@@ -144,7 +145,7 @@ fn files_encrypted_by_the_kernel_are_the_same_on_a_mount() {
 }
 
 /// Changes the padding of names in the encryption context of a file in the encrypted directory `d`:
-/// that is another policy with the same key. The image has no checksums.
+/// the result is another policy with the same key. The image has no checksums.
 fn give_another_policy(image: &Image, key: &Path, name: &str) {
     let place = format!("{}:/d/{name}", image.path.display());
     let ino = run(Command::new(LANEFS).args(["stat", "-c", "%i", "--key"]).arg(key).arg(place));

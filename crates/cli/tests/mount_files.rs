@@ -70,7 +70,8 @@ fn a_whiteout_takes_the_old_name() {
     });
 }
 
-/// If a later kernel passes these operations to the server, docs/mount.md is out of date.
+/// If this test fails, a later kernel passes these operations to the server, and docs/mount.md is
+/// out of date.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_passes_neither_moved_ranges_nor_lists_of_extents() {
@@ -435,7 +436,7 @@ fn files_of_every_kind_survive_a_remount() {
          ln -s $(printf 'x%.0s' $(seq 200)) long; mkfifo pipe; mknod null c 1 3; mknod disk b 8 300; \
          truncate -s 10G sparse; printf end >>sparse; touch -d '1960-01-01 00:00:00.5' old";
     shell(&mounted.path, script);
-    // Compares everything including the order, except block counts that a directory read changes.
+    // Shows all attributes except block counts, and some of the data.
     let look = "find . -mindepth 1 ! -name lost+found -printf '%p %y %l %m %n %U %G %s %T@\\n' | sort; stat -c '%t %T' null disk; tail -c 3 sparse; cat hard";
     let before = shell(&mounted.path, look);
     mounted.umount();
@@ -488,12 +489,12 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
         assert!(is_new(&file), "a page that was changed through a mapping");
         assert!(fs::read(&path).unwrap()[9998..] == [2, b'x']);
     }
-    // Times that a program sets after its writes stay.
+    // If a program sets the times after its writes, they are kept.
     age(&file);
     drop(file);
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mtime(), old.tv_sec);
-    // An unlink is one request and the FORGET: the kernel sends no SETATTR after it.
+    // For an unlink the kernel sends one request and the FORGET, and no SETATTR afterwards.
     let before = requests(&mounted.path, "setattr");
     (0..20).for_each(|n| fs::write(mounted.path.join(format!("f{n}")), "x").unwrap());
     (0..20).for_each(|n| fs::remove_file(mounted.path.join(format!("f{n}"))).unwrap());
@@ -521,7 +522,8 @@ fn without_open_files_are_opened_and_truncated_without_a_request() {
         assert_eq!(fs::read(&path).unwrap(), vec![n; 9_000 - usize::from(n)]);
     }
     assert_eq!(counted(), before);
-    // The kernel has the only copy of data in a range that is a hole for the server.
+    // The kernel's cache has the only copy of the data, in a range that is still a hole for the
+    // server.
     let script = "truncate -s 1M sparse; printf x | dd of=sparse bs=1 seek=500000 conv=notrunc status=none; \
                   cp --sparse=always sparse copy; cmp sparse copy";
     shell(&mounted.path, script);

@@ -1,6 +1,6 @@
-//! Random operations on one file on a mount: through the kernel's cache and with O_DIRECT, and with
-//! all modes of fallocate that FUSE supports. The fsx of crates.io uses neither O_DIRECT nor all
-//! these modes.
+//! Runs random operations on one file of a mount: through the kernel's cache and with O_DIRECT, and
+//! with all modes of fallocate that FUSE supports. The fsx of crates.io uses neither O_DIRECT nor
+//! all these modes.
 
 mod mounting;
 

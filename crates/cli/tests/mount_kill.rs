@@ -29,8 +29,8 @@ fn content(seed: u64) -> Vec<u8> {
     (0..len.max(1)).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until the mount is gone. Most are synced, and from then on expected to survive;
-/// some are renamed over others, some deleted, and some stay in the kernel's cache.
+/// Writes files until the mount is gone. Most files are synced, and are expected to survive from
+/// then on. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
 fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
     for n in 0.. {
         let mut work = || -> std::io::Result<()> {
@@ -80,7 +80,8 @@ fn changes_survive_a_kill_of_the_server_after_a_pause() {
         let mut mounted = Mounted::in_foreground(&image, &[]);
         let name = format!("d{round}/a");
         fs::create_dir(mounted.path.join(format!("d{round}"))).unwrap();
-        // sync(2) makes the kernel write its cache, but sends the server no request for the sync.
+        // syncfs(2) makes the kernel write its cache, but the kernel sends the server no request
+        // for it.
         fs::write(mounted.path.join(&name), "x").unwrap();
         run(Command::new("sync").arg("-f").arg(mounted.path.join(&name)));
         thread::sleep(Duration::from_millis(500));
@@ -104,8 +105,8 @@ fn synchronous_files_and_directories_survive_a_kill_of_the_server() {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, options);
         shell(&mounted.path, "mkdir d && echo old >f && chattr +D d && chattr +S f && sync f d");
-        // The steps follow each other without a pause, in which the server would commit by itself.
-        // The writeback cache keeps written data until the file is closed.
+        // There is no pause between the steps, since the server commits by itself in a pause. The
+        // writeback cache keeps written data until the file is closed.
         shell(&mounted.path, "echo new >f; mkdir d/made; mv d/made d/moved");
         mounted.server().kill().unwrap();
         mounted.server().wait().unwrap();
@@ -127,7 +128,7 @@ fn with_sync_and_dirsync_changes_survive_a_kill_of_the_server() {
     for options in ["sync", "dirsync", "sync,no_writeback"] {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, &[options]);
-        // The steps follow each other without a pause, in which the server would commit by itself.
+        // There is no pause between the steps, since the server commits by itself in a pause.
         shell(&mounted.path, "mkdir dir made gone; mv made dir/moved; rmdir gone; touch file");
         let mut file = File::options().write(true).open(mounted.path.join("file")).unwrap();
         file.write_all(b"new").unwrap();
@@ -178,8 +179,8 @@ fn synced_changes_survive_a_kill_of_the_server() {
         // A copy for e2fsck, which replays the log, and for the kernel, which reads the result.
         let copy = image.copy("copy.img");
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy));
-        // With -p, e2fsck makes only repairs that are always safe (of deleted files that were open)
-        // and refuses all others.
+        // With -p, e2fsck makes only repairs that are always safe, such as freeing deleted files
+        // that were open. It refuses all other repairs.
         let (status, said) = try_run(Command::new("e2fsck").arg("-fp").arg(&copy));
         assert!(status.code().is_some_and(|code| code <= 1), "round {round}: {status}\n{said}");
         assert_clean(&copy);

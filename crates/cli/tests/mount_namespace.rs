@@ -1,5 +1,6 @@
 //! Tests of mounts inside mount namespaces. These tests are a separate program: a new mount
-//! namespace has a copy of each existing mount, and servers of other tests would wait for its end.
+//! namespace has a copy of each existing mount, so the servers of other tests would run until the
+//! namespace ends.
 
 mod mounting;
 

@@ -23,8 +23,8 @@ const WAYS: &[(&str, &str)] = &[
 
 /// Makes a program of root with set-user-ID and set-group-ID on the file system at `dir`, and
 /// changes it, once in each way. Most changes are made by another user and again by root. Returns
-/// for each way of writing: its name, the program's mode afterwards, and the user as which the
-/// program then runs.
+/// for each way of writing: its name, the program's mode afterwards, and the user and group as
+/// which the program then runs.
 fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let file = dir.join("f");

@@ -1,10 +1,10 @@
-//! Compares permissions, and the changes that operations cause, of the library and the mount with
-//! the kernel's ext4.
+//! Compares the library and the mount with the kernel's ext4: which operations are permitted, and
+//! what they change.
 //!
-//! Each of the three starts with a copy of the same image. Each case is one operation by one caller
-//! on an object of its own (`rights/cases.rs`). Its result and the state of the object that root
-//! sees afterwards must be the same, except for the differences in `rights/listed.rs`, each with
-//! its reason.
+//! Library, mount and kernel each start with a copy of the same image. Each case is one operation
+//! by one caller on an object of its own (`rights/cases.rs`). The results must be the same, and so
+//! must the state of the object that root sees afterwards, except for the differences in
+//! `rights/listed.rs`, each with its reason.
 
 mod mounting;
 mod rights;
@@ -254,8 +254,8 @@ fn moves_atime(path: &Path, read: impl FnOnce()) -> bool {
     atime() != before
 }
 
-/// Returns which reads change the access time on a new mount at `dir`: a direct read, a second one,
-/// a listing, reading a link.
+/// Returns which reads change the access time on a new mount at `dir`: a direct read, a second
+/// direct read, a listing, reading a link.
 fn atime_moved_by_reads(dir: &Path) -> [bool; 4] {
     let (file, listed, link) = (dir.join("file"), dir.join("dir"), dir.join("link"));
     let direct = || {

@@ -2,8 +2,8 @@
 //! image is checked by e2fsck, debugfs and the kernel's ext4.
 //!
 //! The tests run in mount namespaces of their own, where the users ann and ben exist, and ordinary
-//! users may give `allow_other`. These tests are a separate program for the same reason as those of
-//! `mount_namespace.rs`.
+//! users may give `allow_other`. These tests are a separate program for the same reason as the
+//! tests of `mount_namespace.rs`.
 
 mod mounting;
 mod rootless;
@@ -89,8 +89,8 @@ fn with_fakeroot_a_tree_is_unpacked_as_root_unpacks_it() {
     assert_eq!(ours, expected);
 }
 
-/// With `fakeroot` alone the kernel refuses to change lists and flags of other users' files. With
-/// `uid=` too, the owner of the mount owns all files in the kernel's view.
+/// With `fakeroot` alone the kernel refuses to change access control lists and flags of other
+/// users' files. With `uid=` too, the owner of the mount owns all files in the kernel's view.
 #[test]
 #[ignore = "long: a real mount"]
 fn fakeroot_with_shown_owners_sets_lists_and_flags_of_files_of_others() {
@@ -153,7 +153,8 @@ fn with_shown_owners_all_files_are_the_users_and_stored_owners_stay() {
 fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     let Some(scene) = Scene::new() else { return };
     pack(&scene);
-    // Root mounts, for all users: ids 0 to 9999 of the image are ids 12345 to 22344 of the host.
+    // Root mounts the image for all users. Ids 0 to 9999 of the image are ids 12345 to 22344 of the
+    // host.
     let said = scene.run(
         "$L mkfs -q disk.img --size 64M -d tree
          $L mount -v -o idmap=12345:0:10000 disk.img mnt
@@ -184,8 +185,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     ] {
         assert!(said.lines().any(|stated| stated == line), "{line} in {said}");
     }
-    // Changes of owners and creations of files fail with EOVERFLOW; a list with an unmapped id is
-    // invalid.
+    // Changes of owners and creations of files fail with EOVERFLOW; an access control list with an
+    // unmapped id is invalid.
     assert_eq!(said.matches("Value too large for defined data type").count(), 5, "{said}");
     assert_eq!(said.matches("Invalid argument").count(), 1, "{said}");
     assert_eq!(scene.owner_on_disk("/etc/made"), (0, 0));
@@ -198,7 +199,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     assert!(lists.contains("group:2:r--"), "{lists}");
 }
 
-/// A process of user 65534, the shown owner of unmapped files, has no rights on them.
+/// User 65534 is shown as the owner of unmapped files. A process of this user has no rights on
+/// these files.
 #[test]
 #[ignore = "long: a real mount"]
 fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
@@ -229,8 +231,8 @@ fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
     assert_clean(&scene.path().join("disk.img"));
 }
 
-/// Makes the objects that another user attacks, on a mount that was used, so that all names are in
-/// the kernel's cache.
+/// Makes the objects that another user attacks, and uses them, so that all names are in the
+/// kernel's cache.
 const ATTACKED: &str = "
 umask 022; cd mnt; mkdir private public; echo secret >private/file; mkdir private/dir
 echo secret >private/dir/file; echo text >public/file; chmod 1777 .; echo text >sticky
@@ -300,8 +302,8 @@ fn another_user_gets_no_rights_of_root_by_fakeroot_or_shown_owners() {
     }
 }
 
-/// With the group of a file as a supplementary group, the other user gets the permissions of the
-/// group and no others: the server asks the host for the caller's groups.
+/// If the group of a file is a supplementary group of the other user, this user gets the
+/// permissions of the group and no others. The server asks the host for the caller's groups.
 #[test]
 #[ignore = "long: a real mount"]
 fn supplementary_groups_count_where_the_server_checks() {
@@ -319,7 +321,8 @@ fn supplementary_groups_count_where_the_server_checks() {
     assert!(said.starts_with("secret\n"), "{said}");
 }
 
-/// A set-user-ID program that another user creates must not run as the shown owner of all files.
+/// A set-user-ID program that another user creates must not run as the user who is shown as the
+/// owner of all files.
 #[test]
 #[ignore = "long: a real mount"]
 fn another_users_program_does_not_run_as_the_shown_owner() {
@@ -362,7 +365,7 @@ fn options_that_exclude_each_other_are_refused_by_name() {
 }
 
 /// Root of the user namespace is ann, and the ids 100000 to 165535 of the host are 1 to 65536
-/// there. All operations have the same results as for root, except those on device nodes and
+/// there. All operations have the same results as for root, except operations on device nodes and
 /// `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]

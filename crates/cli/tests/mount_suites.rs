@@ -32,8 +32,9 @@ posix_fadvise = 1
 copy_file_range = 3
 ";
 
-/// Returns the number of runs of fsx, each with its own seed and `OPERATIONS` operations. `None`
-/// without `LANEFS_FSX_RUNS`: one run on each block size, within the time limit.
+/// Returns the number of runs of fsx, each with its own seed and `OPERATIONS` operations. Without
+/// `LANEFS_FSX_RUNS` returns `None`; then there is one run on each block size, within the time
+/// limit.
 fn fsx_runs() -> Option<usize> {
     std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse().ok())
 }

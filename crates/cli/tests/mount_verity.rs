@@ -1,4 +1,5 @@
-//! Verity files on a mount: made and measured by fsverity, and protected from writes.
+//! Tests of verity files on a mount. The program fsverity makes and measures them; writes to them
+//! must fail.
 
 mod mounting;
 
@@ -54,7 +55,8 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
     assert!(told.iter().zip(expected).all(|(line, end)| ends(line, end)), "{said}");
     mounted.umount();
     image.assert_clean();
-    // With no_open the kernel would write to its own cached pages, which readers would see.
+    // With no_open, a write that is not refused would change pages in the kernel's cache, and
+    // readers would see it.
     let mounted = Mounted::new(&image, &["no_open"]);
     let said = shell(
         &mounted.path,
@@ -68,7 +70,8 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
     let checked = run(std::process::Command::new(LANEFS).arg("check").arg(&image.path));
     assert!(checked.contains("clean"), "{checked}");
 
-    // A changed byte of the data: the kernel's page cache is empty after the unmount.
+    // Changes a byte of the data. The kernel's page cache is empty after the unmount, so the next
+    // read finds the change.
     let mut bytes = fs::read(&image.path).unwrap();
     let places = bytes.windows(12).enumerate().filter(|(_, found)| *found == b"\n1234\n1235\n1");
     let places: Vec<usize> = places.map(|(at, _)| at).collect();

@@ -1,7 +1,7 @@
-//! Commands that change a whole image, killed at a random moment. After a recovery the contents are
-//! as before the command or as after it; after another run they are as after the command. e2fsck
-//! finds nothing both times. Kills that leave the same bytes are checked once. `LANEFS_KILLS` sets
-//! the kills of each command, 4 by default.
+//! Kills commands that change a whole image, at random moments. After a recovery the files are
+//! either as before or as after the command. Another run of the command completes it. e2fsck finds
+//! nothing both times. An image with the same bytes is checked only once. `LANEFS_KILLS` sets the
+//! number of kills of each command, 4 by default.
 
 mod mounting;
 
@@ -25,7 +25,8 @@ fn same(a: &Path, b: &Path, times: Times) -> bool {
     output.status.success()
 }
 
-/// Whether the times of files are compared: an edit sets them to the time of the run.
+/// Whether the times of files are compared. An edit sets them to the time of the run, so they are
+/// ignored there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Times {
     Compared,
@@ -48,7 +49,7 @@ fn make(path: &str, dir: &Path) {
     lanefs(&["cp", "-a", tree.to_str().unwrap(), &format!("{path}:/")]);
 }
 
-/// Makes an image whose log has to be replayed: the server of its mount was killed.
+/// Makes an image whose log has to be replayed: the server of its mount is killed.
 fn tear(base: &Path, torn: &Path) {
     std::fs::copy(base, torn).unwrap();
     let mount_point = torn.with_file_name("mnt");
@@ -89,9 +90,9 @@ struct Case<'a> {
 struct Counts {
     before: u32,
     after: u32,
-    /// The number of kills after the command had terminated.
+    /// The number of kills that came after the command had ended.
     ended: u32,
-    /// The different images that the kills left.
+    /// The number of different images that the kills left.
     states: usize,
 }
 
@@ -162,7 +163,8 @@ impl Case<'_> {
         counts
     }
 
-    /// Judges the image that a kill left.
+    /// Checks the image that a kill left, and completes the command. Returns the files after the
+    /// recovery.
     fn check_left(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();
@@ -172,7 +174,7 @@ impl Case<'_> {
         let files = match same(&killed, after, self.times()) {
             true => Files::After,
             false => {
-                // An image that was not closed is read as a recovery leaves it.
+                // `same` reads an image that was not closed as a recovery would leave it.
                 assert!(same(&killed, self.before, self.times()), "{:?}: neither", self.command);
                 Files::Before
             }

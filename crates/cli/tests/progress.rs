@@ -17,7 +17,7 @@ fn tree(dir: &Path) {
     shell(dir, "mkdir t; head -c 4M /dev/urandom >t/data; tar -cf t.tar -C t .");
 }
 
-/// The second half of the tar comes later than a progress line is due.
+/// Sends the second half of the tar only after a progress line is due.
 const SLOW: &str = "{ head -c 2M t.tar; sleep 1.2; tail -c +2097153 t.tar; }";
 
 #[test]
@@ -37,8 +37,7 @@ fn a_pipe_shows_bytes_and_rate_and_no_end() {
     assert!(!said.contains(" read, "), "without a terminal: {said}");
 }
 
-/// A lease delays the opening of the tar until its holder gives it up, later than a progress line
-/// is due.
+/// A lease delays the opening of the tar. Its holder gives it up only after a progress line is due.
 #[test]
 fn a_tar_shows_its_part_and_the_time_left() {
     let dir = scratch();

@@ -66,9 +66,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: a write that has returned is visible to every later read. It survives a crash only
-/// if a [`Device::flush`] that was called after the write returned has succeeded. Concurrent writes
-/// to the same bytes leave any mix of their bytes.
+/// *Ordering*: a write that has returned is visible to every later read. It is certain to survive a
+/// crash only after a successful [`Device::flush`] that was called after the write returned.
+/// Concurrent writes to the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
@@ -77,7 +77,7 @@ pub trait Device: Send + Sync {
         self.len() == 0
     }
     /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its
-    /// end, and a block device is looked at again.
+    /// end, and the size of a block device is read again.
     fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
         let refused = std::io::ErrorKind::Unsupported;
         Err(DeviceError::new(Operation::Write, len, 0, refused))
@@ -87,8 +87,8 @@ pub trait Device: Send + Sync {
     fn alignment(&self) -> u32 {
         1
     }
-    /// Returns the bytes of a whole row of a RAID, counted from byte 0: writes of whole rows need
-    /// no reads. Returns 0 if the device has no rows.
+    /// Returns the length of a row of a RAID in bytes; the first row starts at byte 0. Writes of
+    /// whole rows need no reads. Returns 0 if the device has no rows.
     fn row_len(&self) -> u64 {
         0
     }
@@ -122,8 +122,8 @@ pub trait Device: Send + Sync {
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)
     }
-    /// Writes blocks of a log, which is read only after a crash: does the same as
-    /// [`Device::write_vectored_at`], but possibly past the host's page cache.
+    /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but possibly past
+    /// the host's page cache, because only a recovery reads the log.
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_vectored_at(offset, bufs)
     }
@@ -151,7 +151,8 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Declares that the bytes are not needed any more: later reads of them return undefined bytes.
+    /// Declares that the bytes are not needed any more. Later reads of this range return undefined
+    /// bytes.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 

@@ -1,9 +1,9 @@
 //! Direct I/O of file data and of the log, past the host's page cache.
 //!
-//! Only whole pages of the host are read and written directly. So no page has both data that is
-//! written directly and a block that is written through the cache: the cache could write an older
-//! copy of the data. Before a direct access, Linux writes or drops the cached pages of the range
-//! ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
+//! Only whole pages of the host are read and written directly. Otherwise a page could contain both
+//! data that is written directly and a block that is written through the cache. Then the cache
+//! could write an older copy of the data. Before a direct access, Linux writes or drops the cached
+//! pages of the range ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
@@ -39,8 +39,8 @@ impl Direct {
     /// Opens the file at `path` a second time, for direct I/O.
     ///
     /// # Errors
-    /// An error of the host, as of a file system without direct I/O; or `NotFound` if the path no
-    /// longer refers to `same`.
+    /// An error of the host, for example if the file system has no direct I/O; or `NotFound` if the
+    /// path no longer refers to `same`.
     pub(crate) fn open(path: &Path, same: &File, writes: bool) -> io::Result<Direct> {
         let flags = OFlags::DIRECT.bits() as i32;
         let file = File::options().read(true).write(writes).custom_flags(flags).open(path)?;
@@ -49,8 +49,8 @@ impl Direct {
             return Err(io::ErrorKind::NotFound.into());
         }
         let unit = rustix::param::page_size();
-        // A block device needs alignment only to its sectors, also of memory addresses. A file
-        // needs at most a page.
+        // For a block device it is enough that memory is aligned to the sectors. For a file it is
+        // enough that memory is aligned to a page.
         let memory = rustix::fs::ioctl_blksszget(&file).map_or(unit, |sector| sector as usize);
         Ok(Direct { file, unit, memory, works: AtomicBool::new(true) })
     }

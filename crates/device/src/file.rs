@@ -19,7 +19,7 @@ use thiserror::Error;
 pub struct OpenOptions {
     /// The offset of the device in the file, in bytes.
     pub offset: u64,
-    /// The device's length in bytes; `None`: to the end of the file.
+    /// The device's length in bytes; with `None` the device goes to the end of the file.
     pub len: Option<u64>,
 }
 
@@ -62,13 +62,13 @@ pub enum OpenError {
     },
 }
 
-/// An image file, or a block device of the host, or a part of one.
+/// An image file or a block device of the host, or a part of it.
 ///
 /// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], file data and the
 /// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is
 /// locked with `flock` while the device is open: exclusively for writing, shared for reading. The
-/// lock covers the whole file, even if the device is a part of it: `flock` is the lock that udev
-/// and systemd honour.
+/// lock covers the whole file, even if the device is a part of it, because udev and systemd honour
+/// `flock`, which knows no ranges.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -125,7 +125,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // An open for writing needs no such check: the claim has made it already.
+            // An open for writing needs no such check, because the claim has made it already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -158,10 +158,10 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`OpenError::InUse`] if another user claimed the device meanwhile, or another error of the
-    /// new claim. Otherwise the inner result is that of `take`: `Ok` if `take` has claimed the
-    /// device, `Err` if it failed and this device has the claim again. If `take` succeeded without
-    /// claiming the device, its value is passed to `untake`, and the inner result is the error that
-    /// `untake` returns.
+    /// new claim. Otherwise the inner result is the result of `take`: `Ok` if `take` has claimed
+    /// the device, `Err` if `take` failed and this device has the claim again. If `take` succeeded
+    /// without claiming the device, its value is passed to `untake`, and the inner result is the
+    /// error that `untake` returns.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,

@@ -1,7 +1,7 @@
 //! Forwards methods of a wrapper to the device that it wraps.
 
-/// Implements the named methods of [`crate::Device`] by the same methods of the device in a field
-/// of `self`, for a wrapper that changes only some operations.
+/// Implements the named methods of [`crate::Device`] for a wrapper that changes only some
+/// operations. Each method calls the same method of the device in a field of `self`.
 ///
 /// A method that is neither named nor written by hand has the default of the trait, which calls
 /// other methods of the wrapper: the default of `write_zeros`, for example, calls `write_at`.

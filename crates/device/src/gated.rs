@@ -12,8 +12,8 @@ pub enum Pace {
     /// A flush takes this time.
     Time(Duration),
     /// A flush returns after the test has done this many steps ([`GatedDevice::step`]). It also
-    /// returns if no step is completed for the time `patience`: then every thread of the test waits
-    /// for the flush.
+    /// returns if no step is completed for the time `patience`, because then every thread of the
+    /// test waits for the flush.
     Steps {
         /// The number of steps.
         steps: u64,

@@ -1,4 +1,4 @@
-//! Other users of a file or block device on the host that `flock` does not show.
+//! Finds users of a file or block device on the host that `flock` does not show.
 //!
 //! A loop device opens its file without a lock. Without this check the kernel and Lanefs could both
 //! write an image that the kernel has mounted. Nothing prevents a loop device from being attached
@@ -162,8 +162,8 @@ impl Host<'_> {
         let table = std::fs::read_to_string(self.mounts).ok()?;
         table.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // The last word contains the options of the file system, which are the same for all its
-            // mounts.
+            // The last field contains the options of the file system, which are the same for all
+            // its mounts.
             let writable = words.last()?.split(',').any(|option| option == "rw");
             let on = words.get(4)?.into();
             (words.get(2) == Some(&dev)).then_some(Mounted { on, writable })

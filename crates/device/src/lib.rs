@@ -3,8 +3,8 @@
 //!
 //! The crates above use a [`Device`]: bytes at offsets, a flush, and errors that name the failed
 //! operation and its offset. Crash tests need no hook in those crates: they mount a
-//! [`RecordingDevice`], and then each possible state after a crash, computed from its
-//! [`Recording`].
+//! [`RecordingDevice`], compute each possible state after a crash from its [`Recording`], and mount
+//! these states too.
 
 mod device;
 mod direct;

@@ -12,12 +12,12 @@ use std::path::Path;
 const GRANULE: u64 = 4096;
 const SHARDS: u64 = 64;
 
-/// Granules by number; in an `Arc`, so that forks share each granule until one of them writes it.
+/// Granules by number. Each is in an `Arc`, so that forks share it until one of them writes it.
 type Granules = HashMap<u64, Arc<[u8]>>;
 
 /// A writable view of a device that is never written: changed granules of 4 KiB are in memory.
 ///
-/// For read-only mounts whose journal needs replay, and for crash states, which share one base.
+/// It serves read-only mounts whose journal needs replay, and crash states, which share one base.
 /// Nothing is durable; a flush does nothing.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,

@@ -40,7 +40,7 @@ impl RamDevice {
     /// Creates a device of `len` bytes, all zeros; memory is used only for written parts.
     ///
     /// # Errors
-    /// The host has no address space left.
+    /// If the host has no address space left.
     pub fn create(len: u64) -> io::Result<RamDevice> {
         let fd = rustix::fs::memfd_create("lanefs-ram", rustix::fs::MemfdFlags::CLOEXEC)?;
         let file = File::from(fd);
@@ -153,8 +153,8 @@ impl RamDevice {
         }
     }
 
-    /// Replaces `bytes` of the word at `at`, from its byte `skip` on. Its other bytes do not
-    /// change, even if other threads write them meanwhile.
+    /// Writes `bytes` into the word at `at`, from the word's byte `skip` on. Keeps the word's other
+    /// bytes, even if other threads write them meanwhile.
     fn merge(&self, at: usize, skip: usize, bytes: &[u8]) {
         let replace = |word: u64| {
             let mut merged = word.to_ne_bytes();
@@ -181,7 +181,7 @@ impl RamDevice {
 }
 
 /// A range of bytes, split at the boundaries of aligned words into a head, whole words and a tail.
-/// The tail has the bytes that head and words leave.
+/// The tail has the rest of the range.
 struct Parts {
     /// Bytes of the first word before the range.
     lead: usize,

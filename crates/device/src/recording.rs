@@ -91,7 +91,7 @@ impl Recording {
         &self.events
     }
 
-    /// Returns the device at the start of the recording; it must not be written.
+    /// Returns the device as it was at the start of the recording. The caller must not write to it.
     pub fn base(&self) -> &OverlayDevice {
         &self.base
     }

@@ -63,7 +63,8 @@ impl Replay<'_> {
     }
 
     /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
-    /// flushed writes, and those of the other writes that `kept` selects. The caller may write it.
+    /// flushed writes and, of the other writes, those that `kept` selects. The caller may write to
+    /// it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.

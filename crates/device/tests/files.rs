@@ -190,7 +190,8 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_cached_data() {
     result.unwrap();
 }
 
-/// Reads and writes pages and parts of pages of `device` in both ways, which must agree.
+/// Reads and writes pages and parts of pages of `device`, directly and through the page cache. Both
+/// ways must agree.
 fn agree(device: &FileDevice, page: usize) {
     let mut model = vec![9; 4 << 20];
     let mut random = fastrand::Rng::with_seed(7);

@@ -48,7 +48,7 @@ pub struct Rights {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Like [`Attr::flags`]: immutable, append only, indexed.
+    /// The same as [`Attr::flags`], for example immutable, append-only, indexed.
     pub flags: u32,
 }
 
@@ -136,7 +136,7 @@ impl lanefs_lanes::Words for Attr {
 const NO_TIME: u64 = u64::MAX;
 
 impl Attr {
-    /// Indexes of the words, of [`lanefs_lanes::Words`], that are also read separately.
+    /// The indexes of those words of [`lanefs_lanes::Words`] that are also read separately.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
 
@@ -178,8 +178,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Time of the last change of the data.
     pub mtime: Option<SetTime>,
-    /// Time of the last change of the inode; normally `None` (set to restore an image, or by a
-    /// kernel that keeps its own times).
+    /// Time of the last change of the inode. Normally `None`; given to restore an image, or by a
+    /// kernel that keeps its own times.
     pub ctime: Option<Time>,
     /// Time of creation.
     pub crtime: Option<Time>,
@@ -350,8 +350,8 @@ pub enum Fallocate {
     /// Removes the range, which consists of whole blocks inside the file; the bytes after it move
     /// to its start. After a crash the file is as before, or as after.
     CollapseRange,
-    /// Inserts a hole of whole blocks inside the file; the bytes from its start on move to its end.
-    /// After a crash the file is as before, or as after.
+    /// Inserts a hole of whole blocks inside the file; the bytes from the hole's start on move to
+    /// the hole's end. After a crash the file is as before, or as after.
     InsertRange,
 }
 
@@ -408,12 +408,12 @@ pub enum SyncMode {
 pub struct StatFs {
     /// Block size in bytes.
     pub block_size: u32,
-    /// Total blocks that files can use, without the overhead (as the kernel with its default mount
-    /// option `bsddf`).
+    /// Total blocks that files can use, without the overhead (as in the kernel with its default
+    /// mount option `bsddf`).
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks less those reserved for root and for extent trees.
+    /// Free blocks without the blocks that are reserved for root and for extent trees.
     pub blocks_available: u64,
     /// Total inodes.
     pub inodes: u64,

@@ -11,9 +11,9 @@
 //! - Without the key, an encrypted name is shown as text (`no_key.rs`) by which it can be found
 //!   again, so that trees can be listed and removed.
 //!
-//! Supported are policies of version 2 with AES-256-XTS and AES-256-CTS-CBC, and every padding. For
-//! any other policy the key counts as missing, and the error names the reason: version 1, AES-128,
-//! SM4, Adiantum, HCTR2, `DIRECT_KEY`, `IV_INO_LBLK_*`, units smaller than a block.
+//! Only policies of version 2 with AES-256-XTS and AES-256-CTS-CBC are supported, with every
+//! padding. For any other policy the key counts as missing, and the error gives the reason: version
+//! 1, AES-128, SM4, Adiantum, HCTR2, `DIRECT_KEY`, `IV_INO_LBLK_*`, units smaller than a block.
 //!
 //! Source: kernel documentation, *Filesystem-level encryption (fscrypt)*.
 

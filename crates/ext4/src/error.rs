@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The image violates the format: the image's fault.
+    /// The image violates the format, so the file system is damaged.
     #[error("the file system is damaged: {0}")]
     Corruption(#[from] Corruption),
     /// The image is valid but uses a feature that is not supported.
@@ -139,7 +139,8 @@ pub enum Error {
         node: String,
         /// The name of the device there.
         device: String,
-        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
+        /// The time at which that computer last changed the MMP block, in seconds since 1970 by its
+        /// clock.
         time: u64,
     },
     /// e2fsck is changing the file system, or was interrupted (feature `mmp`).
@@ -150,7 +151,8 @@ pub enum Error {
     BeingChecked {
         /// The name of the computer with the check.
         node: String,
-        /// The time of its last change of the MMP block, in seconds since 1970 by its clock.
+        /// The time at which that computer last changed the MMP block, in seconds since 1970 by its
+        /// clock.
         time: u64,
     },
     /// A block of a verity file, or of its hash tree, was changed.
@@ -173,15 +175,15 @@ pub enum Error {
     /// by another policy.
     #[error("the directory is encrypted, and the file is not encrypted by the same policy")]
     OtherPolicy,
-    /// The inode of a name in an encrypted directory is not encrypted by the directory's policy,
-    /// which only damage can cause.
+    /// An inode with a name in an encrypted directory is not encrypted by the directory's policy.
+    /// Only damage can cause this.
     #[error("it is in an encrypted directory, and is not encrypted by the policy of the directory")]
     ForeignPolicy,
     /// The system gives no random bytes for the context of a new encrypted inode.
     #[error("the system gives no random bytes")]
     NoRandomness,
-    /// A directory whose files belong to its project cannot have a name of an inode of another
-    /// project.
+    /// A directory whose files belong to its project cannot have a name of an inode that belongs to
+    /// another project.
     #[error("the directory passes its project on, and the file belongs to another project")]
     OtherProject,
 }

@@ -1,8 +1,8 @@
-//! The effects of an inode's flags: immutable and append-only forbid changes, to the superuser too;
-//! others request synchronous data and names.
+//! The effects of an inode's flags. Immutable and append-only forbid changes, even by the
+//! superuser. Other flags request synchronous data and names.
 //!
-//! Pure functions. If every front end needs a check (names, allocation), the operation makes it
-//! under its locks; if the check depends on the front end, `vfs::rules` makes it.
+//! All functions are pure. If every front end needs a check (names, allocation), the operation
+//! makes this check under its locks. If the check depends on the front end, `vfs::rules` makes it.
 //!
 //! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).
@@ -79,8 +79,8 @@ pub fn is_verity(rights: &Rights) -> bool {
     rights.flags & InodeFlags::VERITY.bits() != 0
 }
 
-/// Returns whether the stored bytes of a name are not enough to find it in a directory: the
-/// directory ignores case, or is encrypted.
+/// Returns whether the stored bytes of a name are not enough to find it in a directory, because the
+/// directory ignores case or is encrypted.
 #[cold]
 pub(crate) fn changes_names(rights: &Rights) -> bool {
     folds_names(rights) || is_encrypted(rights)
@@ -99,7 +99,7 @@ pub fn check_not_immutable(rights: &Rights) -> Result<(), Error> {
     unless(is_immutable(rights))
 }
 
-/// Fails if the inode is immutable or a verity file: its data does not change.
+/// Fails if the data cannot change, because the inode is immutable or a verity file.
 pub fn check_data_changes(rights: &Rights) -> Result<(), Error> {
     unless(is_immutable(rights) || is_verity(rights))
 }

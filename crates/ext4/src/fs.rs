@@ -32,9 +32,10 @@ impl Fs {
         self.get(Ino::ROOT, None)
     }
 
-    /// Returns a reference to inode `ino`, read from disk if necessary. [`Error::Stale`] if the
-    /// inode is free or holds the value of an attribute, or if `generation` is given and differs.
-    /// For a name use [`Fs::find`]: the number in a directory entry may be reused before this call.
+    /// Returns a reference to inode `ino`, read from disk if necessary. Fails with [`Error::Stale`]
+    /// if the inode is free or holds the value of an attribute, or if `generation` is given and
+    /// differs. For a name use [`Fs::find`]: the number in a directory entry may be reused before
+    /// this call.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         self.objects.get(ino, generation)
     }

@@ -1,15 +1,15 @@
-//! Creates file systems with the layout that `mke2fs -t ext4` of e2fsprogs 1.47 gives them with the
-//! `mke2fs.conf` of e2fsprogs.
+//! Creates file systems with the same layout as `mke2fs -t ext4` of e2fsprogs 1.47 with its
+//! `mke2fs.conf`.
 //!
-//! The three steps pass plain values from each to the next: `numbers` chooses sizes and counts,
-//! `layout` places every block, and `write` writes the blocks, the superblock last. For a given
-//! time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs except
-//! for the count of KiB written, and the superblock's checksum, which covers the count.
+//! There are three steps, which pass on plain values: `numbers` chooses sizes and counts, `layout`
+//! places every block, and `write` writes the blocks, the superblock last. For a given time, uuid
+//! and hash seed the result is the same byte for byte. It equals the result of mke2fs except for
+//! the count of KiB written, and the superblock's checksum, which covers the count.
 //!
-//! First the signatures of other formats are wiped from the first and last 128 KiB, and flushed;
-//! last the superblock is written and flushed. So a crash leaves no half of a file system. The
-//! journal is zeroed unless the device is known to hold zeros: a recovery must not find old
-//! transactions in it.
+//! First the signatures of other formats are wiped from the first and last 128 KiB, and the device
+//! is flushed. Last the superblock is written and flushed. So a crash leaves no incomplete file
+//! system. The journal is zeroed unless the device is known to hold zeros, because a recovery must
+//! not find old transactions in it.
 //!
 //! A file system can be created together with its files: [`Filling`] takes the data of the files
 //! first, and their tree at the end. `fitting` then chooses the size that the files need.
@@ -59,7 +59,7 @@ pub fn journal_blocks(blocks: u64) -> u32 {
 }
 
 /// Returns the number of blocks for fast commits that the journal of a file system of `blocks`
-/// blocks has by default, beside those of [`journal_blocks`].
+/// blocks has by default, in addition to [`journal_blocks`].
 pub fn fast_commit_blocks(blocks: u64) -> u32 {
     journal::fast_commit_blocks(blocks)
 }

@@ -8,15 +8,15 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The exit code if the file system was recovered, as e2fsck's "errors corrected".
+/// The exit code if the file system was recovered, equal to e2fsck's "errors corrected".
 const RECOVERED: u8 = 1;
-/// The exit code if problems are left, as e2fsck's "errors left uncorrected".
+/// The exit code if problems are left, equal to e2fsck's "errors left uncorrected".
 const LEFT: u8 = 4;
-/// The exit code if the recovery failed, as e2fsck's "operational error".
+/// The exit code if the recovery failed, equal to e2fsck's "operational error".
 const FAILED: u8 = 8;
 
-/// Recovers an image after a crash without mounting it: replays the log, finishes orphans, marks it
-/// clean
+/// Recovers an image after a crash without mounting it: replays the log, finishes orphans, marks
+/// the image clean
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The command does what the next mount would do, but the count and the times of mounts do not change.
@@ -113,7 +113,7 @@ fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The remedy for errors that a recovery cannot correct.
+/// The advice to the user about errors that a recovery cannot correct.
 const CHECK: &str = "check it with lanefs repair or e2fsck -f";
 
 fn condition(condition: &Condition) -> Value {

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The exit code of a repaired image, as e2fsck's "errors corrected".
+/// The exit code of a repaired image, equal to e2fsck's "errors corrected".
 const REPAIRED: u8 = 1;
-/// The exit code if faults are left, as e2fsck's "errors left uncorrected".
+/// The exit code if faults are left, equal to e2fsck's "errors left uncorrected".
 const LEFT: u8 = 4;
-/// The exit code of a failed repair, as e2fsck's "operational error".
+/// The exit code of a failed repair, equal to e2fsck's "operational error".
 const FAILED: u8 = 8;
 
 /// Repairs an image, as e2fsck -y does
@@ -45,14 +45,14 @@ pub struct Arguments {
     /// Only print the plan; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Write the old content of all changed blocks to this new file first
+    /// First save the old content of all changed blocks in this new file
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     undo: Option<PathBuf>,
     /// Put the old blocks of this undo file back, and repair nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
     undo_apply: Option<PathBuf>,
-    /// Give blocks that several files use to the first file, and holes instead of copies to the
-    /// others
+    /// Leave blocks that several files use to the first file; the other files get holes instead of
+    /// copies
     #[arg(long)]
     cut_shared: bool,
     #[command(flatten)]
@@ -131,7 +131,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Replays a log that is on another device; with `--dry-run`, only in a view of the image in
+/// Replays a log that is on another device. With `--dry-run`, changes only a view of the image in
 /// memory. Returns the device to repair, and whether there was something to replay.
 fn replay_elsewhere(
     device: Arc<dyn Device>,
@@ -147,8 +147,9 @@ fn replay_elsewhere(
     Ok((view, is_replayed))
 }
 
-/// Replaces the fast commits in the log by a transaction, which the repair then replays; with
-/// `--dry-run`, only in a view of the image in memory. Without fast commits nothing is written.
+/// Replaces the fast commits in the log by a transaction, which the repair then replays. With
+/// `--dry-run`, changes only a view of the image in memory. Without fast commits nothing is
+/// written.
 fn replace_fast_commits(
     device: Arc<dyn Device>,
     arguments: &Arguments,

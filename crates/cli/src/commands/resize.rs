@@ -175,7 +175,8 @@ fn open(whole: &WholeImage<'_>, journal: Option<&Arc<dyn Device>>) -> Result<Ima
     Image::open_with(whole.device(), journal).map_err(|error| whole.failure(error))
 }
 
-/// Makes the image file longer, by a hole, or shorter. The caller has locked the file.
+/// Sets the length of the image file. A longer file gets a hole at its end. The caller has locked
+/// the file.
 fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let file = std::fs::File::options().write(true).open(path);

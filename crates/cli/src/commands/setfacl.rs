@@ -43,10 +43,10 @@ pub struct Arguments {
     /// Set these entries
     #[arg(short, long, value_name = "ENTRIES", value_delimiter = ',')]
     modify: Vec<String>,
-    /// Remove these entries, given without rights
+    /// Remove these entries, which are given without rights
     #[arg(short = 'x', long, value_name = "ENTRIES", value_delimiter = ',')]
     remove: Vec<String>,
-    /// Remove all entries except those that the mode has
+    /// Remove all entries except those of the mode: owner, owning group and others
     #[arg(short = 'b', long)]
     remove_all: bool,
     /// Remove the list that new files get
@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Change everything below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Set the lists, owners and modes in FILE, which is output of getfacl; - is standard input
+    /// Set the lists, owners and modes from FILE, the output of getfacl; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["set", "modify", "remove", "remove_all",
         "remove_default", "default", "recursive"])]
     restore: Option<PathBuf>,
@@ -182,7 +182,7 @@ fn restore(
     block: &Block,
     names: &UserNames,
 ) -> Result<(), Failure> {
-    // A path of a dump is below the operand, with or without a slash at its start.
+    // A path in a dump is relative to the operand, even if it begins with a slash.
     let place = place.join(block.path.strip_prefix("/").unwrap_or(&block.path));
     let tree = ImageTree::new(fs, &place.image);
     let node = tree.find(&place.path, Follow::Nothing)?;

@@ -37,7 +37,7 @@ pub struct Arguments {
     /// Remove this attribute
     #[arg(short = 'x', long, value_name = "NAME")]
     remove: Option<String>,
-    /// Set the attributes that FILE lists, the output of getfattr -d; - is standard input
+    /// Set the attributes from FILE, the output of getfattr -d; - is standard input
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
     /// Change symbolic links, not their targets
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     })
 }
 
-/// A name, and its new value; `None` removes the attribute.
+/// The name of an attribute, and its new value; `None` removes the attribute.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 impl Arguments {
@@ -85,7 +85,7 @@ impl Arguments {
     }
 }
 
-/// The changes of a file: its path below the operand, or `None` for the operand itself.
+/// A file and its changes. The file is given by its path below the operand; `None` is the operand.
 type Changes = (Option<PathBuf>, Vec<Change>);
 
 fn restored(file: &Path) -> Result<Vec<Changes>, Failure> {
@@ -101,7 +101,7 @@ fn restored(file: &Path) -> Result<Vec<Changes>, Failure> {
             let value = decoded(&String::from_utf8_lossy(&name), value.unwrap_or_default())?;
             changes.push((name, Some(value)));
         }
-        // A path of a dump is below the operand, with or without a slash at its start.
+        // A path in a dump is relative to the operand, even if it begins with a slash.
         let path = block.path.strip_prefix("/").unwrap_or(&block.path).to_path_buf();
         all.push((Some(path), changes));
     }

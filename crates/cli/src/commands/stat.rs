@@ -88,8 +88,8 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     };
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
-        // The library has no call for the attributes of a link's target; the user can name the
-        // target itself.
+        // The library cannot list the extended attributes of a link's target, so none are shown.
+        // The user can name the target itself.
         Follow::Links => Vec::new(),
     };
     let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
@@ -192,8 +192,8 @@ impl Described<'_> {
         text
     }
 
-    /// The target of a link, the names of attributes, the encryption policy and the digest of a
-    /// verity file have the same texts as in the full output.
+    /// Formats the facts as a JSON object. The target of a link, the names of attributes, the
+    /// encryption policy and the digest of a verity file have the same text as in the full output.
     fn as_json(&self) -> String {
         let mut facts = file_facts(&self.place.image, &self.place.path, &self.attr);
         facts["target"] = json!(self.leads_to);

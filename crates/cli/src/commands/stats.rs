@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Shows the counters of a mounted file system
 ///
-/// Shows the requests of the kernel and their times, waits for locks by rank, commits, caches, and
-/// the rows of an array that were written whole or in part. Requests that the kernel answers from
-/// its own caches are not counted. Only the owner of the mount and root can read the counters.
+/// Shows the kernel's requests and how long they took, the waits for locks by rank, commits,
+/// caches, and the rows of an array that were written whole or in part. Requests that the kernel
+/// answers from its own caches are not counted. Only the owner of the mount and root can read the
+/// counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.
@@ -26,7 +27,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that
-    /// they cover, null for all the time since the mount
+    /// the counters cover; null is the whole time since the mount
     #[arg(long)]
     json: bool,
     /// Print the counters since the mount, then every SECONDS seconds the changes, until
@@ -82,7 +83,7 @@ fn print(text: &str) -> io::Result<()> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// Returns whether the counter is a present value; all other counters count events.
+/// Returns whether the counter holds a present value. All other counters count events.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "ids.", "size.", "transport.", "array.state."]
         .iter()
@@ -94,7 +95,7 @@ impl Counters {
         counters(mountpoint).map(Counters)
     }
 
-    /// Returns the events between two readings, and the present values.
+    /// Returns the counts of the events since `before`. Counters of present values are unchanged.
     fn since(&self, before: &Counters) -> Counters {
         let changed = self.0.iter().map(|(name, now)| {
             let then = if is_level(name) { 0 } else { before.get(name) };
@@ -115,7 +116,7 @@ impl Counters {
         if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
-    /// Returns the distinct words between `prefix` and the next full stop in the names.
+    /// Returns the distinct parts of the names between `prefix` and the next full stop.
     fn kinds(&self, prefix: &str) -> Vec<&str> {
         let mut kinds: Vec<&str> =
             self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();

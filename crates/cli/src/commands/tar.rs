@@ -40,7 +40,8 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Omit the files that match, and everything below them. A pattern with a slash, like
-    /// /var/log/*, is compared with the path below the operand, any other with the name
+    /// /var/log/*, is compared with the path below the operand. Any other pattern is compared with
+    /// the name
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Store the times of the last access and inode change too
@@ -125,7 +126,8 @@ struct Export<'a> {
     excluded: Vec<Excluded>,
     /// The name in the archive if the operand is a single file.
     single: Vec<u8>,
-    /// Files with further names to come: the name in the archive, and the number of these names.
+    /// Hard-linked files whose other names were not all met yet: the first name in the archive, and
+    /// how many names are still to come.
     linked: HashMap<Identity, (Vec<u8>, u64)>,
 }
 

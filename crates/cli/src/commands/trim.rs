@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// The space of an image file on the host, in bytes.
+/// Returns the bytes that an image file takes on the host; `None` for a device.
 fn taken(image: &Path) -> Option<u64> {
     let metadata = std::fs::metadata(image).ok()?;
     metadata.is_file().then(|| metadata.blocks() * 512)

@@ -76,21 +76,22 @@ pub struct Arguments {
     /// Features, with ^ before those to clear
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
-    /// hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS, stripe_width=BLOCKS,
-    /// mmp_update_interval=SECONDS, test_fs, ^test_fs, force_fsck
+    /// Further settings: hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS,
+    /// stripe_width=BLOCKS, mmp_update_interval=SECONDS, test_fs, ^test_fs, force_fsck
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
-    /// Journal: size=MIB adds one, or changes its size. With the feature fast_commit also
-    /// fast_commit_size=KIB, its blocks for fast commits. Suffixes such as G may be given
+    /// Journal: size=MIB adds one, or changes its size. With the feature fast_commit,
+    /// fast_commit_size=KIB sets the size of its area for fast commits. Sizes may have suffixes
+    /// such as G
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = parse_journal)]
     journal_size: Option<JournalWords>,
     /// Add a journal of the default size
     #[arg(short = 'j', long)]
     add_journal: bool,
-    /// Mounts after which e2fsck checks; 0 or -1: never
+    /// Number of mounts after which e2fsck checks; 0 or -1: never
     #[arg(short = 'c', long, value_name = "MOUNTS", allow_hyphen_values = true)]
     max_mount_count: Option<i32>,
-    /// Mounts since the last check
+    /// Number of mounts since the last check
     #[arg(short = 'C', long, value_name = "MOUNTS")]
     mount_count: Option<u16>,
     /// Time after which e2fsck checks: a number of days, or with a suffix d, w or m; 0: never

@@ -27,7 +27,7 @@ Examples:
 pub struct Arguments {
     /// The directory, or the mounted image or array (md:MEMBER,... or md:UUID)
     pub mount_point: PathBuf,
-    /// Detach the mount now; it ends when the last open file is closed
+    /// Detach the mount now; the mount ends when its last open file is closed
     #[arg(short, long)]
     pub lazy: bool,
 }
@@ -103,7 +103,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns all mounts of an array: of one with a given member, or with the given UUID.
+/// Returns all mounts of the array that has one of the given members, or the given UUID.
 fn mounts_of_array(array: &lanefs::raid5::Source) -> io::Result<Vec<MountEntry>> {
     let given: Vec<PathBuf> =
         array.paths().iter().filter_map(|path| path.canonicalize().ok()).collect();

@@ -47,7 +47,7 @@ pub struct Keep {
     pub mode: bool,
     /// Owner and group.
     pub owner: bool,
-    /// Times of last read and change.
+    /// Times of the last access and modification.
     pub times: bool,
     /// All extended attributes.
     pub attributes: bool,
@@ -62,7 +62,7 @@ pub struct Plan {
     pub dereference: Dereference,
     pub existing: Existing,
     pub keep: Keep,
-    /// The owner and group of all copies.
+    /// The owner and group that all copies get, if given.
     pub owner: Option<(u32, u32)>,
     /// The umask for new files, unless modes are kept.
     pub umask: u16,
@@ -117,7 +117,7 @@ pub struct Copier<'a, S: Source, T: Target> {
     /// Notified when there is work, or when all work is done.
     changed: Condvar,
     /// Files with several names. The value is `None` while the first name is being copied, or if
-    /// that failed.
+    /// that copy failed.
     linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
@@ -146,7 +146,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
-    /// Returns whether an operand is a directory, or a link to one that is followed.
+    /// Returns whether an operand is a directory, or a followed link to a directory.
     pub fn is_directory(&self, from: &S::Node) -> Result<bool, Failure> {
         let from = self.resolve(from, self.plan.dereference != Dereference::Never)?;
         Ok(self.source.meta(&from)?.file_type == FileType::Directory)
@@ -262,7 +262,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         if self.plan.verbose == Verbose::Yes {
             let line = format!("{} -> {}", self.source.show(from), shown());
-            // The copy continues after standard output was closed.
+            // The copy continues even if standard output is closed.
             self.report.printed(self.progress.say(&line));
         }
         if is_dir {
@@ -274,8 +274,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             return Ok(());
         }
         // Only a regular file is overwritten in place; anything else is removed first. If hard
-        // links are kept, a file with other names is removed first too: the file under these names
-        // must not change.
+        // links are kept, a file with other names is removed first too, because it must not change
+        // under these names.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
@@ -347,7 +347,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(())
     }
 
-    /// Returns whether this is the file's first name in the copy; records a further name.
+    /// Returns whether this is the file's first name in the copy. Records any further name.
     fn is_first(&self, meta: &Meta, dir: &T::Node, name: &[u8]) -> bool {
         if let Entry::Vacant(vacant) = self.linked.lock().entry(meta.identity) {
             vacant.insert(None);
@@ -390,8 +390,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// Returns the permissions with which a file is created. If its mode is kept, that is set
-    /// later, and no other user gets access before.
+    /// Returns the permissions with which a file is created. If the mode is kept, it is set later,
+    /// and until then no other user gets access.
     fn first_permissions(&self, meta: &Meta) -> u16 {
         let is_dir = meta.file_type == FileType::Directory;
         match (self.plan.keep.mode, is_dir) {
@@ -429,7 +429,7 @@ impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
     }
 }
 
-/// Returns whether an attribute is an access control list, which is a part of the mode.
+/// Returns whether an attribute is an access control list. Lists are kept with the mode.
 fn is_list((name, _): &Attribute) -> bool {
     name.starts_with(b"system.posix_acl_")
 }

@@ -131,7 +131,7 @@ impl Listing for HostListing {
 }
 
 impl Source for HostTree {
-    /// A bind mount gives a directory another name.
+    /// A bind mount gives a directory a second name without any damage.
     const DIRECTORIES_HAVE_ONE_NAME: bool = false;
     type Node = PathBuf;
     type Listing<'a> = HostListing;
@@ -277,7 +277,8 @@ impl Target for HostTree {
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(node, Some(uid), Some(gid)) {
                 Ok(()) => {}
-                // A user other than root cannot change the owner; then set-ID bits must not be set.
+                // A user other than root cannot change the owner. Set-ID bits must not be set on a
+                // file that belongs to another owner than the original.
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }

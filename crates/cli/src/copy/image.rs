@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Number of names read from a directory at once.
 const BATCH: usize = 256;
 
-/// The tree in `fs`; `device` distinguishes it from other trees.
+/// The tree in `fs`. Its files get the device number `device`, which no other tree has.
 pub struct ImageTree<'fs> {
     fs: &'fs FileSystem,
     image: PathBuf,
@@ -29,7 +29,7 @@ pub struct ImageNode {
 }
 
 impl ImageNode {
-    /// Returns the attributes, also those that a copy does not need.
+    /// Returns all attributes, including those that a copy does not need.
     pub fn attr(&self) -> Attr {
         self.inode.attr()
     }
@@ -188,7 +188,7 @@ impl Sink for ImageFile<'_> {
     }
 }
 
-/// The reading of a directory in an image, a batch of names at a time.
+/// A directory of an image that is being read, a batch of names at a time.
 pub struct ImageListing<'fs> {
     dir: ImageFile<'fs>,
     cookie: u64,
@@ -377,9 +377,9 @@ impl<'fs> Target for ImageTree<'fs> {
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
-        // Set the owner first, because that clears set-ID bits and capabilities; then the mode,
-        // before the access control lists; and the times last, because every other change sets
-        // them.
+        // Set the owner first, because a change of the owner clears set-ID bits and capabilities.
+        // Then set the mode, before the access control lists. Set the times last, because every
+        // other change sets them too.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;

@@ -5,7 +5,7 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shorter copies print no progress line.
+/// Copies shorter than this print no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const COPIED: &str = "{spinner} {bytes} copied, {binary_bytes_per_sec} {msg}";
@@ -80,7 +80,7 @@ impl Progress {
         self.bar.suspend(|| writeln!(io::stdout(), "{}", crate::cli::printable(line)))
     }
 
-    /// Erases the line when everything is copied.
+    /// Erases the progress line when everything is copied.
     pub fn done(&self) {
         self.bar.finish_and_clear();
     }

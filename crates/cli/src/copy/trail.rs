@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A path. The paths of all entries of a directory share the directory's path, so a path takes only
-/// the memory of its last name, in a tree of any depth.
+/// A path. The paths of all entries of a directory share the directory's path, so each path takes
+/// memory only for its last name, at any depth.
 #[derive(Debug, Clone)]
 pub struct Trail(Arc<Link>);
 
@@ -27,7 +27,7 @@ impl Drop for Link {
 }
 
 impl Trail {
-    /// Begins with a whole path.
+    /// Creates a trail from a whole path.
     pub fn new(path: &Path) -> Trail {
         Trail(Arc::new(Link { above: None, name: path.as_os_str().as_encoded_bytes().into() }))
     }

@@ -33,7 +33,8 @@ pub struct Meta {
 /// An extended attribute: full name and value.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
-/// The attributes to set on a copy; `None` and empty fields leave its attributes unchanged.
+/// The attributes to set on a copy. Fields that are `None` or empty leave the copy's attributes
+/// unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub owner: Option<(u32, u32)>,
@@ -47,7 +48,7 @@ pub struct Settings {
 pub trait Content {
     /// Returns the next range of bytes at or after `from` that is not a hole: start and end.
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
-    /// Reads at `offset`; 0 bytes at the end of the file.
+    /// Reads at `offset`; returns 0 at the end of the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
 }
 
@@ -55,7 +56,7 @@ pub trait Content {
 pub trait Sink {
     /// Writes all of `data` at `offset`.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
-    /// Sets the size, so that the copy also has a hole at its end.
+    /// Sets the size, so that a hole at the end of a file is copied too.
     fn set_len(&mut self, size: u64) -> Result<(), Failure>;
 }
 
@@ -84,8 +85,8 @@ pub trait Source: Sync {
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
     /// Reads a directory, in the order in which it stores the names.
     fn list(&self, dir: &Self::Node) -> Result<Self::Listing<'_>, Failure>;
-    /// Returns the names in a directory in the order of their bytes: the same tree has to give the
-    /// same copy, but the order of a host's directory varies.
+    /// Returns the names in a directory in the order of their bytes. The same tree has to give the
+    /// same copy, but the order in which a host's directory lists its names varies.
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure> {
         let (mut listing, mut names) = (self.list(dir)?, Vec::new());
         while let Some(name) = listing.next()? {

@@ -1,11 +1,11 @@
-//! Calls a function for each file that an operand of a command means.
+//! Calls a function for each file that an operand of a command stands for.
 
 use super::walker::{Entry, Order, Visit, Walk};
 use crate::cli::{Failure, ImagePath, Report};
 use crate::copy::{ImageNode, ImageTree};
 use lanefs::{FileSystem, Follow};
 
-/// Whether an operand means everything below it too.
+/// Whether an operand stands for everything below it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Only the file.
@@ -14,12 +14,12 @@ pub enum Depth {
     Tree,
 }
 
-/// Handles a file of a tree; the place is its name for the user.
+/// Handles a file of a tree; the place is the file's name in messages.
 pub type Act<'a> =
     dyn FnMut(&ImageTree<'_>, &ImagePath, &Entry<ImageNode>) -> Result<(), Failure> + 'a;
 
-/// Calls `act` for the file at `place` and, if requested, for everything below it, a directory
-/// before its entries. Symbolic links below `place` are not followed. Reports failures and
+/// Calls `act` for the file at `place` and, if requested, for everything below it. A directory
+/// comes before its entries. Symbolic links below `place` are not followed. Reports failures and
 /// continues.
 pub fn each_file(
     fs: &FileSystem,

@@ -3,7 +3,7 @@
 use crate::copy::Identity;
 use std::collections::HashMap;
 
-/// Inodes in a page.
+/// The number of inode numbers in a page.
 const PAGE: u64 = 4096;
 
 /// A set of files. It has a bitmap for each page of [`PAGE`] inode numbers with a file in the set.

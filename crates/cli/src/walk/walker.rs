@@ -140,7 +140,7 @@ impl<'s, S: Source> Walk<'s, S> {
     fn enter(&mut self, dir: Entry<S::Node>) -> Result<(), Failure> {
         let is_first = self.entered.insert(dir.meta.identity) || !S::DIRECTORIES_HAVE_ONE_NAME;
         let names = match (is_first, self.order) {
-            // The directories of a damaged image may form a circle.
+            // The directories of a damaged image may form a cycle.
             (false, _) => Err(Failure::new(
                 self.source.show(&dir.node),
                 "damaged: this directory has another name too (lanefs repair removes one)",

@@ -1,4 +1,4 @@
-//! Mounts images by the command for tests, and unmounts them in any case.
+//! Mounts images for tests with `lanefs mount`, and unmounts them even if the test fails.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part")]
 
@@ -79,7 +79,7 @@ impl Mounted {
         mounted
     }
 
-    /// Returns the server if it is a child of this process.
+    /// Returns the server. Panics if it runs in the background.
     pub fn server(&mut self) -> &mut Child {
         self.server.as_mut().expect("in the foreground")
     }
@@ -87,7 +87,7 @@ impl Mounted {
     /// Unmounts with `lanefs umount`; then the image is closed.
     pub fn umount(mut self) {
         // A process that another test is starting has copies of this process's open files until it
-        // runs its program.
+        // runs its program, so the mount may be busy.
         wait_for("the unmount", Duration::from_secs(10), || {
             let (status, said) = try_run(Command::new(LANEFS).arg("umount").arg(&self.path));
             assert!(status.success() || said.contains("busy"), "{said}");

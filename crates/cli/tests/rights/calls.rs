@@ -94,7 +94,8 @@ impl Tree {
         Ok(File::from(fd))
     }
 
-    /// Sets the flag of the object, if the case uses a descriptor that was opened before.
+    /// Sets the flag of the object, if the case uses a descriptor that was opened before the flag
+    /// was set.
     pub fn flag(&self, case: &Case) {
         super::prepare::flag_object(&self.root, case);
     }
@@ -187,8 +188,8 @@ impl Tree {
         done.map(|()| String::new())
     }
 
-    /// Returns the state that root sees after a case: of its directory, the object, and the
-    /// object's entries.
+    /// Returns what root sees after a case: the state of the case's directory, of the object, and
+    /// of the object's entries.
     pub fn observe(&self, case: &Case) -> Vec<Seen> {
         let dir = self.at(&case.dir());
         let mut seen = vec![look(&dir, "directory")];
@@ -233,7 +234,7 @@ fn by_old(file: &File, op: OldOp) -> Result<String> {
 }
 
 fn make_in(path: &Path, kind: Kind) -> Result<()> {
-    // The umask of the test applies; a default list replaces it.
+    // The umask of the test applies; a default access control list replaces it.
     match kind {
         Kind::File => {
             let mode = Mode::from_raw_mode(0o6777);

@@ -11,7 +11,7 @@ pub enum By {
     Mount,
     /// With `no_writeback`.
     Writethrough,
-    /// The stored result of such a mount: the kernel's ext4 shows it after the unmount.
+    /// The stored result of [`By::Mount`], which the kernel's ext4 shows after the unmount.
     Stored,
     StoredWritethrough,
 }
@@ -32,7 +32,7 @@ impl By {
     }
 }
 
-/// The result of a case: the outcome, and the observations afterwards, in words.
+/// The result of a case: the outcome, and the observations afterwards, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
     pub outcome: Outcome,

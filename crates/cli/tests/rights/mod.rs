@@ -66,7 +66,7 @@ impl Flag {
 /// Further properties of the object, in addition to its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
-    /// `user.there`, and `trusted.there`.
+    /// The extended attributes `user.there` and `trusted.there`.
     Attributes,
     /// An access list that lets [`STRANGER`] read and write, and for a directory also a default
     /// list.
@@ -109,8 +109,8 @@ pub enum Op {
     Chmod(u32),
     Chown(Option<u32>, Option<u32>),
     Times(Stamp, Stamp),
-    /// Adds another name for the object; if the object is a directory, adds a name of a new file in
-    /// it.
+    /// Adds another name for the object. If the object is a directory, adds another name for a file
+    /// in it.
     Link,
     Rename,
     /// Renames the object into another directory, to which all users may write.
@@ -141,7 +141,7 @@ pub enum Op {
     SetAcl(Which, List),
     RemoveAcl(Which),
     GetAcl(Which),
-    /// Flags to set and to clear.
+    /// Sets the first flags, and clears the second ones.
     Chattr(u32, u32),
     Stat,
     /// Creates an object in the directory.
@@ -187,7 +187,7 @@ impl Which {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// An access control list with the same permissions as a mode.
+    /// An access control list that a mode can express.
     Minimal,
     /// An access control list with an entry for a user by name.
     Named,
@@ -263,7 +263,7 @@ pub struct Seen {
     pub times: [(i64, u32); 3],
 }
 
-/// The initial times of objects: of the last read, and of the last change.
+/// The initial times of objects: the access time and the modification time.
 pub const ATIME: (i64, u32) = (1_000_000_000, 500_000_000);
 pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
 
@@ -272,7 +272,7 @@ pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
 const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
 
 impl Seen {
-    /// Formats the state in words; `started` is the start of the operation (seconds, nanoseconds).
+    /// Formats the state as text; `started` is the start of the operation (seconds, nanoseconds).
     pub fn text(&self, started: (i64, u32)) -> String {
         let Seen { name, mode, uid, gid, links, .. } = self;
         let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");

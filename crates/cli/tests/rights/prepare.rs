@@ -22,7 +22,7 @@ pub fn prepare(root: &Path, cases: &[Case]) {
         if matches!(case.op, Op::RenameOver | Op::Exchange) {
             fs::write(dir.join("other"), b"root's").unwrap();
         }
-        // An old descriptor is opened before the object has its flag.
+        // A case with an old descriptor sets the flag later, after it has opened the object.
         if !matches!(case.op, Op::Old(_)) {
             flag_object(root, case);
         }

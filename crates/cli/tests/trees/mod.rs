@@ -77,7 +77,7 @@ pub fn survey(top: &Path) -> BTreeMap<PathBuf, Record> {
     records
 }
 
-/// Panics with the first difference, in words.
+/// Panics with a description of the first difference.
 pub fn assert_same(found: &BTreeMap<PathBuf, Record>, expected: &BTreeMap<PathBuf, Record>) {
     let names = |records: &BTreeMap<PathBuf, Record>| records.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(found), names(expected), "the names");

@@ -114,7 +114,7 @@ impl Device for FileDevice {
         let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
         let needs = self.start.saturating_add(len);
         if size < needs {
-            // The end of a file with several parts may belong to another part.
+            // If the file has several parts, its end may belong to another part.
             if self.is_block || self.start != 0 {
                 return Err(failed(io::ErrorKind::StorageFull.into()));
             }

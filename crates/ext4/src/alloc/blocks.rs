@@ -1,4 +1,4 @@
-//! Claims of blocks.
+//! Claims blocks.
 
 use super::caller::Caller;
 use super::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
@@ -16,12 +16,12 @@ use lanefs_ondisk::Group;
 const ROUNDS: u32 = 8;
 
 impl Groups {
-    /// Claims one run of blocks. Sleeps.
+    /// Claims one run of blocks. May sleep.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], which is final only for a caller that passes `alone`: without it, claims
-    /// of other threads may have drawn blocks that they will not use. Damage or an I/O error in a
-    /// bitmap. A damaged group is reported once, and skipped from then on.
+    /// [`Error::NoSpace`]. This error is final only for a caller that passes `alone`. Without
+    /// `alone`, claims of other threads may have drawn blocks that they will not use. Damage or an
+    /// I/O error in a bitmap. A damaged group is reported once, and skipped from then on.
     pub(crate) fn claim_blocks(
         &self,
         read: &dyn BlockReader,

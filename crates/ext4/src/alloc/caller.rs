@@ -21,7 +21,8 @@ thread_local! { static CLIENT: Cell<Client> = const { Cell::new(Client::Itself) 
 
 /// Selects the client for which the calling thread works from now on. `client` is the process or
 /// thread id of the client, or `None` if the client is unknown, as for pages that the kernel writes
-/// back. New files are placed by client. A thread that never calls this works for itself.
+/// back. The place of new files depends on the client. A thread that never calls this works for
+/// itself.
 pub fn work_for(client: Option<u32>) {
     // Consecutive ids get different numbers.
     let number = |id| Client::Number((id as usize % MAX_LANES) as u16);

@@ -7,7 +7,7 @@ use lanefs_ondisk::Group;
 
 impl Groups {
     /// Committer: captures the group as of `tid`; `None` if it was captured already. Bitmaps that
-    /// did not change are left out; the descriptor has the checksums of both.
+    /// did not change are left out; the descriptor has the checksums of both bitmaps.
     pub(crate) fn capture(&self, tid: Tid, group: Group) -> Option<GroupImage> {
         let (raw, blocks, inodes) = self.shared.state(group).take_image(tid)?;
         {
@@ -29,8 +29,8 @@ impl Groups {
             bytes.into()
         });
         // A later transaction that changes only one of the bitmaps writes both checksums, and takes
-        // that of the unchanged bitmap from `state.desc`. The group cannot have been captured again
-        // in between, since commits run one at a time.
+        // the checksum of the unchanged bitmap from `state.desc`. The group cannot have been
+        // captured again in between, since commits run one at a time.
         let mut state = self.shared.state(group);
         state.desc.block_bitmap_csum = desc.block_bitmap_csum;
         state.desc.inode_bitmap_csum = desc.inode_bitmap_csum;

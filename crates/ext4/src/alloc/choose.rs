@@ -1,7 +1,7 @@
 //! Decides in which order groups are tried. Does no I/O: the groups are behind [`Candidates`].
 //!
 //! The passes follow mballoc: first the goal; then groups with room for all wanted blocks; then
-//! groups with the longest runs, down to the caller's minimum; last any group, waiting for its
+//! groups with the longest runs, down to the caller's minimum; last any group, after a wait for its
 //! guard. Every pass but the last skips groups whose guard is held, and tries a bounded number of
 //! groups, which the index finds. So the cost does not grow with the number of groups. Inode
 //! numbers are searched in the same way, with a single pass between goal and last resort.
@@ -75,7 +75,7 @@ pub(crate) trait Candidates {
     ) -> Result<Attempt<Self::Claim>, Self::Error>;
 }
 
-/// The groups at which the search starts.
+/// The group at which a search starts, and the groups that it tries next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
@@ -115,8 +115,8 @@ impl Ask {
 }
 
 /// Tries the requests of `asks` in order, the first one in the goal's group, until a group
-/// satisfies one. All passes except the last treat busy groups according to `busy`. `None` if no
-/// group satisfies the last request.
+/// satisfies one. All passes except the last treat busy groups according to `busy`. Returns `None`
+/// if no group satisfies the last request.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,

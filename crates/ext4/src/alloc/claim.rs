@@ -4,7 +4,7 @@ use super::shared::Shared;
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// A run of claimed blocks, which are whole clusters: no other caller gets it, and it is not yet
+/// A run of claimed blocks, in whole clusters. No other caller gets the run, and it is not yet
 /// allocated on disk. Dropping the claim gives the blocks back.
 pub(crate) struct Claim {
     groups: LaneArc<Shared>,
@@ -17,17 +17,17 @@ impl Claim {
         Claim { groups, start, len }
     }
 
-    /// The first block.
+    /// Returns the first block.
     pub(crate) fn start(&self) -> Block {
         self.start
     }
 
-    /// Number of blocks, all in one group.
+    /// Returns the number of blocks, which are all in one group.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Number of clusters.
+    /// Returns the number of clusters.
     pub(crate) fn clusters(&self) -> u32 {
         self.len >> self.cluster_bits()
     }
@@ -84,18 +84,18 @@ impl<'a> InodeClaim<'a> {
         InodeClaim { groups: Some(groups), ino, group, index }
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     pub(crate) fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// The group of the inode.
+    /// Returns the group of the inode.
     #[cfg(test)]
     pub(crate) fn group(&self) -> Group {
         self.group
     }
 
-    /// Uses the claim up without giving the number back: another inode has it.
+    /// Uses the claim up without giving the number back, because another inode has it.
     pub(crate) fn leave_taken(self) {
         self.into_place();
     }

@@ -1,4 +1,4 @@
-//! The decisions of the allocators for which older kernels had another policy.
+//! The allocators' decisions that older kernels made differently.
 
 use super::choose::{Attempt, Wait};
 use super::summary::Summaries;
@@ -8,7 +8,7 @@ use lanefs_ondisk::Ino;
 use std::fmt::Debug;
 
 /// The decisions of the allocators that a policy can change. The default methods implement the
-/// present policies, and [`older`](super::older) the others.
+/// present policies, and [`older`](super::older) implements the others.
 pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Returns how a search treats a group whose guard is held, in all passes except the last.
     fn busy_group(&self) -> Wait {
@@ -25,7 +25,7 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
         groups.next_with_inodes(from)
     }
 
-    /// Returns the group to try if the goal of the large file `ino` has no room; `None` for the
+    /// Returns the group to try if the goal of the large file `ino` has no room; `None` means the
     /// next group.
     fn stream_goal(&self, _ino: Ino) -> Option<u32> {
         None
@@ -34,8 +34,8 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Notes that blocks for the large file `ino` were found in `group`.
     fn note_stream(&self, _ino: Ino, _group: u32) {}
 
-    /// Returns whether new directories spread over groups, and callers that use one group at the
-    /// same time are moved apart.
+    /// Returns whether new directories spread over groups, and whether callers that use one group
+    /// at the same time are moved apart.
     fn spreads(&self) -> bool {
         true
     }

@@ -24,14 +24,15 @@ pub(crate) struct GroupState {
 pub(crate) enum Maps {
     /// The bitmaps were not read yet.
     Unread,
-    /// Why the bitmaps or the descriptor are damaged; then nothing is allocated in this group.
+    /// The bitmaps or the descriptor are damaged, for this reason. Nothing is allocated in this
+    /// group.
     Damaged(Box<Corruption>),
-    /// The bitmaps are in memory, as long as they are held or needed: see `resident`.
+    /// The bitmaps are in memory. They stay there while they are held or needed (see `resident`).
     Ready(Box<Ready>),
 }
 
-/// A bitmap as on disk, and the bits that cannot be claimed: allocated ones, claims, and freed bits
-/// that are not durable yet.
+/// A bitmap as on disk, and the bits that cannot be claimed: allocated ones, claims, and bits that
+/// are freed, but not durably yet.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub allocated: Bitmap,
@@ -50,7 +51,7 @@ pub(crate) struct Ready {
     born_in: Option<Tid>,
     /// Every inode below this index is taken.
     next_inode: u32,
-    /// Where the last search without a goal stopped.
+    /// The bit at which the last search without a goal stopped.
     next_block: u32,
     tracked: Tracked<RawImage>,
     /// The bitmaps that the running transaction changed.
@@ -84,16 +85,16 @@ pub(crate) struct RawImage {
 pub(crate) struct GroupImage {
     /// The descriptor, to be encoded into its block of descriptors.
     pub desc: GroupDesc,
-    /// The contents of the block bitmap's block, which `desc` names.
+    /// The contents of the block bitmap's block; `desc` has the block's number.
     pub block_bitmap: Option<Arc<[u8]>>,
-    /// The contents of the inode bitmap's block, which `desc` names.
+    /// The contents of the inode bitmap's block; `desc` has the block's number.
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
 /// What a change of a group adds to the transaction of its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
-    /// The group is not yet on a list of this transaction.
+    /// True if the group is not yet on a list of this transaction.
     pub newly: bool,
     /// Number of bitmaps that this change added to the transaction.
     pub bitmaps: u32,
@@ -106,7 +107,7 @@ pub(crate) struct Freed {
     pub at_once: Vec<Range<u32>>,
     /// Blocks that can be claimed again once the transaction is durable.
     pub later: Vec<Range<u32>>,
-    /// The first bit that was free already: the image is damaged.
+    /// The first bit that was free already, because the image is damaged.
     pub wrong: Option<u32>,
 }
 
@@ -123,7 +124,7 @@ impl Pair {
         self.taken.fill(range);
     }
 
-    /// Makes bits claimable that are taken and not allocated.
+    /// Makes bits claimable again. They must be taken, but not allocated.
     pub(crate) fn open(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
         self.open += range.end - range.start;
@@ -182,7 +183,7 @@ impl GroupState {
     /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If the bitmaps are not in memory: then an operation applies a change that it did not
+    /// If the bitmaps are not in memory, because then an operation applies a change that it did not
     /// prepare.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1
@@ -254,7 +255,8 @@ impl GroupState {
         (dirtied, freed)
     }
 
-    /// Adds free blocks at the end, so that the group has `bits` blocks. Returns how many.
+    /// Adds free blocks at the end, so that the group has `bits` blocks. Returns how many blocks
+    /// were added.
     pub(crate) fn extend(&mut self, tid: Tid, bits: u32) -> (Dirtied, u32) {
         let (desc, ready) = self.parts();
         let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
@@ -319,7 +321,7 @@ impl GroupState {
 }
 
 impl Ready {
-    /// Must be called before a change in `tid` of the bitmaps that `what` names.
+    /// Must be called before `tid` changes the bitmaps that `what` selects.
     fn touch(&mut self, desc: &GroupDesc, tid: Tid, what: Changed) -> Dirtied {
         self.used = true;
         let Ready { tracked, blocks, inodes, changed, .. } = self;
@@ -337,9 +339,10 @@ impl Ready {
         Dirtied { newly, bitmaps }
     }
 
-    /// Claims a run that fits `ask`, or returns the length of the longest run. No run is longer
-    /// than `bound`; this avoids repeating a search that failed. A run of at least a RAID row
-    /// starts at a row if such a run is free, unless it continues from `ask.from`.
+    /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows
+    /// that no run is longer than `bound`, so a search that failed is not repeated. If the run is
+    /// at least as long as a RAID row, it starts at a row, unless it continues from `ask.from` or
+    /// no such run is free.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

@@ -61,7 +61,7 @@ impl Request {
 
 /// A claim, with the blocks that it drew. The claim counts as under way until `drawn` is dropped. A
 /// caller that puts blocks of the claim into a preallocation window drops `drawn` only after the
-/// window is listed: then a search for space finds the window.
+/// window is listed, so that a search for space finds the window.
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
@@ -95,7 +95,7 @@ pub(crate) struct Setup {
     /// clusters.
     pub reserved: u64,
     pub policies: Policies,
-    /// Data clusters of a whole row of the underlying RAID, or 0.
+    /// Data clusters of a whole row of the underlying RAID; 0 without a RAID.
     pub row: u32,
     /// The most bytes of bitmaps kept in memory.
     pub bitmap_bytes: u64,

@@ -28,7 +28,7 @@ pub(crate) struct Parent<'a> {
 impl Groups {
     /// Claims an inode number. A file's number is in the group where its directory places files.
     /// Directories are placed near their parent, each in the next group. If several callers work in
-    /// the group or in the parent at the same time, each gets a group of its own region. Sleeps.
+    /// the group or in the parent at the same time, each gets a group of its own region. May sleep.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.

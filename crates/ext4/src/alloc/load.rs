@@ -26,7 +26,7 @@ pub(crate) struct Bitmaps {
 
 impl Bitmaps {
     /// Creates the set, with no bitmap in memory. Later, bitmaps that can be evicted are evicted
-    /// while all take more than `bytes`.
+    /// while all bitmaps together take more than `bytes`.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
@@ -34,7 +34,7 @@ impl Bitmaps {
     }
 
     /// Prepares a change of the bits of `group`: its bitmaps stay in memory while the hold lives.
-    /// Sleeps.
+    /// May sleep.
     ///
     /// # Errors
     /// Damage, or an I/O error.
@@ -88,8 +88,8 @@ impl Bitmaps {
         GroupHold::of(&self.shared.cells.get(group.0 as usize)?.presence)
     }
 
-    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. They are held
-    /// before the guard is released, so that eviction does not drop them right after the read.
+    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. The bitmaps are
+    /// held before the guard is released, so that eviction does not drop them right after the read.
     fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<GroupHold<'_>, Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));

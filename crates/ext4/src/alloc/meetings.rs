@@ -34,7 +34,7 @@ impl Meetings {
         let is_other = (last ^ new) as u32 != 0 && last >> 32 != new >> 32;
         let (seen, bit) = (self.seen.load(Ordering::Relaxed), 1 << (caller.index() % 64));
         if seen & bit == 0 {
-            // With all bits set, short-lived callers would all seem to return.
+            // If all bits were set, every new caller would seem to return. So the set starts again.
             self.seen
                 .store(if seen | bit == u64::MAX { bit } else { seen | bit }, Ordering::Relaxed);
         } else if last != 0 && is_other && returns < MANY {

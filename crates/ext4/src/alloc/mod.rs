@@ -27,9 +27,9 @@
 //! # Claimed is not allocated
 //!
 //! Blocks and inode numbers are claimed in memory first. They become allocated in a handle, after
-//! the data was written. So a group has two bitmaps each for blocks and inodes. Its `allocated`
+//! the data was written. So a group has two bitmaps for blocks, and two for inodes. Its `allocated`
 //! bits are those that a commit writes. Its `taken` bits are the allocated ones, the claims, and
-//! the blocks freed in transactions that are not durable yet: until then a crash brings the old
+//! the blocks freed in transactions that are not durable yet, since a crash would bring their old
 //! owner back. A bit can be claimed if it is not taken. Blocks that the running transaction itself
 //! allocated (`born`) can be claimed as soon as they are freed. A wrong bitmap makes its group
 //! unusable.
@@ -40,15 +40,15 @@
 //!   its siblings, in a group that had no directory since the mount if such a group is near. New
 //!   directories are numbered by their parent's link count; in a contended parent, whose link count
 //!   is out of date, each lane has numbers of its own.
-//! - Other directories are placed in the groups after their parent's, each in the next one:
-//!   siblings are near each other and in different groups. The kernel's ext4 puts an unpacked tree
-//!   into one group.
-//! - A file's inode is placed in its directory's group, its first block in the group of its inode.
-//!   Preallocation windows are as large as the file, up to 8 MiB.
+//! - Other directories are placed in the groups after their parent's group, each in the next group.
+//!   So siblings are near each other and in different groups. The kernel's ext4 puts an unpacked
+//!   tree into one group.
+//! - A file's inode is placed in its directory's group, and the file's first block in the inode's
+//!   group. Preallocation windows are as large as the file, up to 8 MiB.
 //! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
-//!   If the group of a search's goal is busy, the search continues in the caller's region: in the
-//!   next group it would meet all other threads that skip the same group.
+//!   If the group of a search's goal is busy, the search continues in the caller's region, because
+//!   in the next group it would meet all other threads that skip the same group.
 //! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
 //!   the run does not continue a file. So the array writes whole rows.
 //!
@@ -61,9 +61,9 @@
 //!
 //! # Locking
 //!
-//! Each group has one guard, `Rank::Guard`, held for a search or a change, never for I/O. Bitmaps
-//! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard of
-//! their group, and read without a lock. A chooser skips a group whose guard is held.
+//! Each group has one guard, `Rank::Guard`. It is held for a search or a change, never for I/O.
+//! Bitmaps are read under a loader's lock, `Rank::Load`. Summaries and index are written under the
+//! guard of their group, and read without a lock. A chooser skips a group whose guard is held.
 
 mod blocks;
 mod caller;

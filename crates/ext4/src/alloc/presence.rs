@@ -12,7 +12,8 @@ const READY: u32 = 1 << 31;
 pub(super) struct Presence(AtomicU32);
 
 impl Presence {
-    /// Counts an operation; returns false if the bitmaps are not in memory.
+    /// Counts an operation that needs the bitmaps. If they are not in memory, counts nothing and
+    /// returns false.
     fn hold(&self) -> bool {
         // Acquire: a thread that sees the bit also sees the bitmaps.
         let ready = self.0.fetch_add(1, Ordering::Acquire) & READY != 0;
@@ -22,8 +23,8 @@ impl Presence {
         ready
     }
 
-    /// Holds a group whose bitmaps are in memory, which the caller has read from the group's state.
-    /// The caller holds the guard.
+    /// Holds a group. The caller has seen in the group's state that the bitmaps are in memory. The
+    /// caller holds the guard.
     pub(super) fn hold_resident(&self) -> GroupHold<'_> {
         let ready = self.hold();
         assert!(ready, "under the guard, presence and bitmaps agree");
@@ -40,7 +41,8 @@ impl Presence {
         self.0.fetch_or(READY, Ordering::Release);
     }
 
-    /// Clears the bit, unless an operation needs the bitmaps. The caller holds the guard.
+    /// Clears [`READY`], unless an operation needs the bitmaps. Returns whether it was cleared. The
+    /// caller holds the guard.
     pub(super) fn leave(&self) -> bool {
         self.0.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

@@ -76,7 +76,7 @@ impl Format {
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, checksums)?;
             // The allocation of an inode initialises the inode table up to that inode. If an inode
             // in the unused part were in use, the initialisation could take more blocks than a
-            // transaction can have.
+            // transaction can have. So such a bitmap counts as damaged.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

@@ -6,9 +6,9 @@ use std::ops::Range;
 
 /// Returns the region of `caller`: the groups in which it places inodes and blocks when other
 /// callers work near the usual place. Regions of different callers do not overlap if there are at
-/// least as many groups as [`MAX_LANES`], rounded up to a power of two. The order of the regions is
-/// that of the callers' numbers with their bits reversed. So the first lanes get regions far apart:
-/// at halves, quarters, eighths.
+/// least as many groups as [`MAX_LANES`], rounded up to a power of two. The bits of the caller's
+/// number, in reverse order, are the number of its region. So the first lanes get regions far
+/// apart: at halves, quarters, eighths.
 pub(crate) fn of(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();

@@ -6,8 +6,8 @@
 //!
 //! *Groups that stay.* A group keeps its bitmaps while it is held, and while a transaction waits
 //! for the group's image or has not made that image durable. It also keeps them while a block or an
-//! inode of the group is claimed, or is freed and not durably free: a bit of `taken` must not be
-//! lost. A group that was used since the last pass gets a second chance.
+//! inode of the group is claimed, or is freed but not durably free, since only the bits of `taken`
+//! in memory say so. A group that was used since the last pass gets a second chance.
 //!
 //! *Locking*: eviction skips a group whose guard is held, and takes no lock that the committer
 //! holds. The number of the last durable transaction shows whether a captured image can be read
@@ -22,14 +22,14 @@ use lanefs_lanes::{NumberSet, Padded};
 
 /// Number of groups that one reader of a bitmap examines to make room.
 const LOOKS: usize = 16;
-/// The smallest cap: an operation holds some groups, and claims in others.
+/// The smallest cap, in groups. An operation holds some groups, and claims in others.
 const FEWEST: usize = 16;
 
 /// The groups with bitmaps in memory.
 #[derive(Debug)]
 pub(super) struct Residents {
     set: NumberSet,
-    /// On its own cache lines: written only when bitmaps are read or evicted.
+    /// On its own cache lines, since it is written only when bitmaps are read or evicted.
     counts: Padded<Counts>,
     most: usize,
     durable: AtomicU64,

@@ -33,8 +33,8 @@ pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     longest
 }
 
-/// The bits of a group at which rows of the underlying RAID begin: every `width`-th from `first`
-/// on.
+/// The bits of a group at which rows of the underlying RAID begin: every `width`-th bit from
+/// `first` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rows {
     /// Data blocks of a whole row; a value below 2 means no rows.
@@ -63,7 +63,8 @@ impl Rows {
     }
 }
 
-/// Like [`find`], for a run of `want` bits that starts at a row; `None` if there is no such run.
+/// Searches like [`find`], but for a run of `want` clear bits that starts at a row. Returns the
+/// run's first bit; `None` if there is no such run.
 pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) -> Option<u32> {
     for part in [from..bitmap.bits(), 0..from] {
         let begins = bitmap.clear_runs(part.start..bitmap.bits());

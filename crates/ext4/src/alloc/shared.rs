@@ -11,7 +11,7 @@ use lanefs_lanes::{Growing, Mutex, MutexGuard, Padded};
 use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
-/// One group: its constant properties, and its guarded state.
+/// One group: whether its bitmaps are in memory, and its guarded state.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) presence: Presence,
@@ -36,7 +36,7 @@ impl Shared {
         self.cells[group.0 as usize].state.lock()
     }
 
-    /// Returns the block of a bit that exists.
+    /// Returns the block of `bit`, which must be a bit of the group's bitmap.
     pub(super) fn block(&self, group: Group, bit: u32) -> Block {
         self.format.geometry().block_at(group, bit).unwrap_or_default()
     }
@@ -82,7 +82,7 @@ impl Shared {
         self.summaries.raise(group.0, run.end - run.start);
     }
 
-    /// Sets the exact hints of a group that was read. The caller holds the guard.
+    /// Sets the exact hints of a group whose bitmaps were read. The caller holds the guard.
     pub(super) fn set_hints(&self, group: Group, state: &mut GroupState) {
         let ready = state.ready();
         let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
@@ -100,8 +100,8 @@ impl Shared {
         self.summaries.set_open_inodes(group.0, open);
     }
 
-    /// Returns the bytes that the bitmaps of one group take: two of each kind, those of the running
-    /// transaction, and the allocator's overhead.
+    /// Returns the bytes that the bitmaps of one group take: two of blocks, two of inodes, one of
+    /// the blocks that the running transaction allocated, and the overhead in memory.
     pub(super) fn bitmap_bytes(&self) -> u64 {
         let geometry = self.format.geometry();
         let bits = 3 * u64::from(geometry.clusters_per_group())

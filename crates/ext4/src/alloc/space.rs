@@ -1,14 +1,14 @@
 //! Counts the blocks that may still be claimed. With `bigalloc` a block here is a cluster.
 //!
-//! A claim draws its blocks from this count before it searches, so that a search that starts can
+//! A claim draws its blocks from this count before it searches. So every search that starts can
 //! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
 //! advance. Near the limit the stashes are empty, and the numbers are exact.
 //!
 //! # No refusal while there is room
 //!
-//! A claim may draw more blocks than it uses: the search returns one run. So a claim that can draw
-//! no blocks is refused only after it has waited to be [`Alone`]: earlier claims have finished, new
-//! claims wait, and unused blocks have been returned. Only then the count is exact.
+//! A claim may draw more blocks than it uses, because the search returns a single run. So a claim
+//! that can draw no blocks is refused only after it has waited to be [`Alone`]: earlier claims have
+//! finished, new claims wait, and unused blocks have been returned. Only then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
@@ -25,15 +25,17 @@ pub enum Privilege {
     Root,
 }
 
-/// *Invariant*: pool, stashes and drawn blocks add up to the blocks that are not taken in any
-/// group, once running calls are done.
+/// The blocks that may still be claimed.
+///
+/// *Invariant*: while no call is running, pool, stashes and drawn blocks add up to the blocks that
+/// are not taken in any group.
 #[derive(Debug)]
 pub(crate) struct Space {
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
     /// [rank Guard, and no group's guard is held with it]
     pool: Mutex<Pool>,
-    /// Signalled when a claim finishes; waits with `pool`.
+    /// Signalled when a claim finishes. Threads wait for it with the lock of `pool`.
     ended: Condvar,
     /// Set while stashes must not be filled: see [`Pool::is_short`]. Written under the pool's lock
     /// and read under a stash's lock. So a stash that is emptied after the flag was set stays
@@ -72,7 +74,7 @@ pub(crate) struct Draw {
     pub privilege: Privilege,
 }
 
-/// Blocks drawn for a claim, which is under way until this is dropped.
+/// Blocks drawn for a claim. The claim is under way until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Drawn<'s> {
     space: &'s Space,
@@ -102,9 +104,9 @@ impl Space {
         }
     }
 
-    /// Draws blocks for a claim; `None` if no blocks are left, or if other claims under way have
-    /// drawn them all. While another claim runs alone, the caller waits; `alone` is given if the
-    /// caller's own claim runs alone.
+    /// Draws blocks for a claim. Returns `None` if no blocks are left, or if other claims under way
+    /// have drawn them all. Waits while another claim runs alone. `alone` is given if the caller's
+    /// own claim runs alone.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -169,7 +171,8 @@ impl Space {
     /// a claim, `ended` is the number of blocks that the claim had drawn.
     fn fill(&self, lane: Lane, blocks: u64, ended: u64) {
         let mut stash = self.stashes.of(lane).lock();
-        // Both counts change under one lock, so that `collect` sees the blocks as drawn or as open.
+        // Both counts change under one lock, so that `collect` sees each block either as drawn or
+        // as open.
         stash.open += blocks;
         stash.drawn -= ended;
         let short = self.short.load(Ordering::Relaxed);
@@ -188,7 +191,7 @@ impl Space {
         self.signal_end(pool);
     }
 
-    /// Subtracts `blocks` that were counted as free and cannot be allocated: their group is
+    /// Subtracts `blocks` that were counted as free and cannot be allocated, because their group is
     /// damaged.
     pub(crate) fn lose(&self, blocks: u32) {
         let mut pool = self.pool.lock();
@@ -232,7 +235,7 @@ impl Space {
         }
     }
 
-    /// Signals that a claim finished: a claim that waits to be alone may continue.
+    /// Signals that a claim finished, so that a claim that waits to be alone may continue.
     fn signal_end(&self, pool: MutexGuard<'_, Pool>) {
         if pool.alone {
             self.ended.notify_all();

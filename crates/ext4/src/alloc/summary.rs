@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
 pub(crate) struct Summaries {
     lines: Growing<Padded<[Summary; GROUPS_A_LINE]>>,
     groups: Latest<u32>,
-    /// Groups with a run of this order or longer.
+    /// For each order, the groups with a run of this order or longer.
     orders: Vec<NumberSet>,
     /// Groups with free inodes.
     inodes: NumberSet,
@@ -42,7 +42,7 @@ pub(crate) fn order_of(len: u32) -> u32 {
     len.max(1).ilog2()
 }
 
-/// Returns the least order of which every run has at least `len` blocks.
+/// Returns the least order whose runs all have at least `len` blocks.
 pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }
@@ -73,8 +73,8 @@ impl Summaries {
         *self.groups.get()
     }
 
-    /// Makes room for the summaries of `groups` groups; the new ones are full, and no search looks
-    /// at them before [`Summaries::show`].
+    /// Makes room for the summaries of `groups` groups; the new groups count as full, and no search
+    /// looks at them before [`Summaries::show`].
     pub(crate) fn grow(&self, groups: u32) {
         let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
         self.lines.extend((self.lines.len()..lines).map(|_| Padded::default()));
@@ -119,7 +119,7 @@ impl Summaries {
     /// Returns an upper bound for the length of the group's runs.
     ///
     /// # Locking
-    /// Valid as long as the group's guard is held.
+    /// The bound is valid as long as the group's guard is held.
     pub(crate) fn bound(&self, group: u32) -> u32 {
         (1 << self.of(group).level.load(Ordering::Relaxed)) - 1
     }
@@ -152,7 +152,7 @@ impl Summaries {
         }
     }
 
-    /// Notes that the group has a run of `len` blocks; a longer known run stays.
+    /// Notes that the group has a run of `len` blocks, unless a longer run is known.
     pub(crate) fn raise(&self, group: u32, len: u32) {
         let level = self.of(group).level.load(Ordering::Relaxed);
         if len > 0 && order_of(len) as u8 + 1 > level {

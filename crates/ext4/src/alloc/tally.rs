@@ -47,7 +47,7 @@ pub struct AllocStatistics {
     pub moves: u64,
     /// Preallocation windows.
     pub windows: u64,
-    /// Blocks of these windows when they were claimed.
+    /// Blocks that these windows had when they were claimed.
     pub window_blocks: u64,
     /// Claims of blocks that a window served.
     pub window_hits: u64,

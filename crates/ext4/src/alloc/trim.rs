@@ -9,7 +9,8 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 use std::ops::Range;
 
-/// The most clusters of one claim: other threads find no space in them meanwhile.
+/// The most clusters of one claim. There is a limit because other threads find no space in them
+/// meanwhile.
 const MOST: u32 = 8192;
 
 /// A run of free blocks, claimed as far as possible.
@@ -26,7 +27,7 @@ pub(crate) struct FreeRun {
 
 impl Groups {
     /// Claims the first free run of at least `least` clusters within the bits `range` of a group;
-    /// `None` if there is none. Sleeps.
+    /// `None` if there is none. May sleep.
     ///
     /// # Errors
     /// Damage or an I/O error in a bitmap.
@@ -48,7 +49,7 @@ impl Groups {
         };
         let mut state = shared.state(group);
         let blocks = &mut state.ready().blocks;
-        // Other threads may have claimed some of the blocks since.
+        // Other threads may have claimed some of the blocks meanwhile.
         let len = runs::clear_at(&blocks.taken, found.start, drawn.blocks());
         if len > 0 {
             blocks.take(found.start..found.start + len);

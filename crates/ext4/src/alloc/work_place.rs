@@ -5,9 +5,9 @@ use super::meetings::Meetings;
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use lanefs_ondisk::{Group, Ino};
 
-/// The group for new inodes of a directory or the first blocks of a file: the inode's own group,
-/// until its caller meets other callers there. In memory only: an inode that is loaded again starts
-/// with its own group.
+/// The group for new inodes of a directory or the first blocks of a file. It is the inode's own
+/// group until the caller meets other callers there. It is kept in memory only, so an inode that is
+/// loaded again starts with its own group.
 #[derive(Debug, Default)]
 pub(crate) struct WorkPlace {
     /// The number of the group plus one; 0 for the inode's own group.

@@ -1,15 +1,16 @@
-//! Implements the cache of one kind of object: found by number, loaded once, held, evicted.
+//! Implements the cache of one kind of object. Objects are found by number, loaded once, held, and
+//! evicted.
 //!
 //! A look-up writes no shared memory except a use mark. A miss is loaded by one thread under a
 //! loader lock chosen by the number, so no stale copy is inserted after a newer object was evicted.
 //!
 //! # Eviction
 //!
-//! Eviction is second chance: a look-up marks an object as used. A hand moves over the buckets of
-//! the map, clears marks, and evicts objects that it finds unmarked. Each lane has a hand of its
-//! own, so lanes evict concurrently without waiting for each other. Each object decides under its
-//! own guard whether it can be evicted ([`Cached::evict`]), so eviction shares no lock with the
-//! committer.
+//! Eviction gives objects a second chance: a look-up marks an object as used. A hand moves over the
+//! buckets of the map, clears marks, and evicts objects that it finds unmarked. Each lane has a
+//! hand of its own, so lanes evict concurrently without waiting for each other. Each object decides
+//! under its own guard whether it can be evicted ([`Cached::evict`]), so eviction shares no lock
+//! with the committer.
 
 use crate::error::Error;
 use lanefs_journal::Tid;
@@ -63,8 +64,8 @@ impl Used {
     /// Marks the object as used.
     #[inline]
     pub(crate) fn note(&self) {
-        // The mark is read first: threads that look up one object must not write its line each
-        // time.
+        // The mark is read first, so that threads that look up one object do not write its cache
+        // line each time.
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -131,7 +132,7 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Looks again, and loads the object if it is still missing, in one thread at a time.
+    /// Looks again, and loads the object if it is still missing. One thread at a time does this.
     #[cold]
     fn load_alone<H>(
         &self,
@@ -147,15 +148,15 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Returns the lock under which the object with this number is loaded. Multiplication spreads
-    /// the numbers: threads that load from different groups have numbers that differ by a multiple
-    /// of a power of two.
+    /// the numbers, because threads that load from different groups have numbers that differ by a
+    /// multiple of a power of two.
     fn loader(&self, number: u64) -> &Mutex<()> {
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.loaders[spread as usize % LOADERS]
     }
 
-    /// From now on the number of `object` refers to `object`; runs `look` on the object to which
-    /// the number referred before.
+    /// Makes the number of `object` refer to `object`. Runs `look` on the object to which the
+    /// number referred before.
     pub(crate) fn insert(&self, object: Arc<T>, look: impl FnOnce(&T)) {
         self.objects.replace(object.number(), object, |before| look(before));
     }
@@ -180,10 +181,10 @@ impl<T: Cached> Cache<T> {
         self.objects.len()
     }
 
-    /// Moves this lane's hand until `wanted` objects were evicted, over at most `buckets` buckets
-    /// and at most two rounds, because the first round may only clear marks. Returns the number of
-    /// objects that were evicted or dropped their contents. `settled` is the last transaction whose
-    /// work after the commit is done.
+    /// Moves this lane's hand until `wanted` objects are evicted. The hand passes at most `buckets`
+    /// buckets and makes at most two rounds, because the first round may only clear marks. Returns
+    /// the number of objects that were evicted or dropped their contents. `settled` is the last
+    /// transaction whose work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);

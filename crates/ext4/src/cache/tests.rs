@@ -119,7 +119,7 @@ fn a_missing_object_is_loaded_once() {
     assert_eq!(loads.load(Ordering::Relaxed), 1);
 }
 
-/// Returns a function that sends a message and waits for an answer at its first call.
+/// Returns a function that, at its first call, sends a message and waits for an answer.
 fn pause_once(arrived: Sender<()>, go_on: Receiver<()>) -> Box<dyn Fn() + Send + Sync> {
     let pause = Mutex::new(Rank::Bucket, Some((arrived, go_on)));
     Box::new(move || {

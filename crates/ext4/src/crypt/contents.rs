@@ -29,12 +29,12 @@ impl Contents {
         Contents { data: cipher(data), tweak: cipher(tweak) }
     }
 
-    /// Encrypts whole blocks of `size` bytes, the first of which is block `first` of the file.
+    /// Encrypts whole blocks of `size` bytes. The first of them is block `first` of the file.
     pub(crate) fn encrypt(&self, first: u64, size: usize, blocks: &mut [u8]) {
         self.apply(Direction::Encrypt, first, size, blocks);
     }
 
-    /// Decrypts whole blocks of `size` bytes, the first of which is block `first` of the file.
+    /// Decrypts whole blocks of `size` bytes. The first of them is block `first` of the file.
     pub(crate) fn decrypt(&self, first: u64, size: usize, blocks: &mut [u8]) {
         self.apply(Direction::Decrypt, first, size, blocks);
     }

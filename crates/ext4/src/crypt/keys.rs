@@ -58,7 +58,7 @@ impl MasterKey {
     /// Reads a key up to the end of `source`.
     ///
     /// # Errors
-    /// Those of `source`; [`BadKey`] as invalid data.
+    /// Errors of `source`; [`BadKey`] as invalid data.
     pub fn read_from(source: impl Read) -> io::Result<MasterKey> {
         // Room for one byte more than the longest key, so that the vector does not grow, which
         // would leave copies of the key in memory.

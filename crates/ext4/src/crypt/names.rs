@@ -1,7 +1,7 @@
 //! AES-256-CBC with ciphertext stealing, on names and on targets of symbolic links.
 //!
-//! The form of stealing is that of RFC 2040 and of the kernel's `cts(cbc(aes))`: the last two
-//! blocks change places also if the last one is full. The initialisation vector is zero, since each
+//! Ciphertext stealing works as in RFC 2040 and in the kernel's `cts(cbc(aes))`: the last two
+//! blocks change places even if the last one is full. The initialisation vector is zero, since each
 //! inode has a key of its own.
 
 use aes::Aes256;
@@ -37,8 +37,8 @@ impl Names {
         Some(padded)
     }
 
-    /// Returns the name of which `encrypted` is the encrypted form; `None` if `encrypted` is
-    /// shorter than any encrypted name.
+    /// Returns the name whose encrypted form is `encrypted`; `None` if `encrypted` is shorter than
+    /// any encrypted name.
     pub(crate) fn decrypt(&self, encrypted: &[u8]) -> Option<Vec<u8>> {
         if encrypted.len() < UNIT {
             return None;
@@ -51,7 +51,7 @@ impl Names {
     }
 
     fn encrypt_padded(&self, text: &mut [u8]) {
-        // All units but the last, which may be short.
+        // The bytes of all units but the last, which may be short.
         let before_last = (text.len() - 1) / UNIT * UNIT;
         let (head, last) = text.split_at_mut(before_last);
         let mut chain = Unit::default();

@@ -1,4 +1,4 @@
-//! Known answers, written by Linux 6.18 with the master key 0, 1, 2, ... 63.
+//! Tests with known answers, which Linux 6.18 wrote with the master key 0, 1, 2, ... 63.
 
 use super::*;
 use lanefs_ondisk::hash::NameHash;

@@ -17,8 +17,8 @@ pub(crate) struct Piece {
     pub(crate) device: Option<u64>,
 }
 
-/// Reads into `buf` from `offset` by calls of `read` for whole units of `unit` bytes. Of units that
-/// the range covers in part, the part is copied.
+/// Reads into `buf` from `offset` by calls of `read` for whole units of `unit` bytes. If the range
+/// covers only a part of a unit, only this part is copied.
 pub(super) fn in_whole_units(
     unit: usize,
     offset: u64,
@@ -83,7 +83,7 @@ impl FileData<'_> {
         })
     }
 
-    /// Reads into `buf` through the mappings, holes as zeros, regardless of the file size. The
+    /// Reads into `buf` through the mappings, regardless of the file size. Holes read as zeros. The
     /// caller holds the operation lock.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         if self.is_inline() {
@@ -95,8 +95,8 @@ impl FileData<'_> {
         }
     }
 
-    /// Does the same as [`FileData::read`] with the bytes as they are on the device: those of an
-    /// encrypted file are not decrypted. The data is not in the inode.
+    /// Does the same as [`FileData::read`] with the bytes as they are on the device: the bytes of
+    /// an encrypted file are not decrypted. The data must not be in the inode.
     pub(crate) fn read_stored(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         for piece in self.pieces(offset, buf.len())? {
             let from = (piece.offset - offset) as usize;
@@ -177,7 +177,7 @@ impl FileData<'_> {
     /// Zeroes the written parts of file bytes `from..to`.
     ///
     /// # Locking
-    /// As for [`FileData::prepare_growth`].
+    /// The same as for [`FileData::prepare_growth`].
     pub(crate) fn zero_written(&self, from: u64, to: u64) -> Result<(), Error> {
         let cipher = self.contents()?;
         for (start, device, len) in self.written_extents(from, to)? {

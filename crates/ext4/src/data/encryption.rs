@@ -1,6 +1,6 @@
 //! Reads and writes the contents of encrypted files, and loads the contexts of encrypted inodes.
 //!
-//! Blocks are encrypted as wholes, so a change of a part of a block reads, decrypts, changes,
+//! Each block is encrypted as a whole, so a change of a part of a block reads, decrypts, changes,
 //! encrypts and writes the block, with the operation lock held exclusively. Holes and unwritten
 //! blocks are not encrypted and read as zeros.
 //!
@@ -60,7 +60,8 @@ impl<'m> FileData<'m> {
         let name = AttributeName::encryption_context();
         let context = match xattr::get(&self.xattr_state(&in_inode, &block), name) {
             Ok(Stored::Here(value)) => Context::decode(value).map_err(damaged)?,
-            // A value in another inode is refused: that inode could be encrypted too, and so on.
+            // A value in another inode is refused, because that inode could be encrypted too, and
+            // so on.
             Ok(Stored::Inode(_)) | Err(Error::NoAttribute) => {
                 return Err(damaged(Cause::NoEncryptionContext));
             }
@@ -94,8 +95,8 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// Fails if this directory cannot have a name of `inode`, since it is encrypted and the inode
-    /// has another policy or none. The caller holds both operation locks.
+    /// Fails if this directory cannot have a name of `inode`, since the directory is encrypted and
+    /// the inode has another policy or none. The caller holds both operation locks.
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::NoKey`].
@@ -165,8 +166,8 @@ impl<'m> FileData<'m> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let (first, stop) = (at / size * size, end.min(at / size * size + size));
-            // The start on the device of the file block with byte `at`: `device` need not be the
-            // start of a block.
+            // The place on the device at which the file block with byte `at` starts. `device` may
+            // be inside of a block.
             let place = (device + (at - offset)) - (at - first);
             let mut block = vec![0; size as usize];
             if stop - at < size {
@@ -181,10 +182,11 @@ impl<'m> FileData<'m> {
         Ok(())
     }
 
-    /// Writes `data` at `offset` to the blocks of `extent`, as far as it covers the data.
+    /// Writes the part of `data` that `extent` covers to the blocks of `extent`. `data` begins at
+    /// `offset` of the file.
     ///
     /// # Locking
-    /// The caller holds the operation lock exclusively if the data covers a part of a block that is
+    /// The caller holds the operation lock exclusively if the data covers only a part of a block
     /// inside the file.
     pub(crate) fn write_encrypted(
         &self,

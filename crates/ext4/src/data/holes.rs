@@ -79,17 +79,16 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until all transactions are durable that unmapped some blocks of a cluster which is
-    /// still in use. Until then a crash could map these blocks again, so their contents must not be
-    /// overwritten.
+    /// Waits until every change that unmapped only a part of a cluster is durable. Until then a
+    /// crash could map the unmapped blocks again, so their contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
     }
 
-    /// Claims whole clusters for file blocks from `at` on: from the inode's window if the window
-    /// continues at `at`, else from the groups, with a new window after the claimed blocks if the
-    /// file grows.
+    /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
+    /// the window continues at `at`, else from the groups. If the file grows, the groups also give
+    /// a new window after the claimed blocks.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {

@@ -1,5 +1,5 @@
-//! Keeps the mappings of an inode: published for readers, and changed together with the extent tree
-//! or block map by one handle at a time.
+//! Keeps the mappings of an inode. They are published for readers. One handle at a time changes
+//! them, together with the extent tree or the block map.
 
 use crate::alloc::{Claim, GroupHold, Request};
 use crate::data::file_data::FileData;
@@ -72,7 +72,7 @@ impl<'m> FileData<'m> {
     /// holds the operation lock, shared or exclusively.
     pub(crate) fn with_map<R>(&self, f: impl Fn(&Map) -> R) -> Result<R, Error> {
         let FileData { objects, inode } = *self;
-        // Eviction drops large mappings of open files too.
+        // Eviction drops large mappings of open files too, so each use is noted.
         inode.note_use();
         let published = || {
             let pin = lanefs_lanes::pin();
@@ -105,7 +105,8 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns the part of `range` from its first to its last block that is not mapped as written.
+    /// Returns the smallest part of `range` that contains all its blocks that are not mapped as
+    /// written.
     pub(crate) fn not_written(&self, range: Range<u32>) -> Result<Range<u32>, Error> {
         self.with_map(|map| {
             let Range { mut start, mut end } = range.clone();
@@ -162,8 +163,8 @@ impl<'m> FileData<'m> {
         NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
-    /// Returns the form of the mappings of a file or directory; for data in the inode, the form of
-    /// new files, which the mappings get when the data leaves the inode.
+    /// Returns the form of the mappings of a file or directory. If the data is in the inode,
+    /// returns the form of new files, which the mappings get when the data leaves the inode.
     pub(crate) fn form(&self) -> Form {
         let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
         match flags {
@@ -197,7 +198,7 @@ impl<'m> FileData<'m> {
     }
 
     /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that the
-    /// change needs. Sleeps.
+    /// change needs. May sleep.
     ///
     /// # Locking
     /// From this call until the change is applied, the caller holds the operation lock exclusively,
@@ -230,8 +231,8 @@ impl<'m> FileData<'m> {
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
             + usage.freed.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
-        // A directory's blocks are revoked one by one; one credit pays for at least this many
-        // revokes.
+        // A directory's blocks are revoked one by one; one credit pays for at least
+        // `REVOKES_A_CREDIT` revokes.
         let revokes = match inode.file_type {
             FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
@@ -337,8 +338,8 @@ impl<'m> FileData<'m> {
         });
     }
 
-    /// Returns the best place for a file's first block: near its inode, or in the group to which
-    /// its caller moved away from other callers.
+    /// Returns the best place for a file's first block: near the inode, or in the group to which
+    /// the caller moved away from other callers.
     pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = objects.volume.geometry();

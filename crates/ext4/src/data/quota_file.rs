@@ -9,7 +9,8 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::quota::{Kind, QuotaFile};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, inode as disk};
 
-/// The size of the largest quota file, which has entries of 450,000 ids and is kept in memory.
+/// The size in bytes of the largest supported quota file, which has entries for 450,000 ids. Quota
+/// files are kept in memory.
 pub(crate) const LARGEST: u64 = 32 << 20;
 
 impl Objects {

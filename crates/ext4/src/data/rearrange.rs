@@ -85,8 +85,8 @@ impl FileData<'_> {
         self.leave_orphans()
     }
 
-    /// Maps the blocks that the file loses behind its end, which is `size` bytes. Returns the first
-    /// of these file blocks, or `None` if there are none.
+    /// Maps the blocks that the file loses to file blocks behind its end, which is at `size` bytes.
+    /// Returns the first of these file blocks, or `None` if the file loses no blocks.
     fn park(
         &self,
         layout: &mut Layout,

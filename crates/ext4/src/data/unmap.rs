@@ -20,8 +20,8 @@ impl FileData<'_> {
         self.unmap(keep..END)
     }
 
-    /// Frees the mappings of `range`, in steps of one handle for each leaf and at most [`STEP`]
-    /// extents and groups. The caller holds the operation lock exclusively.
+    /// Frees the mappings of `range`, in steps of one handle each. A step covers at most one leaf,
+    /// and at most [`STEP`] extents and groups. The caller holds the operation lock exclusively.
     pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {

@@ -121,7 +121,8 @@ impl ValueChange {
         for value in self.released.iter().chain(old) {
             release(objects, handle, value);
         }
-        // Another thread may release the other values meanwhile.
+        // Another thread may release the values that this change keeps, and then this hold is the
+        // last. So all values stay held until the handle is dropped.
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);
@@ -247,7 +248,8 @@ impl FileData<'_> {
         Ok(change)
     }
 
-    /// Returns whether Lustre wrote the value: Lustre counted neither its references nor its space.
+    /// Returns whether Lustre wrote the value. Lustre counts neither the references nor the space
+    /// of a value.
     fn is_of_lustre(&self, value: &InodeRef) -> bool {
         value.state.lock().disk.is_value_of(self.inode.ino, self.inode.generation)
     }

@@ -2,7 +2,7 @@
 //!
 //! The hash of a block is in a block of the level above, which is verified itself before it is
 //! used, and so on up to the root hash in the descriptor. The tree and the descriptor are read like
-//! data, so those of an encrypted file are decrypted.
+//! data, so the tree and the descriptor of an encrypted file are decrypted.
 
 use crate::data::bytes::in_whole_units;
 use crate::data::file_data::FileData;
@@ -13,7 +13,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::verity::{self as disk, Cause, Descriptor};
 use lanefs_ondisk::{Corruption, FileType};
 
-/// Bytes of a page: from the end of a file to the end of its page, all bytes must be zeros, since a
+/// Bytes of a page. From the end of a file to the end of the page, all bytes must be zeros, since a
 /// program that maps the file sees them.
 const PAGE: u64 = 4096;
 
@@ -56,8 +56,8 @@ impl<'m> FileData<'m> {
         Descriptor::decode(&bytes, size, block_size).map_err(damaged)
     }
 
-    /// Does the same as [`FileData::read`] for a verity file, and verifies what it reads. The bytes
-    /// end inside the file. If the descriptor is valid and a later step fails, `buf` is zeros.
+    /// Does the same as [`FileData::read`] for a verity file, and verifies what it reads. The range
+    /// must end inside the file. If the descriptor is valid and a later step fails, `buf` is zeros.
     ///
     /// # Errors
     /// [`Error::NotVerified`] if the data or the hash tree was changed, [`Corruption::Verity`].

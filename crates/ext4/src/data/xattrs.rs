@@ -6,9 +6,9 @@
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
 //! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: a new name in
-//! such a directory fails with "no space left". Entry hashes are written with unsigned bytes, as
-//! Linux does since 6.2, and accepted with either sign. An ACL that only repeats the mode is not
-//! stored.
+//! such a directory fails with "no space left". Entry hashes are computed from unsigned bytes, as
+//! Linux does since 6.2. Hashes that were computed from signed bytes are accepted too. An ACL that
+//! only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
@@ -198,9 +198,9 @@ impl<'m> FileData<'m> {
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }
 
-    /// Returns the change that setting an access control list, given in the form of the system
-    /// call, requires; `special` holds the mode bits that are not in the list. `None` if this
-    /// default list is stored already.
+    /// Returns the change that is required to set an access control list. `value` is the list in
+    /// the form of the system call; `special` holds the mode bits that are not in the list. Returns
+    /// `None` if the list is a default list that is stored already.
     pub(crate) fn acl_to_store(
         &self,
         name: AttributeName<'_>,
@@ -332,8 +332,8 @@ impl<'m> FileData<'m> {
         values.apply_last(objects, handle, ended)
     }
 
-    /// Removes all attributes whose values are in inodes of their own from an inode that is being
-    /// deleted, one in each handle. A value that cannot be found is left out. The caller holds the
+    /// Removes all attributes whose values are in inodes of their own, one in each handle. The
+    /// inode is being deleted. A value that cannot be found is left out. The caller holds the
     /// operation lock exclusively, and drops the result after releasing the lock.
     pub(crate) fn remove_values(&self) -> Result<Vec<ReleasedValues>, Error> {
         let objects = self.objects;
@@ -365,8 +365,8 @@ impl<'m> FileData<'m> {
     }
 
     /// Takes the attribute block from this inode if other inodes use the block too. The block keeps
-    /// its references to values. Returns false if this inode is the block's only user, and stays
-    /// so.
+    /// its references to values. Returns false, and leaves the block to this inode, if no other
+    /// inode uses it.
     fn leave_shared_block(&self) -> Result<bool, Error> {
         let FileData { objects, inode } = *self;
         let Some(block) = self.xattr_snapshot()?.block else { return Ok(true) };

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Blocks with their new contents, in order.
 pub(crate) type Images = Vec<(Block, Arc<[u8]>)>;
 
-/// Returns the contents of a block after the last transaction of the log.
+/// Returns the contents of a block as the last transaction of the log left it.
 pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 
 /// The most bytes of changed blocks, bitmaps and inodes; no log has room for more.
@@ -91,7 +91,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Fails if `count` objects of `size` bytes and one more take more than [`MOST_BYTES`].
+    /// Fails if `count + 1` objects of `size` bytes take more than [`MOST_BYTES`].
     pub(super) fn check_room(&self, count: usize, size: usize) -> Result<(), Error> {
         match count.saturating_add(1).saturating_mul(size) > MOST_BYTES {
             true => Err(refused("that change more blocks than a log has")),
@@ -99,7 +99,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Counts a directory block that is searched.
+    /// Counts a directory block that is searched. Fails if there are too many.
     pub(super) fn count_search(&self) -> Result<(), Error> {
         self.searched.set(self.searched.get().saturating_add(1));
         match self.searched.get() > MOST_SEARCHED {
@@ -108,7 +108,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Counts extents in memory.
+    /// Counts extents in memory. Fails if there are too many.
     pub(super) fn count_extents(&self, more: u64) -> Result<(), Error> {
         self.extents.set(self.extents.get().saturating_add(more));
         match self.extents.get() > MOST_EXTENTS {
@@ -117,7 +117,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Fails if blocks of an inode must not be at this place.
+    /// Fails if the run is not within the file system, or contains metadata of the file system. An
+    /// inode must not map such blocks.
     pub(super) fn check_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
         if !self.geometry.contains_run(start, u64::from(len)) {
             return Err(Error::OutsideFileSystem { block: start });

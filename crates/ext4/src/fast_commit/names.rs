@@ -92,7 +92,8 @@ impl<'a> Inodes<'a> {
         }
     }
 
-    /// Adds `more` (1 or -1) to the subdirectories of the directory to which change `n` refers.
+    /// Adds `more` (1 or -1) to the number of subdirectories of the directory to which change `n`
+    /// refers.
     fn count_directory(&mut self, n: usize, ino: Ino, more: i32) -> Result<(), Error> {
         let node = self.node(ino)?;
         if node.is_meant(n) && node.counts(n) {
@@ -134,8 +135,8 @@ impl<'a> Inodes<'a> {
         Ok(true)
     }
 
-    /// Removes an entry. Returns whether the entry was a directory's; `None` if there is no such
-    /// entry: of a file that was created and removed between two fast commits, only the removal is
+    /// Removes an entry. Returns whether the entry referred to a directory; `None` if there is no
+    /// such entry. If a file is created and removed between two fast commits, only the removal is
     /// recorded.
     fn take_out(&mut self, n: usize, old: &FastName) -> Result<Option<bool>, Error> {
         let name = Name::new(&old.name).map_err(|_| Error::NameTooLong)?;

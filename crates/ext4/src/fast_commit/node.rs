@@ -29,7 +29,8 @@ pub(super) struct Node {
     pub(super) now: Option<Inode>,
     /// The bytes of the record with the changes so far.
     record: Vec<u8>,
-    /// The number of the change since which the inode number belongs to this inode.
+    /// The number of the change that gave the inode number to this inode, if there was such a
+    /// change.
     pub(super) born: Option<usize>,
     /// How many new inodes got the number, one after another.
     births: u32,
@@ -46,7 +47,7 @@ pub(super) struct Mappings {
     /// The mappings on the device; empty for an inode that a fast commit created.
     pub(super) before: Map,
     pub(super) now: Map,
-    /// The parts of the file that differ.
+    /// The parts of the file whose mappings differ.
     pub(super) changed: Vec<Range<u32>>,
 }
 
@@ -96,15 +97,15 @@ impl Node {
     }
 
     /// Returns whether change `n` concerns this inode and not an older inode with its number. If no
-    /// inode had the number before, earlier changes concern this inode too: the record of an inode
-    /// may come after its first name.
+    /// inode had the number before, earlier changes concern this inode too, because the record of
+    /// an inode may come after the inode's first name.
     pub(super) fn is_meant(&self, n: usize) -> bool {
         let is_first = self.before.is_none() && self.births == 1;
         is_first || self.born.is_none_or(|born| born <= n)
     }
 
-    /// Returns whether the link count must follow change `n`: it concerns this inode, and no later
-    /// change sets the record, which has the count.
+    /// Returns whether change `n` must change the link count: the change concerns this inode, and
+    /// no later change sets the record, which contains the count.
     pub(super) fn counts(&self, n: usize) -> bool {
         self.is_meant(n) && self.set.is_none_or(|set| set < n)
     }

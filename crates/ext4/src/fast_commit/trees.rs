@@ -68,7 +68,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the inode's sector count to that of all its blocks.
+    /// Sets the inode's sector count to the sectors of all its blocks.
     pub(super) fn count_sectors(&mut self, draft: &Draft<'_>) -> Result<(), Error> {
         let inode = self.inode()?;
         let nodes = DraftNodes::new(draft, self.ino, inode.generation, Form::Extents);

@@ -23,7 +23,8 @@ pub struct NewGroup {
     /// The descriptor of a group without inodes in use, whose inode table must be zeroed. Has
     /// `BLOCK_UNINIT` if the bitmap need not be written.
     pub desc: GroupDesc,
-    /// The blocks in this group that hold its own metadata, or metadata of other new groups.
+    /// The blocks in this group that hold the group's own metadata, or metadata of other new
+    /// groups.
     pub bitmap: Bitmap,
 }
 

@@ -162,7 +162,8 @@ impl<'d> Filling<'d> {
             Plan::Given(given) => Format::new(&given.0, &self.options),
             Plan::Fitted(fitting, _) => Format::new(fitting.numbers(), &self.options),
         };
-        // Small gaps that released data left are taken first.
+        // The search starts again at the first block, so that small gaps that released data left
+        // are taken first.
         self.cursor = 0;
         let directories = match &self.plan {
             Plan::Given(given) => [given.1.root.clone(), given.1.lost_and_found.clone()],

@@ -41,7 +41,7 @@ fn block_size(options: &MkfsOptions) -> Option<BlockSize> {
     options.block_size.or(BlockSize::new(4096))
 }
 
-/// Returns the size in bytes that a file system of fitted size can reach at most.
+/// Returns the largest size in bytes that a file system of fitted size can have.
 pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
     let Some(block_size) = block_size(options) else { return 0 };
     let (desc_size, per_group) = (64, u64::from(block_size.most_blocks_per_group()));
@@ -49,7 +49,7 @@ pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
 }
 
 impl Fitting {
-    /// Takes the places of all possible backups.
+    /// Takes the blocks of all possible backups.
     pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Fitting, MkfsError> {
         let block_size = block_size(options).ok_or(MkfsError::Option { option: "block size" })?;
         let bytes = most_bytes_fitted(options).min(device);
@@ -83,8 +83,8 @@ impl Fitting {
         &self.numbers
     }
 
-    /// Decides from the end of the data and the wanted free space whether there is a journal: the
-    /// inode numbers of the files depend on this decision.
+    /// Decides from the end of the data and the wanted free space whether there is a journal. This
+    /// is decided first because the inode numbers of the files depend on it.
     pub(super) fn choose_journal(
         &mut self,
         options: &mut MkfsOptions,
@@ -140,7 +140,8 @@ impl Fitting {
         Err(full())
     }
 
-    /// Rounds `end` up, so that the last group does not contain little more than its backups.
+    /// Rounds `end` up, so that the last group has at least [`MIN_LAST_GROUP`] blocks beside its
+    /// backups.
     fn round_up(&self, end: u64) -> u64 {
         let first = self.numbers.first_data_block();
         let per_group = u64::from(self.numbers.blocks_per_group);

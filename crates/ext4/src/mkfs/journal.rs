@@ -63,8 +63,8 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
 }
 
 /// Returns the number of blocks for fast commits that a journal gets in addition by default, in a
-/// file system of `blocks` blocks: a 64th of the default length, whatever length the journal has
-/// (observed from mke2fs).
+/// file system of `blocks` blocks. It is a 64th of the default length, whatever length the journal
+/// has (observed from mke2fs).
 pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
     default_blocks(blocks).max(LEAST_BLOCKS) / 64
 }

@@ -28,7 +28,8 @@ pub fn make_journal_device(
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
     log = JournalSuperblock::decode(&log.encode(), block_size, count)
         .map_err(|_| MkfsError::TooSmall { bytes: device.len() })?;
-    // A recovery could take blocks of an old log for blocks of the new one.
+    // The device is zeroed because a recovery could take blocks of an old log for blocks of the new
+    // log.
     device.write_zeros(0, blocks << block_size.bits())?;
     device.write_at(at.0 << block_size.bits(), &log.encode())?;
     device.flush()?;
@@ -81,7 +82,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
     name_journal(device, &superblock, found.uuid, number)
 }
 
-/// Names the journal in the superblock and its backups, the primary superblock last.
+/// Records the journal in the superblock and its backups, in the primary superblock last.
 fn name_journal(
     device: &dyn Device,
     superblock: &Superblock,

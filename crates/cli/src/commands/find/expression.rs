@@ -98,7 +98,7 @@ impl Parsed {
 }
 
 impl Expression {
-    /// Runs the tests on a file.
+    /// Judges a file.
     pub fn evaluate(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
         let mut verdict = Verdict::default();
         self.0.evaluate(file, &mut verdict)?;

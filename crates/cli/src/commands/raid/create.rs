@@ -30,8 +30,8 @@ Examples:
 
 The layout is that of mdadm, and Linux can assemble the array.")]
 pub struct Arguments {
-    /// The members in the order of their slots, `missing` for one that is added later. Image files
-    /// that do not exist are made
+    /// The members in the order of their slots; `missing` stands for a member that is added later.
+    /// Image files that do not exist are made
     #[arg(value_name = "MEMBER", required = true, num_args = 3..=32)]
     members: Vec<PathBuf>,
     /// Size of new image files; if all members exist, space to use on each (suffixes K, M, G, T)
@@ -47,7 +47,7 @@ pub struct Arguments {
     /// resync
     #[arg(short = 'k', long, value_enum, default_value = "ppl")]
     consistency: ConsistencyName,
-    /// Bytes of a member for each bit of the bitmap (with --consistency bitmap)
+    /// Bytes of a member that each bit of the bitmap covers (with --consistency bitmap)
     #[arg(long, value_name = "SIZE")]
     bitmap_chunk: Option<Size>,
     /// Name of the array
@@ -96,7 +96,8 @@ impl Arguments {
         self.members.iter().map(PathBuf::as_path).filter(|path| path.as_os_str() != MISSING)
     }
 
-    /// Returns the slot without a member.
+    /// Returns the slot of the member that is given as `missing`, if there is one. Fails if there
+    /// are several.
     fn missing(&self) -> Result<Option<usize>, Failure> {
         let is_missing = |path: &PathBuf| path.as_os_str() == MISSING;
         match self.members.len() - self.paths().count() {
@@ -128,7 +129,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
         Ok(_) => {}
         Err(failure) => {
-            // An incomplete array is useless.
+            // An incomplete array is useless, so the new files are removed.
             made.iter().for_each(|path| drop(std::fs::remove_file(path)));
             report.fail(failure);
         }
@@ -162,7 +163,8 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         missing,
     };
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
-    // The failure names the option or the member that caused it, if there is one.
+    // The failure names the option or the member that caused it. If neither is known, it names the
+    // first member.
     let about = |error: AssembleError| {
         if let AssembleError::Geometry { error: error @ GeometryError::Chunk { .. }, .. } = error {
             return Failure::new("--chunk", error);

@@ -1,5 +1,6 @@
 //! Changes of a mounted array. The server of the mount has the members open and locked, so the
-//! command sends it a request, and the server makes the change while it serves reads and writes.
+//! command sends a request to the server. The server makes the change while it serves reads and
+//! writes.
 //!
 //! A request is a JSON object, set as the value of an extended attribute of the mount's root.
 //! Reading the attribute returns the state of the latest requests. Only root and the server's user
@@ -29,7 +30,8 @@ const PAUSE: Duration = Duration::from_millis(30);
 /// The array of a mount, in the mount's server, with the changes in progress.
 pub struct LiveArray {
     array: Arc<OpenArray>,
-    /// Set at the unmount: a change under way stops, and continues when the array is used next.
+    /// Set at the unmount. A change under way then stops, and continues when the array is used
+    /// next.
     ends: AtomicBool,
     jobs: Mutex<Vec<Job>>,
 }
@@ -88,7 +90,8 @@ impl LiveArray {
         LiveArray { array, ends: AtomicBool::new(false), jobs }
     }
 
-    /// Stops at the unmount: waits until a change under way has stopped, and returns the array.
+    /// Stops the changes under way at the unmount, waits until they have stopped, and returns the
+    /// array.
     pub fn end(self: Arc<LiveArray>) -> Arc<OpenArray> {
         self.ends.store(true, Ordering::Release);
         let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
@@ -149,8 +152,8 @@ impl LiveArray {
     }
 }
 
-/// Sends a change to the server of the mount on `place`. Returns its result when the change is
-/// complete, or when `step` stops the wait.
+/// Sends a change to the server of the mount on `place`. Returns the server's result when the
+/// change is complete. If `step` stops the wait earlier, returns a line that says what goes on.
 pub fn ask(
     place: &Path,
     change: &Change,

@@ -1,5 +1,5 @@
-//! Opens a device or file that becomes a member: creates it if needed, and refuses it if it has
-//! data.
+//! Opens a device or file that becomes a member. Creates the file if needed. Refuses a device or
+//! file that has data.
 
 use super::member_name::real;
 use crate::cli::{Failure, open_image};
@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub struct MadeFile<'a>(Option<&'a Path>);
 
 impl MadeFile<'_> {
-    /// Creates `path` if it does not exist, with the length of the array's shortest member, or more
-    /// if needed.
+    /// Creates `path` if it does not exist. The file is as long as the shortest member that is a
+    /// file, and at least as long as the array needs.
     pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
         // A path in /dev that does not exist is a typing mistake: no file is created there.
         if path.symlink_metadata().is_ok()

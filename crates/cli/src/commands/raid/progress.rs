@@ -29,7 +29,7 @@ impl Bar {
         self.0.set_position(progress.done);
     }
 
-    /// Prints the bar, and continues the work.
+    /// Prints the bar, and lets the work continue.
     pub fn go_on(&self, progress: Progress) -> ControlFlow<()> {
         self.show(progress);
         ControlFlow::Continue(())

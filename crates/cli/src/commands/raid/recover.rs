@@ -27,7 +27,7 @@ pub struct Arguments {
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks in rows that were being written may be wrong
+    /// Accept that blocks may be wrong in the rows that were being written
     #[arg(long)]
     force: bool,
 }

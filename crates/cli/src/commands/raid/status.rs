@@ -59,8 +59,8 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // The other members have recorded a failure. A member that is merely missing from the
-            // array's name still has its role in the superblocks of the others.
+            // The superblocks of the other members record that this member failed. A member that is
+            // merely absent from the array's name still has its role in these superblocks.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {

@@ -1,4 +1,4 @@
-//! A change of lists: pure functions from the old list to the new one.
+//! Changes access control lists, by pure functions from the old list to the new one.
 
 use crate::cli::{AclItem, Scope};
 use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
@@ -10,7 +10,7 @@ pub struct Change {
     pub set: Vec<AclItem>,
     pub modify: Vec<AclItem>,
     pub remove: Vec<AclItem>,
-    /// Keep only the entries that the mode has.
+    /// Keep only the entries of the mode: owner, owning group and others.
     pub clear_access: bool,
     pub clear_default: bool,
     /// Do not compute the mask.

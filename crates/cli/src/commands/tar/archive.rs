@@ -23,7 +23,7 @@ impl Archive {
         self.out.write_all(bytes)
     }
 
-    /// Fills the last block of `len` bytes of data with zeros.
+    /// Writes zeros after `len` bytes of data, up to the end of their last block.
     pub fn pad(&mut self, len: u64) -> io::Result<()> {
         let rest = (len % BLOCK as u64) as usize;
         let padding = if rest == 0 { 0 } else { BLOCK - rest };

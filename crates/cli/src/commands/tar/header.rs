@@ -41,7 +41,7 @@ pub struct Header<'a> {
     pub attributes: &'a [Attribute],
 }
 
-/// The largest numbers in octal fields of 8 and 12 bytes.
+/// The largest numbers that fit into octal fields of 8 and 12 bytes.
 const MOST_8: u64 = (1 << 21) - 1;
 const MOST_12: u64 = (1 << 33) - 1;
 const NAME: usize = 100;
@@ -95,7 +95,8 @@ impl Header<'_> {
             Kind::Fifo => (b'6', false),
         };
         let name = match self.sparse() {
-            // A program that does not know the sparse format unpacks map and data under this name.
+            // A program that does not know the sparse format unpacks the map and the data under
+            // this name.
             Some(_) => [b"./GNUSparseFile.0/", base(self.name)].concat(),
             None => self.name.to_vec(),
         };
@@ -246,7 +247,8 @@ impl Records {
         self.add(key, value.to_string().as_bytes());
     }
 
-    /// Adds an extended attribute; an access control list as text, as other programs expect it.
+    /// Adds an extended attribute. An access control list is added as text, as other programs
+    /// expect.
     fn attribute(&mut self, name: &[u8], value: &[u8]) {
         let key: &[u8] = match name {
             b"system.posix_acl_access" => b"SCHILY.acl.access",

@@ -14,9 +14,10 @@ const CHUNK: u64 = 1 << 20;
 pub struct Pieces {
     /// Bytes of the file.
     pub size: u64,
-    /// Offset and length, ascending.
+    /// The offset and length of each part, in ascending order.
     parts: Vec<(u64, u64)>,
-    /// The map of a file with holes, as it precedes the data: GNU's sparse format 1.0.
+    /// The map that precedes the data of a file with holes, in GNU's sparse format 1.0. Empty for a
+    /// file without holes.
     map: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! The words of tune2fs: options, features, journals, times.
+//! Parses the values of tune2fs's options: mount options, features, journals, times.
 
 use crate::cli::parse_size;
 use lanefs_offline::{FeatureChange, OptionChange, Settings};
@@ -27,7 +27,7 @@ pub fn parse_on_error(text: &str) -> Result<OnError, String> {
     }
 }
 
-/// The words of `-J`.
+/// The value of `-J`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JournalWords {
     /// In bytes.
@@ -38,8 +38,9 @@ pub struct JournalWords {
     pub device: Option<PathBuf>,
 }
 
-/// Parses `-J`: `SIZE`; or `size=MIB`, `fast_commit_size=KIB` and `device=PATH`, separated by
-/// commas. As in mke2fs a number without a suffix counts MiB or KiB.
+/// Parses the value of `-J`: either `SIZE`, or `size=MIB`, `fast_commit_size=KIB` and
+/// `device=PATH`, separated by commas. As in mke2fs, a number without a suffix counts MiB; for
+/// `fast_commit_size` it counts KiB.
 pub fn parse_journal(text: &str) -> Result<JournalWords, String> {
     let mut words = JournalWords::default();
     let in_units = |number: &str, unit: &str| {
@@ -63,7 +64,7 @@ pub fn parse_journal(text: &str) -> Result<JournalWords, String> {
     }
 }
 
-/// Parses an interval in days, weeks or months of 30 days, as seconds.
+/// Parses an interval in days, weeks, or months of 30 days. Returns it in seconds.
 pub fn parse_interval(text: &str) -> Result<u32, String> {
     const DAY: u32 = 86_400;
     let bad = || format!("'{text}' is not an interval (examples: 0, 30, 2w, 6m)");
@@ -85,12 +86,13 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
         return Ok(since.map_or(0, |since| since.as_secs()));
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
-    // The field of the superblock has 40 bits, but the times of inodes only 34.
+    // The field of the superblock has 40 bits, but the times of inodes have only 34. Larger times
+    // are refused.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 34);
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
 
-/// Parses one of the words of `-o`.
+/// Parses one mount option of `-o`.
 pub fn default_option(word: &str) -> Result<OptionChange, String> {
     const DATA: Options = Options::DATA_JOURNAL.union(Options::DATA_ORDERED);
     let (name, clear) = split(word);
@@ -113,7 +115,7 @@ pub fn default_option(word: &str) -> Result<OptionChange, String> {
     Ok(OptionChange { options, mask })
 }
 
-/// Parses the words of `-O`.
+/// Parses the features of `-O`.
 pub fn features(words: &[String]) -> Result<FeatureChange, String> {
     let mut change = FeatureChange::default();
     for word in words {
@@ -129,7 +131,7 @@ pub fn features(words: &[String]) -> Result<FeatureChange, String> {
     Ok(change)
 }
 
-/// Applies one of the words of `-E`.
+/// Applies one setting of `-E`.
 pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     let number = || value.parse::<u32>().map_err(|_| format!("-E {word}: not a number"));

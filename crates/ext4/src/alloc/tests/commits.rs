@@ -1,5 +1,5 @@
-//! Tests the group images that commits write, with random transactions, one of which runs while the
-//! previous one is captured.
+//! Tests the group images that commits write, with random transactions. Each transaction runs while
+//! the previous one is captured.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ struct Run<'a> {
     rng: fastrand::Rng,
     model: Model,
     claims: Vec<Claim>,
-    /// Freed blocks whose free is not durable yet: of the previous transaction, and of the running
-    /// one.
+    /// Blocks that are freed, but not durably yet: first those that the previous transaction freed,
+    /// then those that the running one freed.
     limbo: [BTreeSet<u64>; 2],
 }
 
@@ -133,7 +133,7 @@ fn bitmaps_that_left_memory_come_back_as_they_were() {
     }
 }
 
-/// Random operations in transactions, each captured while the next runs.
+/// Runs random operations in transactions. Each transaction is captured while the next one runs.
 fn run_model(f: &Fixture) {
     let rng = seeded("each_commit");
     let mut run =

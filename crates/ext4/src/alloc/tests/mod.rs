@@ -62,15 +62,15 @@ impl Device {
 }
 
 impl Groups {
-    /// Claims blocks; the claim is finished afterwards.
+    /// Claims blocks. When the claim is returned, it is no longer under way.
     fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
         self.claim_blocks(read, request, None).map(Found::into_claim)
     }
 }
 
 impl Fixture {
-    /// Creates an image of `mib` MiB with these options of mke2fs. `None`, with a message, if there
-    /// is no mke2fs.
+    /// Creates an image of `mib` MiB with these options of mke2fs. Without mke2fs, prints a message
+    /// and returns `None`.
     fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
         Fixture::with(mib, options, 0, Policies::default())
     }

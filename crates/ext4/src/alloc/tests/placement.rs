@@ -152,7 +152,7 @@ fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }
 
-/// Like [`imagined`], with descriptors that `change` edits.
+/// Does the same as [`imagined`], with descriptors that `change` edits.
 pub(super) fn imagined_with(
     count: u32,
     change: &dyn Fn(u32, &mut GroupDesc),
@@ -165,7 +165,7 @@ pub(super) fn imagined_with(
     )
 }
 
-/// Like [`imagined_with`], with given settings.
+/// Does the same as [`imagined_with`], with given settings.
 pub(super) fn imagined_set_up(
     count: u32,
     setup: Setup,
