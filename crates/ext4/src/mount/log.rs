@@ -24,7 +24,7 @@ pub(super) struct Opened {
     /// The device, or an overlay of it with the blocks of the log.
     pub(super) device: Arc<dyn Device>,
     pub(super) log: Option<Log>,
-    /// The newest superblock: that of the log, if it contains one.
+    /// The newest superblock: the one in the log, if the log contains one.
     pub(super) superblock: Superblock,
     pub(super) access: Access,
 }
@@ -114,8 +114,8 @@ pub(super) fn open(
 /// has one.
 ///
 /// # Errors
-/// Those of [`find_log::locate`] and [`find_log::plan`], before anything is written;
-/// [`Error::Device`].
+/// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which come
+/// before anything is written.
 pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
     replace_fast_commits(device, journal)?;
     let Primary { superblock, .. } = Primary::read_with(&**device, journal)?;
@@ -139,8 +139,8 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
 /// the log, if the log has one. Returns false if there are no fast commits.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if they cannot be replayed; nothing was written then. [`Error::Device`];
-/// the log then has the fast commits or the transaction.
+/// [`Error::Unsupported`] if the fast commits cannot be replayed; nothing was written then.
+/// [`Error::Device`]; the log then contains either the fast commits or the transaction.
 pub fn replace_fast_commits(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,
@@ -174,8 +174,8 @@ fn shrinks(replay: &LogReplay<'_>, superblock: &Superblock) -> bool {
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
 
-/// Empties a log for which the superblock does not request a replay, as the kernel does: the
-/// transaction in the log was prepared and never took effect.
+/// Empties a log for which the superblock does not request a replay, as the kernel does. The
+/// transaction in such a log was prepared but never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());

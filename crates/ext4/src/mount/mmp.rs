@@ -25,7 +25,7 @@ use lanefs_ondisk::{Block, Corruption};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Seconds between two numbers, if the superblock names none.
+/// Seconds between two increments of the number, if the superblock gives no interval.
 const UPDATE_INTERVAL: u16 = 5;
 /// The bounds of `mmp_check_interval`, in seconds.
 const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
@@ -50,7 +50,7 @@ struct Inner {
     place: Place,
     /// The device that the user of this right writes to.
     guarded: Arc<GuardedDevice>,
-    /// Seconds between two numbers.
+    /// Seconds between two increments of the number.
     interval: u16,
     /// [rank Load]
     state: Mutex<State>,
@@ -187,8 +187,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns the seconds within which a computer that has mounted the file system stores a new
-/// number; 0 if the file system was unmounted.
+/// Returns for how many seconds to wait for a new number. A computer that has mounted the file
+/// system stores one within that time. 0 if the file system was unmounted.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {
@@ -243,7 +243,7 @@ impl Place {
         }
     }
 
-    /// Does the same as [`Place::check`], again and again during `patience` seconds.
+    /// Repeats [`Place::check`] once a second, for `patience` seconds.
     fn watch(&self, expected: &Mmp, patience: u16, pause: &dyn Fn()) -> Result<(), Error> {
         for _ in 0..patience {
             pause();
@@ -273,7 +273,7 @@ impl Place {
     }
 }
 
-/// The refusal because of the other user of the file system.
+/// Reports what the MMP block says about the other user of the file system.
 impl From<Mmp> for Error {
     fn from(found: Mmp) -> Error {
         let (node, device) = (printable(&found.node), printable(&found.device));

@@ -1,4 +1,5 @@
-//! Mounts and unmounts, and orders the checks of a mount and the steps of an unmount.
+//! Mounts and unmounts file systems. The order of the checks of a mount, and of the steps of an
+//! unmount, is here.
 
 use super::find_log::read_block;
 use super::log::{self, Opened};
@@ -236,8 +237,8 @@ impl Mount {
         self.mark_clean(!was_read_only)
     }
 
-    /// Marks the file system as unmounted, durably. A file system without a journal is marked only
-    /// if `is_whole`.
+    /// Marks the file system as unmounted, durably. Without a journal, it gets back the mark
+    /// "clean" only if `is_whole`, i.e. if the mount was writable until now.
     pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
         let (objects, found) = (&self.fs.objects, self.found);
         let orphans_left = orphans_left(objects);

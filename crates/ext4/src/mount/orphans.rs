@@ -15,8 +15,8 @@ use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
 use std::collections::HashSet;
 
-/// At mount: opens the orphan file, deletes the inodes without names and finishes the
-/// truncations that the last mount left, from the file and from the legacy list.
+/// At mount: opens the orphan file, then deletes the nameless inodes and finishes the truncations
+/// that the last mount left. They are listed in the orphan file and in the legacy list.
 pub(super) fn finish_orphans(
     objects: &Objects,
     file: Option<Ino>,
@@ -33,8 +33,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // The inodes are held from here on: an inode that is evicted and loaded again would seem
-    // deleted.
+    // From here on the inodes are held in memory, because an inode that is evicted and loaded again
+    // would seem deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();
@@ -80,7 +80,8 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     if !objects.volume.is_for_names(ino) {
         return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
     }
-    // The kernel also leaves values of attributes as orphans.
+    // `get_any` accepts inodes that hold the value of an attribute, which the kernel also leaves as
+    // orphans.
     objects.get_any(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
         error => error,
@@ -133,8 +134,8 @@ fn read_list(objects: &Objects, head: Option<Ino>) -> Result<Vec<InodeRef>, Erro
     Ok(found)
 }
 
-/// Returns whether the orphan file still has entries: inodes that were open without a name at
-/// close, or entries of a file that the mount could not read completely.
+/// Returns whether the orphan file still has entries: either nameless inodes that were still open
+/// at the unmount, or entries that the mount did not read.
 pub(super) fn orphans_left(objects: &Objects) -> OrphanEntries {
     let unread = !objects.orphans.has_file()
         && objects.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);

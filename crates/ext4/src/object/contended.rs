@@ -20,9 +20,9 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The directory counts as contended after this many changes of names that were each made by
-/// another lane than the change before. A directory that several threads fill only once stays below
-/// this number.
+/// The directory counts as contended once this many changes of its names were each made by another
+/// lane than the change before. A directory that several threads fill only once stays below this
+/// number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count in one delta. So a check of the link limit may miss
@@ -48,8 +48,8 @@ struct Deltas {
 }
 
 struct Slot {
-    /// Is set if `delta` holds a change. A thread that is ordered after the changes that it must
-    /// see may read the flag without the lock.
+    /// Whether `delta` holds a change. A thread may read the flag without the lock if it is ordered
+    /// after the changes that it must see.
     any: AtomicBool,
     delta: Mutex<Delta>,
     /// The number of subdirectories that the lane added since the directory became contended,

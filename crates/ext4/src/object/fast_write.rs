@@ -8,16 +8,17 @@
 //!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
 //! - its number was free after T-1. A new inode whose number T freed is unfit;
-//! - the directory of a new name exists after T-1, has room for the name and no other entry of that
-//!   name. A directory that T created or gave another shape, or from which T removed a name, is
-//!   unfit ([`Inode::unfit_in`]);
+//! - the directory of a new name exists after T-1, has room for the name, and has no other entry of
+//!   that name. A directory that T created or gave another shape, or from which T removed a name,
+//!   is unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
 //! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
 //! - its blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
 //! An fsync of anything else commits T, and so does every fsync on a file system with a feature
-//! that such records cannot describe, or whose replay is refused (`fit` in `fast_commits.rs`).
+//! that fast commits cannot express, or with which a replay refuses them (`fit` in
+//! `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
 use crate::object::fast_track::{Birth, Reason};
@@ -35,7 +36,7 @@ use lanefs_ondisk::extent::has_nodes;
 use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::jbd2::{FastChange, FastName};
 
-/// The bytes of a record before its extra fields.
+/// The size of a record without its extra fields, in bytes.
 const GOOD_OLD_SIZE: usize = 128;
 
 impl Objects {
@@ -116,7 +117,8 @@ impl Objects {
         }
         let mut changes = Vec::new();
         if !fast.mapped.is_empty() {
-            // e2fsck (1.47.0) may put the nodes of such a tree into blocks with data of the file.
+            // If the tree has nodes outside of the inode, the replay of e2fsck (1.47.0) may put
+            // them into blocks with data of the file.
             if has_nodes(&disk.block) {
                 return Err(Reason::Nodes);
             }
@@ -180,7 +182,7 @@ struct Round<'r> {
     fast: &'r FastCommits,
     inode: &'r Arc<Inode>,
     tid: Tid,
-    /// The number of changes that the caller wants durable.
+    /// How many changes of `inode` the caller wants to be durable.
     asked: u64,
     /// The inodes in the fast commit, each with the number of its changes.
     taken: Vec<(Arc<Inode>, u64)>,

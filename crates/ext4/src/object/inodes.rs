@@ -52,7 +52,7 @@ impl Inodes {
         }
     }
 
-    /// From now on the number of `inode` refers to `inode`; runs `look` on the inode to which the
+    /// Makes the number of `inode` refer to `inode`, and runs `look` on the inode to which the
     /// number referred before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {

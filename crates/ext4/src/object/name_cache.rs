@@ -1,5 +1,5 @@
-//! Keeps names, inodes and their lists in order of use behind one lock (the older policy of seed
-//! S5).
+//! Keeps names and inodes behind one lock, together with a list of each in order of use (the older
+//! policy of seed S5).
 //!
 //! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
 //! implemented as well as the design allows. One acquisition finds a name *and* its inode, hashes
@@ -68,7 +68,7 @@ struct Name {
     dir: DirId,
     name: Box<[u8]>,
     target: Option<Named>,
-    /// The cache's number of publications when this name was last published.
+    /// How many publications the cache had received when this name was last published.
     mark: u64,
 }
 

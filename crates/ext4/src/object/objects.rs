@@ -26,8 +26,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// The number of commits that a claim waits for before it fails: other claims may take the freed
-/// blocks first.
+/// How many commits a claim waits for before it fails. One may not suffice, because other claims
+/// may take the freed blocks first.
 const MOST_COMMITS: u32 = 3;
 
 /// Holds the objects of a mounted file system in memory.
@@ -126,8 +126,8 @@ impl Objects {
         }
     }
 
-    /// Notes that data of the inode was written to the device, in place or where a handle maps it
-    /// later.
+    /// Notes that data of the inode was written to the device: to mapped blocks, or to blocks that
+    /// a handle maps later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
         // The mark is read first: writers of one file share it, and it changes only once per flush.

@@ -23,15 +23,15 @@ pub(crate) struct Orphans {
     file_entries: LaneCounter,
     /// [guard] Each lane's part of the legacy list.
     lists: PerLane<Mutex<List>>,
-    /// The list as captured last. [used by the committer only]
+    /// The list as it was last captured. [used by the committer only]
     chained: Mutex<Chained>,
 }
 
 /// A lane's part of the legacy list.
 struct List {
     /// The inodes by order of insertion. The order is stable, so that few records change from one
-    /// commit to the next: an insertion or removal changes only the record of the inode and that of
-    /// the inode that points to it.
+    /// commit to the next: an insertion or removal changes only two records: that of the inode, and
+    /// that of the inode which points to it.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,
@@ -55,7 +55,7 @@ fn image(inos: &BTreeMap<u64, Ino>) -> Vec<Ino> {
 struct Chained {
     /// The parts by lane number; the newest entry of a part is last.
     parts: BTreeMap<usize, Vec<Ino>>,
-    /// The next number in the chain, as stored in each inode's record.
+    /// For each inode, the number of the next inode in the chain, as stored in the inode's record.
     next: HashMap<Ino, Ino>,
 }
 

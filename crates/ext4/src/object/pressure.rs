@@ -41,8 +41,8 @@ const BLOCK: u64 = 448;
 /// block.
 const NAMES: u64 = 4;
 
-/// The largest number of objects that a map has room for before it grows: two objects of a small
-/// tree then rarely share a bucket.
+/// The largest number of objects for which a new map has room. With this room, two objects of a
+/// small tree rarely share a bucket.
 const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
 /// Returns the number of names that fit into their part of a cap of `bytes`. A name costs an entry

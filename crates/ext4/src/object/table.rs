@@ -36,7 +36,7 @@ pub(crate) struct TableBlock {
 }
 
 impl TableBlock {
-    /// Apply: returns whether `tid` must be charged for the block, true at the first call for
+    /// Apply: returns whether `tid` must be charged for the block: true only at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
         // The number is read before the swap, so that the line is written only once per

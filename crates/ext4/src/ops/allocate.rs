@@ -2,9 +2,9 @@
 //!
 //! Such a write claims blocks for holes in memory, writes its data to the claimed and the unwritten
 //! blocks, and then maps them as written. With the operation lock shared, several writes do this at
-//! once: only the mapping itself is done one write at a time (`Inode::mapping`), without I/O of
-//! data. If another write has mapped blocks for one of the holes meanwhile, the claimed blocks are
-//! given back, and the data is written to the mapped ones.
+//! once. Only the mappings are changed by one write at a time (`Inode::mapping`), and no data is
+//! read or written meanwhile. If another write has mapped blocks for one of the holes meanwhile,
+//! the claimed blocks are given back, and the data is written to the mapped ones.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
