@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The descriptors of the new groups, as their bitmaps and copies were written before the
+    /// The descriptors of the new groups, whose bitmaps and tables were written before the
     /// transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.

@@ -101,8 +101,8 @@ impl Fs {
         Ok((offset, self.write_chunks(inode, offset, write)?))
     }
 
-    /// Writes the data at `offset` in chunks. Returns the number of bytes written, less than all if
-    /// space or a limit of an owner runs out.
+    /// Writes the data at `offset` in chunks. Returns the number of bytes written, which is less
+    /// than all if space runs out or an owner's limit is reached.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write

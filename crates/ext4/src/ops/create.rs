@@ -65,8 +65,8 @@ struct Bare<'a> {
     generation: u32,
 }
 
-/// The first block of a new directory or long symbolic link, with the contents for the journal.
-/// The contents of a link are data, which is already written.
+/// The first block of a new directory or long symbolic link. For a directory, with its contents,
+/// which go to the journal; the target of a link is data, which is already written.
 type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
 /// Selects whether a new inode gets a name.
@@ -184,9 +184,9 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
-    /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
-    /// inode after releasing the lock.
+    /// Writes the value of an attribute of `owner` to a new inode without a name. The inode is left
+    /// in `place`, even after an error. The caller holds the operation lock of `owner`, and drops
+    /// the inode after releasing the lock.
     pub(super) fn write_value<'p>(
         &self,
         owner: &InodeRef,
@@ -504,7 +504,7 @@ fn as_parent(dir: &Inode) -> Parent<'_> {
 /// Describes the last inode that had a number.
 struct Predecessor {
     generation: u32,
-    /// Is set if the number was never freed, so that its bit in the bitmap is wrong.
+    /// Whether the inode is still in use, which means that its bit in the bitmap is wrong.
     lives: bool,
 }
 

@@ -63,8 +63,9 @@ impl Fs {
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`] without the
     /// feature `encrypt`, or if the directory ignores case; [`Error::NotDirectory`],
-    /// [`Error::NotEmpty`]; [`Error::Exists`] if it has another policy; [`Error::NotPermitted`] for
-    /// the root directory, since `lost+found` is not encrypted; [`Error::NoKey`].
+    /// [`Error::NotEmpty`]; [`Error::Exists`] if the directory has another policy;
+    /// [`Error::NotPermitted`] for the root directory, since `lost+found` is not encrypted;
+    /// [`Error::NoKey`].
     pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<(), Error> {
         self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {

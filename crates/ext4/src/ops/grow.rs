@@ -41,8 +41,8 @@ impl Fs {
     /// file system meanwhile.
     ///
     /// # Errors
-    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. The file system may have become
-    /// larger by some groups.
+    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. Even after an error the file
+    /// system may have become larger by some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
         let objects = &self.objects;

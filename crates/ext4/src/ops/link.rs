@@ -20,7 +20,7 @@ use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
-/// The number of credits of [`Fs::add_link`]: an inode and its orphan record.
+/// The number of credits that [`Fs::add_link`] needs, for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
 /// The kind of inode to which a removed entry must refer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Fs {
     }
 
     /// Removes a name of `victim`. The caller drops `victim`, so that its last hold is dropped
-    /// after the locks.
+    /// after the locks are released.
     fn remove_found(
         &self,
         dir: &InodeRef,
@@ -223,8 +223,8 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    // An inode that was created without a name may get its first one, but only after its creation,
-    // which would otherwise record an inode with a name as an orphan.
+    // An inode that was created without a name may get its first name, but only after its creation
+    // is complete. Otherwise the creation would record an inode with a name as an orphan.
     let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
     if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);

@@ -1,10 +1,10 @@
 //! Looks names up, and lists directories.
 //!
 //! A look-up serves names that the name cache lacks, with the directory's operation lock shared.
-//! `name/directory.rs` goes down the index to the one block where the name can be.
-//! `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
-//! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
-//! to the name cache, also that a name does not exist.
+//! `name/directory.rs` goes down the index to the one block where the name can be. `object/meta.rs`
+//! finds the block in memory, or `object/load.rs` reads and checks it, and `plan/dir/` searches its
+//! bytes. If the block did not change meanwhile, the result is published to the name cache, even if
+//! it is that the name does not exist.
 
 use crate::attr::DirEntry;
 use crate::error::Error;
@@ -24,8 +24,8 @@ use std::ops::ControlFlow;
 const TRIES: u32 = 64;
 
 impl Fs {
-    /// Returns the inode that `name` in `dir` refers to, and publishes the result, also a missing
-    /// name, to the name cache.
+    /// Returns the inode that `name` in `dir` refers to, and publishes the result to the name
+    /// cache, even if it is that the name does not exist.
     ///
     /// # Errors
     /// Also those of [`Fs::check_child`].
