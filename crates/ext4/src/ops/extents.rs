@@ -44,7 +44,8 @@ impl Fs {
     }
 }
 
-/// Adds `extent` to those before it.
+/// Appends `extent` to `found`. If it continues the last extent, with the same flags, that extent
+/// gets longer instead.
 fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: ExtentFlags) {
     let Extent { start, block, len, state } = extent;
     let mut flags = merged;

@@ -184,8 +184,8 @@ impl Fs {
         }
     }
 
-    /// Renames under the locks; false if a name now refers to another inode, `None` if the rename
-    /// needs the directories' locks exclusively.
+    /// Renames under the locks. Returns false if a name now refers to another inode, and `None` if
+    /// the rename needs the directories' locks exclusively.
     fn rename_locked(
         &self,
         ends: &Ends<'_>,
@@ -284,8 +284,8 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// Returns whether `dir` may count `gained` more subdirectories while other threads may count
-    /// too.
+    /// Returns whether `dir` may count `gained` more subdirectories while other threads may change
+    /// the count too.
     ///
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.

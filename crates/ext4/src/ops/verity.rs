@@ -40,7 +40,7 @@ impl Fs {
     }
 
     /// Makes a regular file a verity file, and returns its digest. After a crash the file is either
-    /// a verity file or as before.
+    /// a verity file or unchanged.
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the feature

@@ -4,8 +4,8 @@
 //! write. Its reference count is decremented under the block's own guard, and the operation that
 //! decrements the count to zero frees the block.
 //!
-//! With the feature `ea_inode`, a value that fits neither into the inode nor into its block gets an
-//! inode of its own.
+//! With the feature `ea_inode`, a value that fits neither into the inode nor into the inode's
+//! attribute block gets an inode of its own.
 
 use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
@@ -63,7 +63,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since dropping these may delete inodes of attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes of
+        // attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -97,7 +98,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since dropping these may delete inodes of attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes of
+        // attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
@@ -168,8 +170,8 @@ impl Fs {
         }
     }
 
-    /// Plans the change of the access list by a chmod, if there is a list. The caller holds the
-    /// operation lock exclusively.
+    /// Plans the change of the access list that a chmod makes, if there is a list. The caller holds
+    /// the operation lock exclusively.
     pub(super) fn plan_acl_chmod<'f>(
         &'f self,
         inode: &'f InodeRef,

@@ -15,7 +15,8 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The cluster is in use already; the file blocks get its `len` blocks from `block` on.
+    /// The first cluster is in use already. The file blocks get `len` of its blocks, from `block`
+    /// on.
     InUse {
         /// The first physical block.
         block: Block,
@@ -36,11 +37,11 @@ pub enum Filling {
 pub struct Usage {
     /// The blocks that are no longer mapped, or no longer at the same place in the file.
     pub unmapped: Vec<Extent>,
-    /// The clusters that are no longer in use, in blocks.
+    /// The clusters that are no longer in use. Their lengths count blocks.
     pub freed: Vec<Extent>,
     /// The number of clusters that come into use.
     pub added: u32,
-    /// Whether a cluster of which the change unmaps blocks stays in use.
+    /// Whether a cluster stays in use although the change unmaps some of its blocks.
     pub keeps_unmapped: bool,
 }
 
@@ -88,7 +89,7 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
 }
 
 /// Returns the file block at or after `end` where `extent` can be mapped. `before` is the mapping
-/// before it, which ends at `end`; both may be parts of one cluster.
+/// that ends at `end`, if there is one. Both may be parts of one cluster.
 pub fn place_behind(
     before: Option<&Extent>,
     end: u32,
@@ -157,8 +158,7 @@ fn in_blocks(unit: &Extent, clusters: Clusters) -> Extent {
     }
 }
 
-/// Returns the parts of `these` whose file blocks `those` maps to other physical blocks, or not at
-/// all.
+/// Returns the parts of `these` that `those` does not map to the same physical blocks.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {

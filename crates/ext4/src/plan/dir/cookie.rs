@@ -4,9 +4,9 @@
 //! a reader can continue after any change of the directory: splits, the conversion to an index,
 //! insertions, removals. A position consists, from the highest bit down, of 31 bits of the hash by
 //! which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the same
-//! 57 bits. The kernel's position is the two halves of the directory hash. With it a reader that
-//! stops between names of equal hash misses some of them; with the legacy hash, which has no second
-//! half, such names are common.
+//! 57 bits. The kernel's position consists of the two halves of the directory hash only, so a
+//! reader that stops between names of equal hash misses some of them. Such names are common with
+//! the legacy hash, which has no second half.
 
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::hash::{HashVersion, NameHasher};
