@@ -77,7 +77,7 @@ impl NameIndex {
     /// Returns the entry with this name, and the number of its block among the indexed blocks.
     ///
     /// # Errors
-    /// If a slot points to an invalid record: the blocks are not those that were indexed.
+    /// If a slot points to an invalid record, because the blocks are not those that were indexed.
     #[inline]
     pub fn find<'a>(
         &self,

@@ -70,8 +70,8 @@ fn locate_by(
     }
 }
 
-/// Plans a directory with the same entries and a block with room for `name`, which does not exist:
-/// splits a leaf, appends a block, or converts a linear directory to an indexed one.
+/// Plans room for `name`, which does not exist, in a block where the name may be: splits a leaf,
+/// appends a block, or converts a linear directory to an indexed one. The entries stay the same.
 ///
 /// # Errors
 /// The same as for [`plan_insert`].

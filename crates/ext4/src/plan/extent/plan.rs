@@ -12,7 +12,7 @@ use std::ops::Range;
 /// length. A plan changes one leaf and its ancestors, within [`worst_case`](super::worst_case);
 /// [`Plan::covered`] returns the part of `range` that it replaces, which is never empty.
 ///
-/// A leaf that overflows is split in the middle, or at its end if the change was there: so a
+/// A leaf that overflows is split in the middle, or at its end if the change was there. So a
 /// growing file has full leaves. Parents are handled in the same way. A full root moves into a
 /// block. Nodes without entries are freed, and a root with one child takes the child's entries if
 /// they fit. The caller frees the blocks of the replaced extents: see
