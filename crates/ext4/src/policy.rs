@@ -71,7 +71,8 @@ pub enum InodeClaiming {
 /// Where new directories are placed, and where a search without a goal starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Directories spread over groups; callers that use one group at the same time are moved apart.
+    /// New directories are spread over the groups, and callers that use one group at the same time
+    /// are moved to different groups.
     #[default]
     Lanes,
     /// New directories are placed near their parents, in the same way for all lanes.
@@ -262,10 +263,10 @@ pub enum FastCommitting {
     /// No. So nothing that was synced is lost if e2fsck replays the log.
     #[default]
     Never,
-    /// Yes, if the file system has the feature `fast_commit` and no other that prevents it. After a
-    /// crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops the whole log if it
-    /// has fast commits that are older than its last transaction. It does the same to logs that the
-    /// kernel wrote.
+    /// Yes, if the file system has the feature `fast_commit` and no feature that prevents fast
+    /// commits. After a crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops
+    /// the whole log if it has fast commits that are older than its last transaction. It does the
+    /// same to logs that the kernel wrote.
     IfPossible,
 }
 
@@ -280,7 +281,7 @@ pub enum Atime {
     Strict,
 }
 
-/// The effect on the mount of a damaged structure that an operation finds.
+/// What happens to the mount when an operation finds a damaged structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The operation fails; the mount continues.

@@ -8,7 +8,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Limits, Quota, Usage};
 
-/// The seconds that soft limits may be exceeded.
+/// For how many seconds soft limits may be exceeded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grace {
     pub(super) bytes: u64,
@@ -28,8 +28,8 @@ struct Live {
     held: Usage,
 }
 
-/// The space and inodes that an operation in progress has reserved. A drop gives both back: the
-/// usage of the inodes then contains the space and inodes that the operation has used.
+/// The space and inodes that an operation in progress has reserved. A drop gives both back: by then
+/// the owner's usage contains what the operation has used.
 pub(crate) struct Held {
     owner: Arc<Limited>,
     amount: Usage,

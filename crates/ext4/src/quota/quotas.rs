@@ -13,7 +13,7 @@ use lanefs_ondisk::{Block, Ino, inode as disk};
 use std::collections::{BTreeMap, HashSet};
 
 /// The credits that every handle draws if the file system keeps quotas. A rename changes up to six
-/// inodes, each with three owners, and each owner's entry is in a block of its own.
+/// inodes, each with three owners, and each owner's entry may be in a block of its own.
 pub(crate) const CREDITS: u32 = 20;
 
 /// The quota files of a mount.

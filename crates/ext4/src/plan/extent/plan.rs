@@ -160,7 +160,7 @@ impl Planner<'_> {
     }
 
     /// Stores the new `entries` of the node of `step`, which is in a block: keeps, writes, splits
-    /// or frees it. Returns the children that replace it in its parent.
+    /// or frees the node. Returns the children that replace the node in its parent.
     fn settle(&mut self, step: &Step, mut entries: Draft, changed: Changed) -> Row {
         let block = step.block.expect("only the root is not in a block");
         let max = usize::from(step.node.max);
@@ -199,7 +199,8 @@ impl Planner<'_> {
         row
     }
 
-    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below it.
+    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below the
+    /// root.
     fn settle_root(
         &mut self,
         root: DraftNode,
@@ -229,7 +230,8 @@ impl Planner<'_> {
         Ok(DraftNode { depth, entries, ..root })
     }
 
-    /// Pulls the only child into the root while its entries fit.
+    /// As long as the root has only one child and the child's entries fit into the root, moves them
+    /// there.
     fn collapse(&mut self, mut root: DraftNode) -> Result<DraftNode, Error> {
         while let Draft::Index(children) = &root.entries
             && let [(start, Spot::At(block))] = children[..]

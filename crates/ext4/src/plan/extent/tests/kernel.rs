@@ -137,8 +137,8 @@ impl Nodes for OnDisk<'_> {
     }
 }
 
-/// Creates an image with a file `f` of `blocks` blocks, half of them written, with holes in every
-/// other block of the first `punched` blocks.
+/// Creates an image with a file `f` of `blocks` blocks, half of them written. Of the first
+/// `punched` blocks, every other one is a hole.
 fn fragmented(mib: u64, blocks: u64, punched: u64) -> Option<Image> {
     use rustix::fs::{FallocateFlags, fallocate};
     let Some(image) = Image::new(mib) else {
