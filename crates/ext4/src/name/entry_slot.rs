@@ -197,8 +197,7 @@ impl EntrySlot<'_> {
         self.block.lock_names()
     }
 
-    /// Returns the present entry or room. The caller has locked the block's names, so other threads
-    /// cannot change it.
+    /// Returns the present entry or room. It cannot change, since the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);

@@ -63,8 +63,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
+        // of attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -98,8 +98,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
+        // of attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;

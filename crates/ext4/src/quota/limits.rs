@@ -41,9 +41,9 @@ impl Limited {
         Limited { grace, live: Mutex::new(Rank::LaneList, live) }
     }
 
-    /// Reserves one inode, or none, and up to `most` units of `unit` bytes, as many as the limits
+    /// Reserves `inodes` inodes, and up to `most` units of `unit` bytes: as many as the limits
     /// permit at the time `now`, in seconds. Returns the number of units too. Returns `None` if the
-    /// limits permit no inode, or no unit although units are wanted.
+    /// limits do not permit the inodes, or permit no unit although units are wanted.
     pub(super) fn hold(
         self: &Arc<Self>,
         Wanted { inodes, unit, units: most }: Wanted,
