@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
-/// one build (`docs/seeds.md`). The defaults scale. All are correct; they differ in how long
-/// threads wait.
+/// one build (`docs/seeds.md`). The defaults scale. All policies are correct; they differ in how
+/// long threads wait.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};

@@ -286,8 +286,9 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// If a root outgrew the inode, its first extents are still behind the entry that replaced
-    /// them. They are meaningless, but mke2fs leaves them, and the images must be equal.
+    /// If the extents outgrew the inode, the bytes of the first ones still follow the index entry
+    /// that replaced them. These bytes mean nothing, but mke2fs leaves them, and the images must be
+    /// equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         if !self.has_extents() {
             return self.map_of(file).block_field();
@@ -396,8 +397,8 @@ pub(super) fn ino_of(index: u32, with_orphan_file: bool) -> Ino {
     }
 }
 
-/// Returns the length of `lost+found`: 16 KiB, so that e2fsck can add names without allocating, but
-/// at least two blocks and at most twelve, which need no indirect block.
+/// Returns the length of `lost+found` in blocks: 16 KiB, so that e2fsck can add names without
+/// allocating. It is at least two blocks, and at most twelve, which need no indirect block.
 pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16384 / block_size.bytes() as u32).clamp(2, 12)
 }
@@ -448,7 +449,7 @@ pub(super) fn place_tables_from(
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
 /// tables, as near to the start of its first group as there is room. A table that does not fit
-/// before a used run is placed after it.
+/// before a used run is placed after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,

@@ -13,7 +13,7 @@ const SLOTS: usize = 15;
 
 /// A block map that is being filled.
 pub(super) struct BlockMap {
-    /// Pointers in a block, as a power of two.
+    /// The base-2 logarithm of the number of pointers in a block.
     bits: u32,
     root: [u32; SLOTS],
     /// The pointer blocks, in the order in which they were needed.

@@ -140,8 +140,8 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// Divides the blocks into groups and the inodes among them. Makes groups smaller if a bitmap
-    /// cannot hold the inodes of one group; drops a last group that is too short.
+    /// Divides the blocks into groups, and the inodes among the groups. Makes groups smaller if a
+    /// bitmap cannot hold the inodes of one group; drops a last group that is too short.
     fn divide(&mut self, blocks: u64, inodes: u32) -> Result<(), MkfsError> {
         let bits = self.block_size.bytes() as u32 * 8;
         let bytes = blocks << self.block_size.bits();

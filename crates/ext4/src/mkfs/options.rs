@@ -79,7 +79,7 @@ pub enum InodeCount {
 /// The size of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JournalSize {
-    /// Chosen by size; no journal under 2,048 blocks.
+    /// The size of the file system decides. Under 2,048 blocks there is no journal.
     #[default]
     BySize,
     /// This many blocks, from 1,024 to 10,240,000 and at most half of the file system.
@@ -308,8 +308,8 @@ impl MkfsOptions {
         }
     }
 
-    /// Returns the identity of the new file system. If the options give no UUID or no hash seed, it
-    /// is random; if they give no time, it is the present time.
+    /// Returns the identity of the new file system. A UUID or hash seed that the options do not
+    /// give is random. If they give no time, the present time is used.
     pub fn identity(&self) -> Identity {
         let random = || *Uuid::new_v4().as_bytes();
         let now = || {

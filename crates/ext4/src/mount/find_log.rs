@@ -297,7 +297,7 @@ impl LogReplay<'_> {
     }
 
     /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the
-    /// fast commits, so `target` must be a view in memory if there are any.
+    /// fast commits, so `target` must be a view in memory if there are fast commits.
     ///
     /// # Errors
     /// [`Error::Device`].

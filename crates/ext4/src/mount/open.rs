@@ -46,8 +46,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// The state of the file system when it was mounted (clean, with errors). The unmount stores no
-    /// better state.
+    /// The state of the file system when it was mounted, e.g. clean, or with errors. The unmount
+    /// stores no better state.
     pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].
@@ -72,7 +72,7 @@ impl Mount {
         let (device, primary) = match &exclusive {
             None => (device, primary),
             // The superblock is read again: another computer may have unmounted the file system
-            // since.
+            // since the first read.
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;

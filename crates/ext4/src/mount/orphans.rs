@@ -54,7 +54,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // All inodes are marked before the first is deleted: each deletion changes the legacy list.
+    // The places of all orphans are noted before the first orphan is deleted, because each deletion
+    // changes the legacy list.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);

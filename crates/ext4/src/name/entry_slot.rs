@@ -21,7 +21,7 @@
 //!   threads do not see each other's counts, so together they could exceed the limit.
 //!
 //! So the entries of a block never move under the shared lock, and a reader misses no entry that
-//! exists as long as it reads.
+//! exists during the whole read.
 //!
 //! A rename writes the new name first. Between the two writes both names refer to the file, as
 //! rename(2) allows. After a crash exactly one of the names exists, since one handle has both

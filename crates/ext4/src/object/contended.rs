@@ -32,11 +32,13 @@ const MOST_LINKS: i32 = 64;
 /// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// Low half: the lane that last changed a name, plus one. High half: the number of times that a
-    /// different lane than before changed a name. Updates may be lost, which only costs speed.
+    /// Low half: the number of the lane that last changed a name, plus one. High half: the number
+    /// of times that a different lane than before changed a name. Updates may be lost, which only
+    /// costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
-    /// The last transaction in whose list the inode is, so that lanes may add to their deltas.
+    /// The last transaction in which the inode was listed. In this transaction lanes may add to
+    /// their deltas.
     listed_in: AtomicU64,
 }
 
@@ -145,9 +147,10 @@ impl LaneDeltas {
         }
     }
 
-    /// Returns the number by which a new subdirectory is placed; `subdirectories` is the number of
-    /// subdirectories that the inode counts. In a contended directory the inode's count is out of
-    /// date, so each lane takes numbers that no other lane takes, and reads no other lane's count.
+    /// Returns the number from which the place of a new subdirectory is computed. `subdirectories`
+    /// is the number of subdirectories that the inode counts. In a contended directory the inode's
+    /// count is out of date, so each lane takes numbers that no other lane takes, and reads no
+    /// other lane's count.
     pub(crate) fn next_number(&self, subdirectories: u32) -> u32 {
         let Some(deltas) = self.deltas.get() else { return subdirectories };
         let added = deltas.lanes.mine().subdirectories.load(Ordering::Relaxed) as i32;

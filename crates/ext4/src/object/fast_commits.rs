@@ -19,7 +19,7 @@ pub(crate) struct FastCommits {
     pub(super) waiting: Mutex<Vec<Arc<Inode>>>,
     /// The last transaction in which a directory was renamed or groups were added.
     unfit_in: Padded<AtomicU64>,
-    /// The last transaction whose fast commits filled their area.
+    /// The last transaction whose fast commits filled the log's area for fast commits.
     pub(super) full_in: AtomicU64,
     /// The number of fsyncs that committed, for each reason in [`Reason::ALL`].
     refused: [LaneCounter; Reason::ALL.len()],
@@ -45,7 +45,7 @@ impl FastCommits {
     /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps it until
     /// it meets a record of a fast commit for another block. If the first record is for the
     /// journal's block, e2fsck puts the record into the block that it has kept, and writes this old
-    /// block. So all changes of the block by the log's transactions are lost.
+    /// block. So all changes that the log's transactions made to the block are lost.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }

@@ -35,7 +35,7 @@ pub(crate) struct FastTrack {
 /// Whether a fast commit must give the inode a name.
 #[derive(Debug, Clone)]
 pub(super) enum Birth {
-    /// The inode has a name in the last transaction, or in a fast commit.
+    /// The previous transaction or a fast commit contains a name of the inode.
     Known,
     /// The transaction created the inode, which has no name so far.
     Unnamed,

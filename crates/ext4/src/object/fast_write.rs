@@ -165,8 +165,8 @@ impl Objects {
     fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
         let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        // In a directory of several blocks without an index, names that are added in another order
-        // may need one more block, which the kernel (6.18) cannot add in a replay.
+        // In a directory of several blocks without an index, a replay that adds names in another
+        // order may need one more block. The kernel (6.18) cannot add a block in a replay.
         let is_simple =
             flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
         match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {

@@ -99,8 +99,8 @@ impl Inodes {
         }
     }
 
-    /// Returns a hold on an inode. If it is not in memory, `load` creates and inserts it, in one
-    /// thread at a time.
+    /// Returns a hold on an inode. If the inode is not in memory, `load` creates and inserts it.
+    /// Only one thread at a time runs `load` for a number.
     pub(super) fn hold_or_load(
         &self,
         ino: Ino,

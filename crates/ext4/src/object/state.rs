@@ -146,7 +146,7 @@ impl InodeState {
     }
 }
 
-/// Adds `more` subdirectories to the link count, or removes some if negative.
+/// Adds `more` subdirectories to the link count, or removes some if `more` is negative.
 pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     for _ in 0..more {
         add_directory_link(disk);
@@ -156,7 +156,8 @@ pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     }
 }
 
-/// Counts one more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
+/// Counts one more subdirectory; past the limit the count becomes 1, which means "many" (feature
+/// `dir_nlink`).
 fn add_directory_link(disk: &mut disk::Inode) {
     disk.links = match disk.links {
         1 => 1,

@@ -142,14 +142,14 @@ impl Tables {
         }
     }
 
-    /// Adds the tables of new groups. The caller must not call it on two threads at once.
+    /// Adds the tables of new groups. Must not be called on two threads at once.
     pub(crate) fn grow(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
         let written = |desc| AtomicU32::new(initialised(geometry, desc));
         self.initialised.extend(descriptors.iter().map(written));
     }
 
-    /// Returns a hold on block `index` of the table of `group`, which is at `block` and need not be
-    /// loaded yet.
+    /// Returns a hold on block `index` of the table of `group`. This block is at `block`, and its
+    /// contents need not be loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::new));
         let make = || {

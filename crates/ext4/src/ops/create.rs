@@ -106,10 +106,10 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Creates an inode and its name; `None` if that needs the directory's lock exclusively. The
-    /// inode is created before the names are locked, so that other threads wait only while the name
-    /// is added. If the name or the room is taken meanwhile, the new inode is treated as one that
-    /// lost its last name.
+    /// Creates an inode and its name. Returns `None` if the directory's lock must be held
+    /// exclusively for that. The inode is created before the names are locked, so that other
+    /// threads wait only while the name is added. If the name or the room is taken meanwhile, the
+    /// new inode is treated as one that lost its last name.
     fn create_locked(
         &self,
         dir: &InodeRef,
@@ -309,7 +309,7 @@ impl Fs {
         Ok(self.objects.hold(&owners, wanted, by)?.0)
     }
 
-    /// Returns the record of a new inode without type.
+    /// Returns the record of a new inode, still without a file type.
     #[inline]
     fn new_record(&self, generation: u32) -> disk::Inode {
         disk::Inode { generation, ..disk::Inode::zeroed(self.objects.volume.extra_isize) }
@@ -501,7 +501,7 @@ fn as_parent(dir: &Inode) -> Parent<'_> {
     Parent { ino: dir.ino, place: &dir.place, before, is_top }
 }
 
-/// Describes the last inode that had a number.
+/// Describes the last inode that had the number of a new inode.
 struct Predecessor {
     generation: u32,
     /// Whether the inode is still in use, which means that its bit in the bitmap is wrong.

@@ -1,8 +1,8 @@
 //! Defragments a file: moves its data to fewer runs of blocks.
 //!
 //! The data is copied to claimed blocks first; then handles map the copies in place of the old
-//! blocks, some extents each. The old and the new blocks have the same bytes, so a crash between
-//! two handles changes nothing for readers.
+//! blocks, a few extents per handle. The old and the new blocks have the same bytes, so a crash
+//! between two handles changes nothing for readers.
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::data::file_data::FileData;

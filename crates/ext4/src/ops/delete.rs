@@ -1,4 +1,4 @@
-//! Counts the references that the kernel holds on a mount, and deletes inodes without names.
+//! Counts the references to inodes that the kernel holds, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;
@@ -22,8 +22,8 @@ impl Fs {
         debug_assert!(held, "a held inode is not dead");
     }
 
-    /// Removes `n` references of [`Fs::hold`]; removing the last one deletes an inode without
-    /// names.
+    /// Removes `n` references that [`Fs::hold`] added. If the last reference is removed, an inode
+    /// without names is deleted.
     pub fn forget(&self, ino: Ino, n: u64) {
         let Some(inode) = self.objects.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {

@@ -57,8 +57,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes `policy` the encryption policy of an empty directory, which all new files in it
-    /// inherit. Does nothing if the directory has that policy.
+    /// Makes `policy` the encryption policy of an empty directory. All new files in the directory
+    /// inherit the policy. Does nothing if the directory has that policy.
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`] without the

@@ -57,7 +57,7 @@ impl Fs {
         self.obey_dirsync(&[dir])
     }
 
-    /// Adds a name; `None` if that needs the directory's lock exclusively.
+    /// Adds a name. Returns `None` if the directory's lock must be held exclusively for that.
     fn link_locked(
         &self,
         inode: &InodeRef,
@@ -175,8 +175,8 @@ impl Fs {
         Ok(acted)
     }
 
-    /// Removes `name` if it refers to `victim`; `None` if that needs the directory's lock
-    /// exclusively.
+    /// Removes `name` if it refers to `victim`. Returns `None` if the directory's lock must be held
+    /// exclusively for that.
     fn remove_locked(
         &self,
         dir: &InodeRef,

@@ -193,7 +193,8 @@ impl Fs {
         locking: DirLocking,
     ) -> Result<Option<bool>, Error> {
         let Ends { from, name, to, new_name, source, target } = ends;
-        // Declared before the locks, so that a whiteout that gets no name is deleted after them.
+        // Declared before the locks, so that a whiteout that gets no name is deleted after the
+        // locks are released.
         let whiteout;
         let exclusively = |inode| (inode, DirLocking::Exclusive);
         let Some(_locks) = lock_for_names([

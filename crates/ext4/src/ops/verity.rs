@@ -44,8 +44,8 @@ impl Fs {
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the feature
-    /// `verity`, and for a file with a block map; [`Error::Exists`] if it is a verity file already;
-    /// [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
+    /// `verity`, and for a file with a block map; [`Error::Exists`] if the file is a verity file
+    /// already; [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
     /// [`Error::InvalidArgument`]; [`Error::NoKey`].
     pub fn enable_verity(
         &self,

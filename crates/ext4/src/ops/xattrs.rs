@@ -71,7 +71,8 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         let special = decide(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
-            // The kernel's ext4 does not change ctime in this case either.
+            // Nothing changes if the attribute already has this value: the kernel's ext4 does not
+            // change ctime then either.
             false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
             false => Some(self.plan_set(inode, name, value, how, &mut elsewhere)?),
             true => self.plan_acl(inode, name, value, special, &mut elsewhere)?,
@@ -105,7 +106,8 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // A list that is not stored is equivalent to the mode.
+            // An access list that is not stored is equivalent to the mode, so there is nothing to
+            // remove.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
@@ -121,9 +123,9 @@ impl Fs {
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
     }
 
-    /// Plans to set an attribute. A value that fits neither into the inode nor into its block is
-    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after
-    /// releasing the operation lock.
+    /// Plans to set an attribute. A value that fits neither into the inode nor into the inode's
+    /// attribute block is written to a new inode, which is left in `elsewhere`; the caller drops
+    /// `elsewhere` after releasing the operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,

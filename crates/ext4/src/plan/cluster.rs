@@ -1,9 +1,10 @@
 //! Plans which clusters a change of mappings takes and frees (feature `bigalloc`).
 //!
-//! Extents count blocks, and space is allocated in clusters. A *logical cluster* is the run of file
-//! blocks that starts at a multiple of the cluster size. All its mapped blocks lie in one physical
-//! cluster, each at the same offset as in the logical cluster. So a cluster is in use while any of
-//! its blocks is mapped, and a hole in a logical cluster that is in use needs no new space.
+//! Extents count blocks, but space is allocated in clusters. A *logical cluster* is a run of file
+//! blocks that is as long as a cluster and starts at a multiple of this length. All its mapped
+//! blocks lie in one physical cluster, each at the same offset as in the logical cluster. So a
+//! cluster is in use while any of its blocks is mapped, and a hole in a logical cluster that is in
+//! use needs no new space.
 //!
 //! Without `bigalloc` a cluster is a block, and nothing is rounded.
 
@@ -108,9 +109,9 @@ pub fn place_behind(
     clusters.ceil(end).checked_add(clusters.offset(extent.block.0))
 }
 
-/// Returns the first extent of `map` that has another offset in its physical cluster than in its
-/// logical one, or another physical cluster than the extent before it although both share a logical
-/// cluster.
+/// Returns the first misplaced extent of `map`: an extent whose offset in its physical cluster is
+/// not its offset in its logical cluster, or one that shares a logical cluster with the extent
+/// before it but not the physical cluster.
 pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     if clusters.are_blocks() {
         return None;

@@ -71,7 +71,8 @@ impl Limited {
     }
 
     /// Counts a change of usage from `less` to `more` at the time `now`. The grace time of a soft
-    /// limit starts when the usage exceeds the limit, and is cleared when it no longer does.
+    /// limit starts when the usage exceeds the limit, and is cleared when the usage no longer
+    /// exceeds it.
     pub(super) fn change(&self, less: Usage, more: Usage, now: u64) {
         let mut live = self.live.lock();
         let quota = &mut live.quota;

@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// A position between entries.
+/// A position in the order of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u64);
 
@@ -47,7 +47,7 @@ impl Position {
         Position(key.0 | ordinal.min(MOST_ORDINAL))
     }
 
-    /// Returns the position at which a reader with this cookie, after "." and "..", continues.
+    /// Returns the position at which a reader with this cookie continues. It is after "." and "..".
     pub(super) fn from_cookie(cookie: u64) -> Position {
         Position(cookie.saturating_sub(DOTS))
     }

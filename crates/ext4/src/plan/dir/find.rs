@@ -46,7 +46,7 @@ pub fn find(
     }
 }
 
-/// Finds "." or ".." in the first block of a directory, a linear one or the root of an index.
+/// Finds "." or ".." in the first block of a directory, which may be the root of an index.
 ///
 /// # Errors
 /// Corruption naming the block.

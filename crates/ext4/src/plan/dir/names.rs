@@ -14,7 +14,7 @@ pub struct NameIndex {
     slots: Box<[u32]>,
 }
 
-/// The bits of a slot that contain the offset.
+/// The number of low bits of a slot that contain the offset.
 const PLACE: u32 = 20;
 
 /// The most slots to examine for one name. If many names of a block have one hash, the block gets

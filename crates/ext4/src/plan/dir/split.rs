@@ -1,4 +1,4 @@
-//! Distributes the entries of a full leaf over two.
+//! Distributes the entries of a full leaf over two leaves.
 
 use super::DirContext;
 use lanefs_ondisk::dirent::{self, Packed};
