@@ -115,9 +115,9 @@ pub enum GroupSearch {
 /// How a write locks the inode whose data it overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// With a shared lock. A write that covers only a part of a block of the device or of an
-    /// unwritten block, or finds too few free blocks, starts again with an exclusive lock. The
-    /// times are set outside of the lock.
+    /// With a shared lock. A write starts again with an exclusive lock if it covers only a part of
+    /// a device block, of an encrypted block or of an unwritten block, or if it finds too few free
+    /// blocks. The times are set outside of the lock.
     #[default]
     Shared,
     /// With an exclusive lock; the times are set while the lock is held.

@@ -1,14 +1,14 @@
 //! Places every block: superblocks and descriptors, bitmaps and tables, then the files that every
 //! file system has, in the order of mke2fs.
 //!
-//! Groups 0 and 1, and those whose number is a power of 3, 5 or 7, start with the superblock, the
-//! descriptors and the blocks reserved for more descriptors. The bitmaps and inode tables of 16
-//! groups are together, at the start of the first of these 16. Then come the root directory,
-//! `lost+found`, the resize inode's block of pointers, the journal (near the middle of the file
-//! system) and the orphan file. If the descriptors and the reserved blocks would take more than
-//! three quarters of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in
-//! the groups that it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks
-//! are before the first block that they point to.
+//! Groups 0 and 1, and groups whose number is a power of 3, 5 or 7, start with the superblock and
+//! the descriptors. After these, blocks are reserved for more descriptors. The bitmaps and inode
+//! tables of 16 groups are together, at the start of the first of these 16. Then come the root
+//! directory, `lost+found`, the resize inode's block of pointers, the journal (near the middle of
+//! the file system) and the orphan file. If the descriptors and the reserved blocks would take more
+//! than three quarters of a group, each block of descriptors is in the groups that it describes
+//! (`meta_bg`). With blocks of 1 KiB this happens from about 700 GiB on. Without extents (ext2,
+//! ext3) a file's pointer blocks are before the first block that they point to.
 //!
 //! If descriptors have checksums, some bitmaps are not written: the block bitmap of a group that
 //! contains only its own metadata and is not the last group (`BLOCK_UNINIT`), and the inode bitmap
@@ -448,8 +448,8 @@ pub(super) fn place_tables_from(
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
-/// tables, as near to the start of its first group as there is room. A table that does not fit
-/// before a used run is placed after that run.
+/// tables. They are as near to the start of the first group as there is room. A table that does not
+/// fit before a used run is placed after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,

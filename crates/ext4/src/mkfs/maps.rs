@@ -59,7 +59,7 @@ impl BlockMap {
         (DIRECT as usize + levels as usize - 1, levels, rest)
     }
 
-    /// Returns the first file block after `at` that is reached through another pointer block.
+    /// Returns the first file block after `at` that needs a further pointer block.
     pub(super) fn next_node(&self, at: u64) -> u64 {
         match at.checked_sub(DIRECT) {
             None => DIRECT,

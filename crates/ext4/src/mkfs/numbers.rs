@@ -6,7 +6,8 @@ use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Clusters;
 
-/// A last group that is shorter than the others is kept only if it has this many free blocks.
+/// A last group that is shorter than the others is kept only if it has at least this many free
+/// blocks.
 const MIN_LAST_GROUP: u64 = 50;
 /// The smallest size in bytes. A smaller device has no room for the metadata of one group, whatever
 /// the options.

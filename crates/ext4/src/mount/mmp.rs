@@ -4,10 +4,11 @@
 //! the number at regular intervals. Before a mount writes anything, it waits for longer than such
 //! an interval, and fails if the number has changed. The mount then stores a random number of its
 //! own and waits again: of two computers that mount at the same time, only one finds its own number
-//! afterwards. If the thread finds a number that it did not store, it stops all writing.
+//! afterwards. If the file system was unmounted, the mount skips both waits. If the thread finds a
+//! number that it did not store, it stops all writing.
 //!
-//! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those of the
-//! kernel, by observation.
+//! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those
+//! observed in the kernel.
 
 mod guarded;
 

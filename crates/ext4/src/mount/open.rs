@@ -77,8 +77,8 @@ impl Mount {
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
-            // The superblock in the log has the feature `mmp`, unlike the one on the device: the
-            // mount starts again.
+            // The superblock in the log has the feature `mmp`, unlike the superblock on the device,
+            // so the mount starts again.
             return Mount::open(device, options);
         }
         let geometry = superblock.geometry();
@@ -237,8 +237,8 @@ impl Mount {
         self.mark_clean(!was_read_only)
     }
 
-    /// Marks the file system as unmounted, durably. Without a journal, it gets back the mark
-    /// "clean" only if `is_whole`, i.e. if the mount was writable until now.
+    /// Marks the file system as unmounted, durably. A file system without a journal gets back the
+    /// mark "clean" only if `is_whole`, i.e. if the mount was writable until now.
     pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
         let (objects, found) = (&self.fs.objects, self.found);
         let orphans_left = orphans_left(objects);

@@ -66,9 +66,9 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if several blocks
-    /// may contain the name, or if first an outdated index must be dropped or the entries must move
-    /// out of the inode. Sleeps.
+    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], returns `None` in two
+    /// cases: several blocks may contain the name, or the directory must change first, because its
+    /// index is outdated or its entries are in the inode. Sleeps.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.

@@ -6,8 +6,8 @@
 //! inode, before its attributes are read and before its capture.
 //!
 //! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
-//! its delta only after the inode was listed in the lane's transaction, and listing the inode folds
-//! the deltas of the previous transaction into that transaction's image. So a delta needs no
+//! its delta only after the inode was listed in the lane's transaction. Listing the inode folds the
+//! deltas of the previous transaction into that transaction's image. So a delta needs no
 //! transaction number, and the image of one transaction contains no change of the next.
 //!
 //! *Locking*: a lane's delta has [`Rank::LaneList`]; folding takes its lock under the inode's

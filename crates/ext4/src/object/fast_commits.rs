@@ -111,7 +111,7 @@ impl Inode {
         }
     }
 
-    /// Notes the name that a new inode gets. Called before other threads can see the inode.
+    /// Notes the name that a new inode gets. Called before other threads can see the name.
     pub(crate) fn note_first_name(&self, parent: Ino, name: &[u8]) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.birth = Birth::Named { parent, name: name.into() };

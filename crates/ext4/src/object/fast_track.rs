@@ -35,7 +35,7 @@ pub(crate) struct FastTrack {
 /// Whether a fast commit must give the inode a name.
 #[derive(Debug, Clone)]
 pub(super) enum Birth {
-    /// The previous transaction or a fast commit contains a name of the inode.
+    /// The inode has had a name since an earlier transaction, or has one in a fast commit.
     Known,
     /// The transaction created the inode, which has no name so far.
     Unnamed,

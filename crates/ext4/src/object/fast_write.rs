@@ -16,8 +16,8 @@
 //! - its blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
-//! An fsync of anything else commits T, and so does every fsync on a file system with a feature
-//! that fast commits cannot express, or with which a replay refuses them (`fit` in
+//! An fsync of anything else commits T. So does every fsync on a file system with a feature that
+//! fast commits cannot express, or with which a replay refuses fast commits (`fit` in
 //! `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
@@ -44,7 +44,7 @@ impl Objects {
     /// commit can do that.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// The errors of the journal.
     ///
     /// # Locking
     /// As [`lanefs_journal::Journal::fast_commit`]: the caller holds no lock.

@@ -199,7 +199,7 @@ impl Inode {
     }
 
     /// Returns the attributes without the lanes' deltas. If several lanes change names in a
-    /// directory, its times and its link count may be out of date, so only callers that need other
+    /// directory, its times and its link count may be out of date. So only callers that need other
     /// attributes use this function. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()

@@ -2,9 +2,10 @@
 //! policy of seed S5).
 //!
 //! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
-//! implemented as well as the design allows. One acquisition finds a name *and* its inode, hashes
-//! are computed before the lock is taken, nothing is allocated or freed under it except a new
-//! name's entry, and every operation takes constant time. It exists as a baseline for measurements.
+//! implemented as well as the design allows. One acquisition finds a name *and* its inode. Hashes
+//! are computed before the lock is taken. Under the lock nothing is allocated or freed except a new
+//! name's entry, and every operation takes constant time. This cache exists as a baseline for
+//! measurements.
 //!
 //! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
 //! and dropped outside of it.

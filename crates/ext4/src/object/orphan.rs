@@ -1,8 +1,9 @@
 //! Records orphans: inodes that a crash must not leak or leave half truncated.
 //!
 //! With the feature `orphan_file` their numbers are stored in slots of the orphan file, where lanes
-//! use different blocks. Without it, or when the file is full, each lane has a list in memory, and
-//! at capture the committer chains all lists through the inodes' deletion times (the legacy list).
+//! use different blocks. Without the feature, or when the file is full, each lane has a list in
+//! memory. At capture the committer chains all lists through the inodes' deletion times (the legacy
+//! list).
 
 use crate::object::dirty::{Dirty, Handle};
 use crate::object::inode::Inode;

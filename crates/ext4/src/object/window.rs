@@ -70,7 +70,8 @@ impl WindowSlot {
     /// there is one.
     pub(crate) fn put(&self, windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) {
         let mut window = self.window.lock();
-        // The old window leaves the list before the new one enters it: a lane lists an inode once.
+        // The old window leaves the list before the new window enters it, because a lane lists an
+        // inode only once.
         *window = None;
         *window = Some(Window::new(windows, ino, next, claim));
         self.is_there.store(true, Ordering::Release);

@@ -464,7 +464,7 @@ impl Fs {
             self.objects.groups.allocate(handle, claim);
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        // An inode created without a name may get its first one later. The attributes were
+        // An inode created without a name may get its first name later. The attributes were
         // published when the object was created.
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;

@@ -1,4 +1,4 @@
-//! Counts the references to inodes that the kernel holds, and deletes inodes without names.
+//! Counts the kernel's references to inodes, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;

@@ -28,7 +28,7 @@ impl Fs {
     /// cache, even if it is that the name does not exist.
     ///
     /// # Errors
-    /// Also those of [`Fs::check_child`].
+    /// Also the errors of [`Fs::check_child`].
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();

@@ -1,8 +1,8 @@
 //! Makes verity files, and returns their digests.
 //!
 //! While the hash tree is written after the end of the file, the inode is recorded as an orphan:
-//! after a crash the next mount frees the tree's blocks, as those of an unfinished truncation. One
-//! handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
+//! after a crash the next mount frees the tree's blocks, as it does after an unfinished truncation.
+//! One handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
 //! flushes the device first, so the tree is durable before the flag.
 
 use super::write::{At, Stamp, Write};

@@ -2,7 +2,7 @@
 //!
 //! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
 //! contents of existing blocks, and blocks to append. The caller holds the directory's operation
-//! lock from the first read until the plan is applied, claims space for the appended blocks, and
+//! lock from the first read until the plan is applied. It claims space for the appended blocks, and
 //! replaces the contents inside a handle. The committer computes the checksums: it calls [`seal`]
 //! once per block and commit.
 //!

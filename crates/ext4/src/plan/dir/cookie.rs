@@ -1,10 +1,10 @@
 //! The positions of readers in a directory.
 //!
-//! Entries are read in the order of their *position*, a number computed from the name only, so that
-//! a reader can continue after any change of the directory: splits, the conversion to an index,
-//! insertions, removals. A position consists, from the highest bit down, of 31 bits of the hash by
-//! which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the same
-//! 57 bits. The kernel's position consists of the two halves of the directory hash only, so a
+//! Entries are read in the order of their *position*, a number computed from the name only. So a
+//! reader can continue after any change of the directory: splits, the conversion to an index,
+//! insertions, removals. A position has three parts, from the highest bit down: 31 bits of the hash
+//! by which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the
+//! same 57 bits. The kernel's position consists of the two halves of the directory hash only, so a
 //! reader that stops between names of equal hash misses some of them. Such names are common with
 //! the legacy hash, which has no second half.
 
@@ -47,7 +47,7 @@ impl Position {
         Position(key.0 | ordinal.min(MOST_ORDINAL))
     }
 
-    /// Returns the position at which a reader with this cookie continues. It is after "." and "..".
+    /// Returns the position at which a reader with this cookie continues after "." and "..".
     pub(super) fn from_cookie(cookie: u64) -> Position {
         Position(cookie.saturating_sub(DOTS))
     }
