@@ -265,8 +265,8 @@ pub enum FastCommitting {
     Never,
     /// Yes, if the file system has the feature `fast_commit` and no feature that prevents fast
     /// commits. After a crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops
-    /// the whole log if it has fast commits that are older than its last transaction. It does the
-    /// same to logs that the kernel wrote.
+    /// the whole log if it has fast commits that are older than its last transaction. e2fsck does
+    /// the same to logs that the kernel wrote.
     IfPossible,
 }
 

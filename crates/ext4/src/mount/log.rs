@@ -53,7 +53,7 @@ pub(super) fn open(
     let Primary { superblock, wholeness } = primary;
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
-    // In a torn superblock, this flag may come from the older half.
+    // In a torn superblock, the flag `RECOVER` may come from the older half.
     let is_torn = wholeness != Wholeness::Whole;
     let needs = superblock.features().incompat.contains(Incompat::RECOVER) || is_torn;
     let skips = options.recovery == Recovery::Skip;

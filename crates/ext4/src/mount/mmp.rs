@@ -261,7 +261,7 @@ impl Place {
             Use::Mounted(number) if number < LAST_SEQUENCE => number + 1,
             _ => 1,
         };
-        // Other computers must wait for longer if this one is slow.
+        // Other computers must wait for longer if this computer is slow.
         let slow = u16::try_from(elapsed.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
         let next = Mmp {
             state: Use::Mounted(number),

@@ -16,7 +16,7 @@ use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk}
 use std::collections::HashSet;
 
 /// At mount: opens the orphan file, then deletes the nameless inodes and finishes the truncations
-/// that the last mount left. They are listed in the orphan file and in the legacy list.
+/// that the last mount left. The orphan file and the legacy list name these inodes.
 pub(super) fn finish_orphans(
     objects: &Objects,
     file: Option<Ino>,
@@ -65,7 +65,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         let block_size = objects.volume.block_size() as u64;
         let keep = inode.attr().size.div_ceil(block_size);
         let data = FileData { objects, inode: &inode };
-        // The blocks after the end of a verity file are its hash tree.
+        // The blocks after the end of a verity file are its hash tree, so they stay.
         if inode.file_type == FileType::Regular && !data.is_verity() {
             let keep = u32::try_from(keep).unwrap_or(u32::MAX);
             data.free_from(keep)?;

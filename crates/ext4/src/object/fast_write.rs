@@ -1,8 +1,8 @@
 //! Fast commits of this mount: which changes of the running transaction T they have.
 //!
-//! A fast commit has the record of an inode, its new mappings, and its name if T created it. It is
-//! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
-//! does not need the rest if
+//! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
+//! commit is replayed after T-1, alone: the rest of T may be lost. So the inode must not need the
+//! rest. It does not need the rest if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. Any other change, and any change for which the code names no

@@ -470,8 +470,8 @@ impl Cached for Inode {
             return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);
-        // Without holds the flush mark no longer changes. It is saved before any thread can load
-        // the inode again.
+        // Without holds the flush mark no longer changes. The mark is saved before any thread can
+        // load the inode again.
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // The window is given back here, because the destructor may run much later.

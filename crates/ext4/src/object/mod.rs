@@ -39,8 +39,8 @@
 //!   orphan. A reload would lose the commit for which fsync waits, the duty to zero the tail block,
 //!   and the inode's entry among the orphans.
 //! - A metadata block stays until the last transaction that changed it is settled. Until then, the
-//!   object may hold the only copy of its image. It also knows the transaction that allocated the
-//!   block: if the same transaction frees the block, the block needs no revoke.
+//!   object may hold the only copy of its image. The object also knows the transaction that
+//!   allocated the block: if the same transaction frees the block, the block needs no revoke.
 //! - An inode-table block stays until the transaction to which it is charged is settled, and while
 //!   an inode of the block is in memory.
 //!

@@ -87,8 +87,8 @@ impl Share {
         Share { most: part / bytes, bytes }
     }
 
-    /// Returns the number of objects to evict if there are `there` objects. An eighth of the limit
-    /// is kept free for objects that other lanes load meanwhile.
+    /// Returns the number of objects to evict if `there` objects are in memory. An eighth of the
+    /// limit is kept free for objects that other lanes load meanwhile.
     pub(super) fn excess(self, there: usize) -> u64 {
         (there as u64).saturating_sub(self.most - self.most / 8)
     }

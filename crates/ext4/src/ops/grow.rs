@@ -204,7 +204,8 @@ impl Objects {
     }
 
     /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in
-    /// new groups. They are valid for the smaller file system too: they contain all its groups.
+    /// new groups. These copies are valid for the smaller file system too, because they contain the
+    /// descriptors of all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
         let (device, new) = (&self.volume.device, &growth.new);
         let size = new.block_size();

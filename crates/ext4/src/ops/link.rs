@@ -82,7 +82,8 @@ impl Fs {
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
-        // The inode comes first: a thread that finds the name may sync the inode to keep the name.
+        // The inode changes first, because a thread that finds the name may sync the inode to make
+        // the name durable.
         self.add_link(&mut handle, inode);
         place.apply(&mut handle, Edit::Add(room, named));
         drop(names);

@@ -265,7 +265,8 @@ impl Fs {
         {
             fast.tree_changes(handle.tid());
         }
-        // The inodes come first: a thread that finds a name may sync its inode to keep the name.
+        // The inodes change first, because a thread that finds a name may sync the inode to make
+        // the name durable.
         let now = now();
         for moved in std::iter::once(source).chain(exchanged) {
             moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);

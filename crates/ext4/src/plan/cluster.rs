@@ -90,7 +90,7 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
 }
 
 /// Returns the file block at or after `end` where `extent` can be mapped. `before` is the mapping
-/// that ends at `end`, if there is one. Both may be parts of one cluster.
+/// that ends at `end`, if there is one. `before` and `extent` may be parts of one cluster.
 pub fn place_behind(
     before: Option<&Extent>,
     end: u32,

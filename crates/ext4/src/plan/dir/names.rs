@@ -5,8 +5,8 @@
 
 use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 
-/// The positions of the names in one or several blocks. It is valid for the contents that it was
-/// built from.
+/// The positions of the names in one or several blocks. The index is valid for the contents from
+/// which it was built.
 pub struct NameIndex {
     /// The length is a power of two, and at most half of the slots are used. An unused slot is
     /// zero. The lower bits of a used slot contain the offset of the record plus one, counted over

@@ -76,8 +76,8 @@ fn locate_by(
 /// # Errors
 /// The same as for [`plan_insert`].
 pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Result<Plan, Error> {
-    // Plans to insert an entry, and removes the entry from the planned blocks again: its room is
-    // left in the block where the name belongs.
+    // Plans to insert an entry, and removes the entry from the planned blocks again. The room for
+    // it stays in the block where the name belongs.
     let mut plan = plan_insert(cx, blocks, name, cx.ino, FileType::Regular)?;
     let indexing = if plan.becomes_indexed { Indexing::Indexed } else { cx.indexing };
     let cx = &DirContext { indexing, ..*cx };
