@@ -105,10 +105,10 @@ pub enum StreamGoal {
 /// How a group with room is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupSearch {
-    /// By an index: in a few steps, for any number of groups.
+    /// An index finds the group in a few steps, whatever the number of groups.
     #[default]
     Index,
-    /// By a scan, one group after another.
+    /// A scan looks at one group after another.
     Scan,
 }
 

@@ -70,7 +70,7 @@ const ROOT_EXTENTS: usize = 4;
 impl Layout {
     pub(super) fn place(geometry: &Geometry, numbers: &Numbers) -> Result<Layout, MkfsError> {
         let mut used = Runs::new(geometry.block_count());
-        // The boot block is not part of any group, except with `bigalloc`.
+        // The boot block is taken here, because no group contains it, except with `bigalloc`.
         used.take(0, geometry.super_block().0);
         for group in (0..geometry.group_count()).map(Group) {
             let first = geometry.group_head(group).unwrap_or_default();

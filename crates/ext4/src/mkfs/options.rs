@@ -213,7 +213,7 @@ pub struct MkfsOptions {
     pub last_mounted: Vec<u8>,
     /// The reaction of the kernel to an error that it detects.
     pub on_error: OnError,
-    /// Marks the file system for development kernels only.
+    /// Whether the superblock says that the file system is for development kernels only.
     pub is_test: bool,
     /// When inode tables are zeroed. Without checksums of descriptors, they are always zeroed
     /// immediately.

@@ -1,4 +1,4 @@
-//! The superblock of a file system with another size.
+//! Computes the superblock that a file system has after its size was changed.
 
 use crate::error::Error as Ext4Error;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};

@@ -16,7 +16,7 @@ use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
-/// The limit of the memory for a replay by a read-only mount. No log is larger.
+/// The most memory that the replay of a read-only mount may take, in bytes. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.
@@ -75,8 +75,8 @@ pub(super) fn open(
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
     // Shrinking takes effect when the superblock is written: the new size and the flag that
-    // requests the replay are in the same sector. If a torn superblock has the older version of
-    // this sector, it has neither.
+    // requests the replay are in the same sector. A torn superblock with the older version of this
+    // sector has neither the new size nor the flag.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;
@@ -109,9 +109,9 @@ pub(super) fn open(
 }
 
 /// Replays the log of the file system on `device` in place, durably, and leaves all else as it is:
-/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. If a
-/// crash interrupts this, it can be called again. `journal` is the device of the log, if the log
-/// has one.
+/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. After a
+/// crash during the replay, this function can be called again. `journal` is the device of the log,
+/// if the log has one.
 ///
 /// # Errors
 /// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which come
@@ -135,8 +135,8 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
 }
 
 /// Replaces the fast commits in the log of the file system on `device` by a transaction with their
-/// effect, durably. Any program that replays logs can then replay it. `journal` is the device of
-/// the log, if the log has one. Returns false if there are no fast commits.
+/// effect, durably. Any program that replays logs can then replay this log. `journal` is the device
+/// of the log, if the log has one. Returns false if there are no fast commits.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the fast commits cannot be replayed; nothing was written then.

@@ -34,7 +34,7 @@ pub struct MountOptions {
     pub on_error: OnError,
     /// Whether freed blocks are discarded once they are free durably.
     pub discard: bool,
-    /// Stripe in blocks to which large allocations are aligned; 0 uses the stripe that the
+    /// The stripe, in blocks, to which large allocations are aligned. 0 uses the stripe that the
     /// superblock or the device gives.
     pub stripe: u32,
     /// The locking and allocation policies.

@@ -109,7 +109,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Returns how the directory compares names. Names that are not compared by their bytes are not
-    /// published to the name cache, which knows a name by its bytes.
+    /// published to the name cache, which finds a name by its bytes.
     pub(crate) fn folding(&self) -> Folding {
         self.context.hasher.folding
     }

@@ -160,8 +160,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     }
 }
 
-/// Part of the apply step: frees the number of an inode that owns no blocks any more and that no
-/// thread can hold. The caller has loaded its group. Uses at most 4 credits.
+/// Apply: frees the number of an inode that owns no blocks any more and that no thread can hold.
+/// The caller has loaded its group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| state.end(now));

@@ -10,8 +10,8 @@
 //! deltas of the previous transaction into that transaction's image. So a delta needs no
 //! transaction number, and the image of one transaction contains no change of the next.
 //!
-//! *Locking*: a lane's delta has [`Rank::LaneList`]; folding takes its lock under the inode's
-//! guard.
+//! *Locking*: the lock of a lane's delta has [`Rank::LaneList`]. Folding takes this lock under the
+//! inode's guard.
 
 use crate::object::totals::{Permit, Totals};
 use lanefs_journal::Tid;

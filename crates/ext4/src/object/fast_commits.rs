@@ -42,10 +42,10 @@ impl FastCommits {
 
     /// Returns whether an inode at `place` shares a block of its table with the journal's inode.
     ///
-    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps it until
-    /// it meets a record of a fast commit for another block. If the first record is for the
-    /// journal's block, e2fsck puts the record into the block that it has kept, and writes this old
-    /// block. So all changes that the log's transactions made to the block are lost.
+    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps this
+    /// block until it meets a record of a fast commit for another block. If the first record is for
+    /// the journal's block, e2fsck puts the record into the block that it has kept, and writes this
+    /// old block. So all changes that the log's transactions made to the block are lost.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }

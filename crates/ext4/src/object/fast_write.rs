@@ -1,4 +1,4 @@
-//! Fast commits of this mount: which changes of the running transaction T they have.
+//! Fast commits of this mount: which changes of the running transaction T they contain.
 //!
 //! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
 //! commit is replayed after T-1, alone: the rest of T may be lost. So the inode must not need the
@@ -7,13 +7,13 @@
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
-//! - its number was free after T-1. A new inode whose number T freed is unfit;
+//! - the number of a new inode was free after T-1. If T freed the number, the inode is unfit;
 //! - the directory of a new name exists after T-1, has room for the name, and has no other entry of
 //!   that name. A directory that T created or gave another shape, or from which T removed a name,
 //!   is unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
-//! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
-//! - its blocks are not claimed again before T is durable, even if T frees them
+//! - the inode is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
+//! - the inode's blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
 //! An fsync of anything else commits T. So does every fsync on a file system with a feature that
@@ -96,7 +96,7 @@ impl Objects {
     }
 
     /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
-    /// or why a fast commit cannot have them.
+    /// or why a fast commit cannot contain them.
     fn take_fast_changes(
         &self,
         inode: &Inode,

@@ -92,7 +92,7 @@ pub struct Inode {
     /// The last transaction with a change of this inode, or of a directory's names, that fast
     /// commits do not express (`object/fast_write.rs`).
     pub(crate) unfit_in: AtomicU64,
-    /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
+    /// The flush that the inode's last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
 }

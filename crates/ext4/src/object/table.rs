@@ -55,7 +55,7 @@ impl TableBlock {
     /// Drops the contents, which are also in an image or on the device. Returns whether there were
     /// contents to drop.
     fn forget_base(&self) -> bool {
-        // This does not wait for the lock: a loader may hold it while it reads.
+        // This does not wait for the lock, because a loader may hold the lock while it reads.
         let forgotten = self.base.try_lock().and_then(|mut base| base.take());
         if forgotten.is_some() {
             self.loaded.add(-1);

@@ -36,7 +36,7 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
-/// The number of target bytes that fit into the inode, where ext4 adds a NUL.
+/// The length of the longest target that fits into the inode, where ext4 adds a NUL.
 const FAST_SYMLINK: usize = 59;
 
 /// The number of credits for a new inode: the inode, its group, and up to two blocks with their

@@ -162,8 +162,8 @@ impl FileData<'_> {
         Ok(extents.last().map_or(Block(0), |last| Block(last.block.0 + u64::from(last.len))))
     }
 
-    /// Copies the bytes of the file in the range of `extent` to the blocks of `extent`, which will
-    /// hold them.
+    /// Copies the file's bytes in the range of `extent` to the blocks of `extent`, which are not
+    /// mapped yet.
     fn copy_to(&self, extent: &Extent) -> Result<(), Error> {
         let device = &self.objects.volume.device;
         let (from, to) = (

@@ -19,9 +19,9 @@ const COPY_CREDITS: u32 = 3;
 
 /// The bytes after the new end of a file, in its last block.
 enum Tail {
-    /// There are none, or they are zeros.
+    /// There are no such bytes, or they are zeros already.
     Whole,
-    /// They become zeros once the truncation is durable.
+    /// These bytes become zeros once the truncation is durable.
     Zero { block: Block, from: usize },
     /// The last block is replaced by a copy that has zeros there. The copy is already written, so
     /// no crash leaves the old bytes or loses bytes of the longer file.

@@ -4,7 +4,7 @@ use crate::mkfs::{Contents, MkfsError};
 use lanefs_device::Device;
 use lanefs_ondisk::BlockSize;
 
-/// How many bytes are wiped at the start of the device, where other formats have marks. That of
+/// How many bytes are wiped at the start of the device, where other formats have marks. The mark of
 /// btrfs is just after 64 KiB.
 const HEAD: u64 = 128 << 10;
 /// How many bytes are wiped at the end of the device. The farthest mark is that of md 0.90, at most

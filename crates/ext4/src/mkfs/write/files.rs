@@ -58,7 +58,7 @@ fn write_nodes(
 }
 
 /// Zeroes the journal, so that the log contains no transactions of an earlier file system, and
-/// writes its superblock.
+/// writes the journal superblock.
 fn write_journal(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,
