@@ -1,7 +1,7 @@
-//! Kills commands that change a whole image, at random moments. After a recovery the files are
-//! either as before or as after the command. Another run of the command completes it. e2fsck finds
-//! nothing both times. An image with the same bytes is checked only once. `LANEFS_KILLS` sets the
-//! number of kills of each command, 4 by default.
+//! Commands that change a whole image, killed at a random moment. After a recovery the contents are
+//! as before the command or as after it; after another run they are as after the command. e2fsck
+//! finds nothing both times. Kills that leave the same bytes are checked once. `LANEFS_KILLS` sets
+//! the kills of each command, 4 by default.
 
 mod mounting;
 
@@ -163,8 +163,7 @@ impl Case<'_> {
         counts
     }
 
-    /// Checks the image that a kill left, and completes the command. Returns the files after the
-    /// recovery.
+    /// Judges the image that a kill left.
     fn check_left(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();

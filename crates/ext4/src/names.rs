@@ -19,7 +19,7 @@ impl DirId {
         self.join(key.hash(name), key)
     }
 
-    /// Does the same for a name of which the hash is known ([`NameKey::hash`]).
+    /// Does the same as [`DirId::hash_of`] for a name whose hash is known ([`NameKey::hash`]).
     #[inline]
     pub fn join(self, name: u64, key: NameKey) -> u64 {
         key.join(name, u64::from(self.ino.0) << 32 | u64::from(self.generation))

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
-/// one build (`docs/seeds.md`). The defaults scale. All are correct; they differ in how long
-/// threads wait.
+/// one build (`docs/seeds.md`). The defaults scale. All policies are correct; they differ in how
+/// long threads wait.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};
@@ -71,7 +71,8 @@ pub enum InodeClaiming {
 /// Where new directories are placed, and where a search without a goal starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Directories spread over groups; callers that use one group at the same time are moved apart.
+    /// New directories are spread over the groups, and callers that use one group at the same time
+    /// are moved to different groups.
     #[default]
     Lanes,
     /// New directories are placed near their parents, in the same way for all lanes.
@@ -104,19 +105,19 @@ pub enum StreamGoal {
 /// How a group with room is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupSearch {
-    /// By an index: in a few steps, for any number of groups.
+    /// An index finds the group in a few steps, whatever the number of groups.
     #[default]
     Index,
-    /// By a scan, one group after another.
+    /// A scan looks at one group after another.
     Scan,
 }
 
 /// How a write locks the inode whose data it overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// With a shared lock. A write that covers only a part of a block of the device or of an
-    /// unwritten block, or finds too few free blocks, starts again with an exclusive lock. The
-    /// times are set outside of the lock.
+    /// With a shared lock. A write starts again with an exclusive lock if it covers only a part of
+    /// a device block, of an encrypted block or of an unwritten block, or if it finds too few free
+    /// blocks. The times are set outside of the lock.
     #[default]
     Shared,
     /// With an exclusive lock; the times are set while the lock is held.
@@ -262,10 +263,10 @@ pub enum FastCommitting {
     /// No. So nothing that was synced is lost if e2fsck replays the log.
     #[default]
     Never,
-    /// Yes, if the file system has the feature `fast_commit` and no other that prevents it. After a
-    /// crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops the whole log if it
-    /// has fast commits that are older than its last transaction. It does the same to logs that the
-    /// kernel wrote.
+    /// Yes, if the file system has the feature `fast_commit` and no feature that prevents fast
+    /// commits. After a crash, only Lanefs or the kernel may replay the log: e2fsck 1.47.0 drops
+    /// the whole log if it has fast commits that are older than its last transaction. e2fsck does
+    /// the same to logs that the kernel wrote.
     IfPossible,
 }
 
@@ -280,7 +281,7 @@ pub enum Atime {
     Strict,
 }
 
-/// The effect on the mount of a damaged structure that an operation finds.
+/// What happens to the mount when an operation finds a damaged structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The operation fails; the mount continues.

@@ -21,12 +21,12 @@ pub struct NewVerity {
     /// The size in bytes of a block that is hashed as a whole: a power of two, 1024 or more, and at
     /// most a block of the file system. `None`: 4096, or the largest that is possible.
     pub block_bytes: Option<u32>,
-    /// At most 32 bytes, which precede each block that is hashed.
+    /// The salt: at most 32 bytes, which are hashed before the bytes of each block.
     pub salt: Vec<u8>,
 }
 
 impl Default for NewVerity {
-    /// SHA-256, blocks of 4096 bytes, no salt: as `fsverity enable`.
+    /// Returns the defaults of `fsverity enable`: SHA-256, blocks of 4096 bytes, no salt.
     fn default() -> NewVerity {
         NewVerity { algorithm: Algorithm::Sha256, block_bytes: None, salt: Vec::new() }
     }

@@ -1,16 +1,18 @@
 //! Places every block: superblocks and descriptors, bitmaps and tables, then the files that every
 //! file system has, in the order of mke2fs.
 //!
-//! The superblock, the descriptors and their reserve for growing are in groups 0, 1 and powers of
-//! 3, 5 and 7. The bitmaps and inode tables of each 16 groups are at the start of the first of
-//! these groups. Then follow root, `lost+found` and the resize inode's block of pointers, the
-//! journal near the middle, and the orphan file. If descriptors and reserve would take more than
-//! three quarters of a group (1 KiB blocks, from about 700 GiB), each block of descriptors is in
-//! the groups that it describes (`meta_bg`). Without extents (ext2, ext3) a file's pointer blocks
-//! are before the first block that they point to.
+//! Groups 0 and 1, and groups whose number is a power of 3, 5 or 7, start with the superblock and
+//! the descriptors. After these, blocks are reserved for more descriptors. The bitmaps and inode
+//! tables of 16 groups are together, at the start of the first of these 16. Then come the root
+//! directory, `lost+found`, the resize inode's block of pointers, the journal (near the middle of
+//! the file system) and the orphan file. If the descriptors and the reserved blocks would take more
+//! than three quarters of a group, each block of descriptors is in the groups that it describes
+//! (`meta_bg`). With blocks of 1 KiB this happens from about 700 GiB on. Without extents (ext2,
+//! ext3) a file's pointer blocks are before the first block that they point to.
 //!
-//! A group that contains only its own metadata, except the last one, keeps its bitmaps unwritten
-//! (`BLOCK_UNINIT`, `INODE_UNINIT`), as long as descriptors have checksums.
+//! If descriptors have checksums, some bitmaps are not written: the block bitmap of a group that
+//! contains only its own metadata and is not the last group (`BLOCK_UNINIT`), and the inode bitmap
+//! of a group without used inodes (`INODE_UNINIT`).
 
 use super::maps::BlockMap;
 use super::numbers::Numbers;
@@ -48,17 +50,17 @@ pub(super) struct Layout {
     /// The block of pointers to the reserved descriptor blocks.
     pub(super) resize: Option<u64>,
     pub(super) journal: Option<File>,
-    /// The last blocks of the journal, for fast commits.
+    /// How many of the journal's last blocks are for fast commits.
     pub(super) fast_commit_blocks: u32,
     /// The block of multiple mount protection.
     pub(super) mmp: Option<u64>,
     pub(super) orphans: Option<File>,
     pub(super) geometry: Geometry,
-    /// Number of inodes behind the reserved ones, `lost+found` and the orphan file.
+    /// Number of inodes after the reserved inodes, `lost+found` and the orphan file.
     files: u32,
     /// Directories per group.
     directories: Vec<u32>,
-    /// Blocks that share a cluster with metadata, and are not used.
+    /// Number of unused blocks that share a cluster with metadata.
     unused: u64,
 }
 
@@ -68,7 +70,7 @@ const ROOT_EXTENTS: usize = 4;
 impl Layout {
     pub(super) fn place(geometry: &Geometry, numbers: &Numbers) -> Result<Layout, MkfsError> {
         let mut used = Runs::new(geometry.block_count());
-        // The boot block is not part of any group, except with `bigalloc`.
+        // The boot block is taken here, because no group contains it, except with `bigalloc`.
         used.take(0, geometry.super_block().0);
         for group in (0..geometry.group_count()).map(Group) {
             let first = geometry.group_head(group).unwrap_or_default();
@@ -108,7 +110,8 @@ impl Layout {
         }
     }
 
-    /// Gives each file of the tree its inode.
+    /// Counts the files of the tree, and the directories in each group. Fails if there are too few
+    /// inodes.
     pub(super) fn hold(&mut self, tree: &NewTree) -> Result<(), MkfsError> {
         let files = tree.files().len() as u64;
         let inodes = self.geometry.inode_count();
@@ -191,8 +194,8 @@ impl Layout {
             file.extents.push(extent);
             start += len as u32;
             goal = free.start + len;
-            // A node is allocated when the entries exceed the room so far, and is placed near the
-            // file's start.
+            // A node is allocated when the nodes so far have no room for all entries. It is placed
+            // near the file's start.
             let room = self.leaf_extents() * file.nodes.len().max(1);
             let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
             if outgrown || file.extents.len() > room {
@@ -283,8 +286,9 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// If a root outgrew the inode, its first extents are still behind the entry that replaced
-    /// them. They are meaningless, but mke2fs leaves them, and the images must be equal.
+    /// If the extents outgrew the inode, the bytes of the first ones still follow the index entry
+    /// that replaced them. These bytes mean nothing, but mke2fs leaves them, and the images must be
+    /// equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         if !self.has_extents() {
             return self.map_of(file).block_field();
@@ -304,8 +308,8 @@ impl Layout {
         bytes
     }
 
-    /// Returns the leaves of a file's extents with their places, without checksums; or the blocks
-    /// of pointers, which have none.
+    /// Returns the leaves of the file's extent tree with their places, without checksums. For a
+    /// file without extents, returns its pointer blocks, which never have checksums.
     pub(super) fn leaf_nodes(&self, file: &File) -> Vec<(u64, Vec<u8>)> {
         if !self.has_extents() {
             return self.map_of(file).blocks().collect();
@@ -340,7 +344,7 @@ impl Layout {
         raw.s_overhead_clusters.set(overhead as u32);
         raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {
-            // A copy of the journal's mappings, with which e2fsck finds the journal if its inode is
+            // A copy of the mappings of the journal: e2fsck uses it if the journal's inode is
             // damaged.
             raw.s_jnl_backup_type = 1;
             let words = self.root_node(journal);
@@ -393,8 +397,8 @@ pub(super) fn ino_of(index: u32, with_orphan_file: bool) -> Ino {
     }
 }
 
-/// Returns the length of `lost+found`: 16 KiB, so that e2fsck can add names without allocating, but
-/// at least two blocks and at most twelve, which need no indirect block.
+/// Returns the length of `lost+found` in blocks: 16 KiB, so that e2fsck can add names without
+/// allocating. It is at least two blocks, and at most twelve, which need no indirect block.
 pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16384 / block_size.bytes() as u32).clamp(2, 12)
 }
@@ -444,8 +448,8 @@ pub(super) fn place_tables_from(
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
-/// tables, as near to the start of its first group as there is room. A table that does not fit
-/// before a used run is placed after it.
+/// tables. They are as near to the start of the first group as there is room. A table that does not
+/// fit before a used run is placed after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,

@@ -13,7 +13,7 @@ const SLOTS: usize = 15;
 
 /// A block map that is being filled.
 pub(super) struct BlockMap {
-    /// Pointers in a block, as a power of two.
+    /// The base-2 logarithm of the number of pointers in a block.
     bits: u32,
     root: [u32; SLOTS],
     /// The pointer blocks, in the order in which they were needed.
@@ -59,7 +59,7 @@ impl BlockMap {
         (DIRECT as usize + levels as usize - 1, levels, rest)
     }
 
-    /// Returns the first block after `at` at which a further pointer block begins.
+    /// Returns the first file block after `at` that needs a further pointer block.
     pub(super) fn next_node(&self, at: u64) -> u64 {
         match at.checked_sub(DIRECT) {
             None => DIRECT,
@@ -67,8 +67,8 @@ impl BlockMap {
         }
     }
 
-    /// Maps the `len` file blocks from `at` on to the blocks from `place` on. `claim` returns the
-    /// places of new pointer blocks.
+    /// Maps `len` file blocks, the first of which is `at`, to as many blocks, the first of which is
+    /// `place`. `claim` returns the places of new pointer blocks.
     pub(super) fn set<E>(
         &mut self,
         at: u64,
@@ -126,7 +126,7 @@ impl BlockMap {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Points to all blocks of the extents.
+    /// Maps all blocks of the extents.
     pub(super) fn fill<E>(
         &mut self,
         extents: &[Extent],

@@ -6,9 +6,11 @@ use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Clusters;
 
-/// Free blocks that the last, shorter group must have to be kept.
+/// A last group that is shorter than the others is kept only if it has at least this many free
+/// blocks.
 const MIN_LAST_GROUP: u64 = 50;
-/// The smallest size; below it not even the metadata of one group fits, with any options.
+/// The smallest size in bytes. A smaller device has no room for the metadata of one group, whatever
+/// the options.
 const MIN_BYTES: u64 = 16 << 10;
 /// The first inode that is not reserved; mke2fs uses it for `lost+found`.
 pub(super) const FIRST_INO: u32 = 11;
@@ -65,7 +67,7 @@ impl Numbers {
         if options.journal == JournalSize::None {
             features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
         }
-        // The blocks reserved for growing cannot reach beyond block 2^32.
+        // The resize inode has 32-bit block numbers, so it cannot reserve blocks beyond 2^32.
         if blocks > u64::from(u32::MAX) {
             features.compat -= Compat::RESIZE_INODE;
             if !features.incompat.contains(Incompat::BIT64) {
@@ -139,8 +141,8 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// Divides the blocks into groups and the inodes among them. Makes groups smaller if a bitmap
-    /// cannot hold the inodes of one group; drops a last group that is too short.
+    /// Divides the blocks into groups, and the inodes among the groups. Makes groups smaller if a
+    /// bitmap cannot hold the inodes of one group; drops a last group that is too short.
     fn divide(&mut self, blocks: u64, inodes: u32) -> Result<(), MkfsError> {
         let bits = self.block_size.bytes() as u32 * 8;
         let bytes = blocks << self.block_size.bits();
@@ -208,9 +210,9 @@ impl Numbers {
         self.inodes_per_group * self.groups
     }
 
-    /// Reserves blocks after the descriptors for growing, as far as one block of pointers reaches.
-    /// If the descriptors themselves would take most of a group, spreads them over the groups
-    /// instead.
+    /// Reserves blocks after the descriptors for further descriptors: at most as many as one block
+    /// of pointers refers to. If the descriptors themselves would take most of a group, spreads
+    /// them over the groups instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
         let desc_blocks = self.groups.div_ceil(self.descs_per_block());
@@ -233,7 +235,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the number of blocks in the last group that would be metadata without `flex_bg`.
+    /// Returns how many blocks of the last group would be metadata without `flex_bg`.
     fn last_group_overhead(&self) -> u64 {
         let table = (self.inodes_per_group * u32::from(self.inode_size))
             .div_ceil(self.block_size.bytes() as u32);
@@ -264,8 +266,8 @@ impl Numbers {
         }
     }
 
-    /// Sets the journal's length; `by_size` blocks if the options give none. Without a journal the
-    /// features that need one are dropped.
+    /// Sets the journal's length: the length that the options give, or else `by_size` blocks.
+    /// Without a journal the features that need one are dropped.
     pub(super) fn set_journal(&mut self, options: &MkfsOptions, by_size: u32) {
         self.journal =
             JournalLength::choose(options, self.features, self.block_size, self.blocks, by_size);
@@ -296,8 +298,8 @@ impl Numbers {
         }
     }
 
-    /// Returns whether a group starts with a superblock, like `Geometry::group_has_super`; the
-    /// geometry does not exist yet.
+    /// Returns whether a group starts with a superblock, like `Geometry::group_has_super`, which
+    /// needs a geometry that does not exist yet.
     fn has_super(&self, group: u32) -> bool {
         let is_power = |base: u32| (0..21).any(|n| base.checked_pow(n) == Some(group));
         if self.features.compat.contains(Compat::SPARSE_SUPER2) {
@@ -310,7 +312,8 @@ impl Numbers {
     }
 }
 
-/// The size of a whole device is rounded down to pages of 4 KiB, as in mke2fs.
+/// Returns the number of whole blocks. The size of a whole device is first rounded down to pages of
+/// 4 KiB, as in mke2fs.
 fn count_blocks(options: &MkfsOptions, bytes: u64, block_size: BlockSize) -> u64 {
     let bytes = if options.size.is_none() { bytes & !4095 } else { bytes };
     bytes >> block_size.bits()

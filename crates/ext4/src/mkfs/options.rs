@@ -79,7 +79,7 @@ pub enum InodeCount {
 /// The size of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JournalSize {
-    /// Chosen by size; no journal under 2,048 blocks.
+    /// The size of the file system decides. Under 2,048 blocks there is no journal.
     #[default]
     BySize,
     /// This many blocks, from 1,024 to 10,240,000 and at most half of the file system.
@@ -139,7 +139,7 @@ pub enum Room {
 pub struct Spare {
     /// Number of free bytes.
     pub bytes: u64,
-    /// Percentage of the used space.
+    /// Further free space, as a percentage of the used space.
     pub percent: u32,
 }
 
@@ -149,7 +149,8 @@ pub enum OnLoss {
     /// A property that cannot be stored is an error.
     #[default]
     Fail,
-    /// The attribute is left out, the time is the nearest possible one, and the report names both.
+    /// The attribute is left out, or the time is changed to the nearest possible one. The report
+    /// names the file and the fault.
     Report,
 }
 
@@ -171,8 +172,8 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// Block size; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
     pub block_size: Option<BlockSize>,
-    /// With the feature `bigalloc`: the cluster size in bytes, from 2 to 65,536 blocks and a power
-    /// of two; `None` chooses 16 blocks.
+    /// With the feature `bigalloc`: the cluster size in bytes. A cluster has from 2 to 65,536
+    /// blocks, and their number is a power of two. `None` chooses 16 blocks.
     pub cluster_size: Option<u32>,
     /// Number of inodes.
     pub inodes: InodeCount,
@@ -198,8 +199,8 @@ pub struct MkfsOptions {
     pub features: Features,
     /// The intended use.
     pub usage: Usage,
-    /// Blocks per group, or clusters with `bigalloc`, a multiple of 8; `None` uses as many as a
-    /// block has bits.
+    /// Blocks per group (with `bigalloc`, clusters per group), a multiple of 8. `None` chooses the
+    /// number of bits in a block.
     pub blocks_per_group: Option<u32>,
     /// Groups per flexible group, a power of two.
     pub groups_per_flex: u32,
@@ -212,7 +213,7 @@ pub struct MkfsOptions {
     pub last_mounted: Vec<u8>,
     /// The reaction of the kernel to an error that it detects.
     pub on_error: OnError,
-    /// Marks the file system for development kernels only.
+    /// Whether the superblock says that the file system is for development kernels only.
     pub is_test: bool,
     /// When inode tables are zeroed. Without checksums of descriptors, they are always zeroed
     /// immediately.
@@ -225,7 +226,7 @@ pub struct MkfsOptions {
     pub stripe_width: u32,
     /// With the feature `casefold`: whether names that are not UTF-8 are refused.
     pub folding: Folding,
-    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
+    /// With the feature `mmp`: seconds between two writes of the MMP block by a mount, at most 300.
     pub mmp_update_interval: u16,
     /// The treatment of properties of files that ext4 cannot store.
     pub on_loss: OnLoss,
@@ -295,7 +296,8 @@ impl MkfsOptions {
         if right { Ok(Clusters::new(blocks.trailing_zeros())) } else { Err(wrong) }
     }
 
-    /// Returns these options with UUID, hash seed and time, chosen now where they are missing.
+    /// Returns these options with a UUID, a hash seed and a time. Values that are missing are
+    /// chosen now.
     pub(super) fn identified(&self) -> MkfsOptions {
         let identity = self.identity();
         MkfsOptions {
@@ -306,8 +308,8 @@ impl MkfsOptions {
         }
     }
 
-    /// Returns the identity of the new file system; values that are not given are random, or the
-    /// present time.
+    /// Returns the identity of the new file system. A UUID or hash seed that the options do not
+    /// give is random. If they give no time, the present time is used.
     pub fn identity(&self) -> Identity {
         let random = || *Uuid::new_v4().as_bytes();
         let now = || {

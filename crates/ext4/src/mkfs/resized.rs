@@ -1,4 +1,4 @@
-//! The superblock of a file system with another size.
+//! Computes the superblock that a file system has after its size was changed.
 
 use crate::error::Error as Ext4Error;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -38,12 +38,13 @@ impl From<SizeError> for Ext4Error {
     }
 }
 
-/// Returns the superblock of the file system with at most `blocks` blocks. The counts of free
-/// blocks and inodes in it are not yet those of the new size. Without a resize inode, new
-/// descriptors are placed in the new groups (`meta_bg`).
+/// Returns the superblock that the file system has after it was resized to `blocks` blocks, or to
+/// fewer if the last group would be too short. The counts of free blocks and inodes are still those
+/// of the old size. Without a resize inode, new descriptors are placed in the new groups
+/// (`meta_bg`).
 ///
 /// # Errors
-/// [`SizeError::Refused`] also if the resize inode reserves too few blocks for descriptors.
+/// [`SizeError::Refused`], for example if the resize inode reserves too few blocks for descriptors.
 pub fn resized(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeError> {
     let old = superblock.geometry();
     if old.features().compat.contains(Compat::SPARSE_SUPER2) {
@@ -112,7 +113,7 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     if more > 0 {
         make_room_for_descriptors(superblock, &mut raw, more)?;
     } else if fewer > 0 && old.features().compat.contains(Compat::RESIZE_INODE) {
-        // The reserve is limited to the blocks to which one block of pointers can refer.
+        // No more blocks can be reserved than one block of pointers refers to.
         let most = old.block_size().bytes() as u64 / 4;
         let reserved = (u64::from(old.reserved_gdt_blocks()) + fewer).min(most);
         raw.s_reserved_gdt_blocks.set(reserved as u16);

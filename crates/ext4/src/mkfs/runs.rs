@@ -1,5 +1,5 @@
-//! The blocks in use, as runs: a new file system has few of them, whatever its size. With
-//! `bigalloc` the runs become whole clusters once the tables have their places.
+//! The blocks in use, kept as runs because a new file system has few runs, whatever its size. With
+//! `bigalloc` the runs are rounded to whole clusters after the tables were placed.
 
 use lanefs_ondisk::superblock::Clusters;
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ impl Runs {
         Runs { runs: BTreeMap::new(), end, clusters: Clusters::new(0) }
     }
 
-    /// Marks the clusters of all used blocks as used. From now on whole clusters are taken.
+    /// Marks all blocks of each cluster that has a used block as used. From now on whole clusters
+    /// are taken.
     pub(super) fn round_to(&mut self, clusters: Clusters) {
         let before = std::mem::take(&mut self.runs);
         self.clusters = clusters;

@@ -85,8 +85,9 @@ pub fn existing_signature(device: &dyn Device) -> Result<Option<&'static str>, D
     Ok(None)
 }
 
-/// md keeps its superblock 64 KiB before the end rounded down to 64 KiB (0.90), or 8 KiB before
-/// the end rounded down to 4 KiB (1.0).
+/// Returns where md may keep a superblock at the end of a device. With format 0.90 it is 64 KiB
+/// before the length rounded down to 64 KiB. With format 1.0 it is 8 KiB before the end, at a
+/// multiple of 4 KiB.
 fn md_at_end(len: u64) -> impl Iterator<Item = u64> {
     let old = (len & !0xffff).checked_sub(0x10000);
     let new = len.checked_sub(0x2000).map(|at| at & !0xfff);
@@ -114,8 +115,8 @@ fn ext(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
     }))
 }
 
-/// A boot sector is a partition table only if one of its four entries has a type, and each entry is
-/// marked as active or inactive.
+/// Returns whether the boot sector has a partition table: at least one of its four entries has a
+/// type, and each entry is marked as active or inactive.
 fn has_partition(device: &dyn Device) -> Result<bool, DeviceError> {
     let mut entries = [0; 64];
     if !read(device, 446, &mut entries)? {

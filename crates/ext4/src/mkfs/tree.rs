@@ -39,11 +39,11 @@ pub struct NewFile {
 /// The contents of a [`NewFile`].
 #[derive(Debug, Clone)]
 pub enum NewContent {
-    /// A directory: the index of its parent in the tree, and its names with indices.
+    /// A directory. Its parent and its files are given by their indices in the tree.
     Directory {
         /// The parent; the root is its own parent.
         parent: usize,
-        /// Each name once, without "." and "..".
+        /// The names with the indices of their files: each name once, without "." and "..".
         entries: Vec<(Box<[u8]>, usize)>,
     },
     /// A regular file whose data is written already, in blocks from [`super::Filling::claim`].
@@ -93,7 +93,7 @@ impl NewTree {
     /// Creates a tree of these files. The first must be the root, the second `lost+found`.
     ///
     /// # Errors
-    /// [`MkfsError::File`] for an index of a parent or name that is not in the tree.
+    /// [`MkfsError::File`] if the index of a parent or of an entry is not in the tree.
     pub fn new(files: Vec<NewFile>) -> Result<NewTree, MkfsError> {
         let exists = |index: usize| index < files.len();
         for (index, file) in files.iter().enumerate() {

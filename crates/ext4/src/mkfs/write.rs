@@ -111,8 +111,8 @@ fn write_bitmaps(
     Ok(())
 }
 
-/// Zeroes the tables whose descriptors are marked as zeroed. Without checksums of descriptors a
-/// later mount cannot recognise that a table was not zeroed, so all are zeroed.
+/// Zeroes each table whose descriptor says that the table is zeroed. Without checksums of
+/// descriptors a later mount cannot recognise that a table was not zeroed, so all are zeroed.
 fn zero_tables(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,

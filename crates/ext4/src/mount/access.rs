@@ -12,7 +12,7 @@ impl Mount {
     /// with [`Error::ReadOnly`]. A mount that is read-only stays as it is.
     ///
     /// # Errors
-    /// [`Error::Device`] or an abort of the journal: the file system needs recovery then.
+    /// [`Error::Device`] or an abort of the journal. In both cases the file system needs recovery.
     ///
     /// # Locking
     /// The same as for `fsync`: the caller holds no lock and no handle.

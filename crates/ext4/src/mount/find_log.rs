@@ -44,9 +44,9 @@ impl Nodes for BareNodes<'_> {
 /// `journal`, which is given if the log has its own device.
 ///
 /// # Errors
-/// [`Error::JournalDevice`] if the device of the log is missing or is not that of this file system;
-/// [`Error::InvalidArgument`] if `journal` is given and the log has no device of its own; those of
-/// [`find`].
+/// [`Error::JournalDevice`] if the device of the log is missing or belongs to another file system;
+/// [`Error::InvalidArgument`] if `journal` is given and the log has no device of its own; the
+/// errors of [`find`].
 pub fn locate(
     device: &dyn Device,
     superblock: &Superblock,
@@ -132,8 +132,8 @@ fn wanted(superblock: &Superblock) -> JournalIncompat {
     features
 }
 
-/// Returns the positions of the journal inode's blocks. Uses only the inode itself and the place of
-/// its table, since the log may contain newer versions of all other metadata.
+/// Reads the log in the file `ino`. Uses only the inode, the nodes that map its blocks and the
+/// place of its table, since the log may contain newer versions of all other metadata.
 ///
 /// # Errors
 /// [`Error::Corruption`], [`Error::Device`].
@@ -144,7 +144,8 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let block = geometry.desc_block(index).ok_or(Error::Stale)?;
     let bytes = read_block(device, &geometry, block)?;
     let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // If a crash tore the descriptor, its checksum may be wrong; the table's place never changes.
+    // The checksum is not checked, because a crash may have torn the descriptor. The table's place
+    // never changes.
     let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
     let table = Block(desc.inode_table.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;
@@ -185,7 +186,8 @@ pub(super) fn read_block(
     Ok(bytes)
 }
 
-/// The checked writes of a replay, those of fast commits included; nothing is written yet.
+/// The writes that a replay would make, including those of fast commits. All are checked, and none
+/// is made yet.
 pub struct LogReplay<'a> {
     replay: Replay<'a>,
     /// The block whose copy is written after all others.
@@ -286,7 +288,7 @@ impl LogReplay<'_> {
         self.fast.as_ref()
     }
 
-    /// Writes the copies of the log to `target`, and not the effect of the fast commits.
+    /// Writes the copies of the log to `target`, but not the effect of the fast commits.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -295,7 +297,7 @@ impl LogReplay<'_> {
     }
 
     /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the
-    /// fast commits, so `target` must be a view in memory if there are any.
+    /// fast commits, so `target` must be a view in memory if there are fast commits.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -16,7 +16,7 @@ use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
-/// The limit of the memory for a replay by a read-only mount. No log is larger.
+/// The most memory that the replay of a read-only mount may take, in bytes. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.
@@ -24,7 +24,7 @@ pub(super) struct Opened {
     /// The device, or an overlay of it with the blocks of the log.
     pub(super) device: Arc<dyn Device>,
     pub(super) log: Option<Log>,
-    /// The newest superblock: that of the log, if it contains one.
+    /// The newest superblock: the one in the log, if the log contains one.
     pub(super) superblock: Superblock,
     pub(super) access: Access,
 }
@@ -53,7 +53,7 @@ pub(super) fn open(
     let Primary { superblock, wholeness } = primary;
     check_length(&*device, &superblock)?;
     let access = possible_access(&superblock, &*device, options)?;
-    // In a torn superblock, this flag may come from the older half.
+    // In a torn superblock, the flag `RECOVER` may come from the older half.
     let is_torn = wholeness != Wholeness::Whole;
     let needs = superblock.features().incompat.contains(Incompat::RECOVER) || is_torn;
     let skips = options.recovery == Recovery::Skip;
@@ -75,8 +75,8 @@ pub(super) fn open(
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
     // Shrinking takes effect when the superblock is written: the new size and the flag that
-    // requests the replay are in the same sector. If a torn superblock has the older version of
-    // this sector, it has neither.
+    // requests the replay are in the same sector. A torn superblock with the older version of this
+    // sector has neither the new size nor the flag.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;
@@ -109,13 +109,13 @@ pub(super) fn open(
 }
 
 /// Replays the log of the file system on `device` in place, durably, and leaves all else as it is:
-/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. If a
-/// crash interrupts this, it can be called again. `journal` is the device of the log, if the log
-/// has one.
+/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. After a
+/// crash during the replay, this function can be called again. `journal` is the device of the log,
+/// if the log has one.
 ///
 /// # Errors
-/// Those of [`find_log::locate`] and [`find_log::plan`], before anything is written;
-/// [`Error::Device`].
+/// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which come
+/// before anything is written.
 pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
     replace_fast_commits(device, journal)?;
     let Primary { superblock, .. } = Primary::read_with(&**device, journal)?;
@@ -135,12 +135,12 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
 }
 
 /// Replaces the fast commits in the log of the file system on `device` by a transaction with their
-/// effect, durably. Any program that replays logs can then replay it. `journal` is the device of
-/// the log, if the log has one. Returns false if there are no fast commits.
+/// effect, durably. Any program that replays logs can then replay this log. `journal` is the device
+/// of the log, if the log has one. Returns false if there are no fast commits.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if they cannot be replayed; nothing was written then. [`Error::Device`];
-/// the log then has the fast commits or the transaction.
+/// [`Error::Unsupported`] if the fast commits cannot be replayed; nothing was written then.
+/// [`Error::Device`]; the log then contains either the fast commits or the transaction.
 pub fn replace_fast_commits(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,
@@ -174,8 +174,8 @@ fn shrinks(replay: &LogReplay<'_>, superblock: &Superblock) -> bool {
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
 
-/// Empties a log for which the superblock does not request a replay, as the kernel does: the
-/// transaction in the log was prepared and never took effect.
+/// Empties a log for which the superblock does not request a replay, as the kernel does. The
+/// transaction in such a log was prepared but never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());

@@ -4,10 +4,11 @@
 //! the number at regular intervals. Before a mount writes anything, it waits for longer than such
 //! an interval, and fails if the number has changed. The mount then stores a random number of its
 //! own and waits again: of two computers that mount at the same time, only one finds its own number
-//! afterwards. If the thread finds a number that it did not store, it stops all writing.
+//! afterwards. If the file system was unmounted, the mount skips both waits. If the thread finds a
+//! number that it did not store, it stops all writing.
 //!
-//! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those of the
-//! kernel, by observation.
+//! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those
+//! observed in the kernel.
 
 mod guarded;
 
@@ -25,7 +26,7 @@ use lanefs_ondisk::{Block, Corruption};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Seconds between two numbers, if the superblock names none.
+/// Seconds between two increments of the number, if the superblock gives no interval.
 const UPDATE_INTERVAL: u16 = 5;
 /// The bounds of `mmp_check_interval`, in seconds.
 const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
@@ -50,7 +51,7 @@ struct Inner {
     place: Place,
     /// The device that the user of this right writes to.
     guarded: Arc<GuardedDevice>,
-    /// Seconds between two numbers.
+    /// Seconds between two increments of the number.
     interval: u16,
     /// [rank Load]
     state: Mutex<State>,
@@ -187,8 +188,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns the seconds within which a computer that has mounted the file system stores a new
-/// number; 0 if the file system was unmounted.
+/// Returns for how many seconds to wait for a new number. A computer that has mounted the file
+/// system stores one within that time. 0 if the file system was unmounted.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {
@@ -243,7 +244,7 @@ impl Place {
         }
     }
 
-    /// Does the same as [`Place::check`], again and again during `patience` seconds.
+    /// Repeats [`Place::check`] once a second, for `patience` seconds.
     fn watch(&self, expected: &Mmp, patience: u16, pause: &dyn Fn()) -> Result<(), Error> {
         for _ in 0..patience {
             pause();
@@ -260,7 +261,7 @@ impl Place {
             Use::Mounted(number) if number < LAST_SEQUENCE => number + 1,
             _ => 1,
         };
-        // Other computers must wait for longer if this one is slow.
+        // Other computers must wait for longer if this computer is slow.
         let slow = u16::try_from(elapsed.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
         let next = Mmp {
             state: Use::Mounted(number),
@@ -273,7 +274,7 @@ impl Place {
     }
 }
 
-/// The refusal because of the other user of the file system.
+/// Reports what the MMP block says about the other user of the file system.
 impl From<Mmp> for Error {
     fn from(found: Mmp) -> Error {
         let (node, device) = (printable(&found.node), printable(&found.device));

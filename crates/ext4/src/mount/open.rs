@@ -1,4 +1,5 @@
-//! Mounts and unmounts, and orders the checks of a mount and the steps of an unmount.
+//! Mounts and unmounts file systems. The order of the checks of a mount, and of the steps of an
+//! unmount, is here.
 
 use super::find_log::read_block;
 use super::log::{self, Opened};
@@ -45,8 +46,8 @@ pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
-    /// The state of the file system when it was mounted (clean, with errors). The unmount stores no
-    /// better state.
+    /// The state of the file system when it was mounted, e.g. clean, or with errors. The unmount
+    /// stores no better state.
     pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].
@@ -71,13 +72,13 @@ impl Mount {
         let (device, primary) = match &exclusive {
             None => (device, primary),
             // The superblock is read again: another computer may have unmounted the file system
-            // since.
+            // since the first read.
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
-            // The superblock in the log has the feature `mmp`, unlike the one on the device: the
-            // mount starts again.
+            // The superblock in the log has the feature `mmp`, unlike the superblock on the device,
+            // so the mount starts again.
             return Mount::open(device, options);
         }
         let geometry = superblock.geometry();
@@ -236,8 +237,8 @@ impl Mount {
         self.mark_clean(!was_read_only)
     }
 
-    /// Marks the file system as unmounted, durably. A file system without a journal is marked only
-    /// if `is_whole`.
+    /// Marks the file system as unmounted, durably. A file system without a journal gets back the
+    /// mark "clean" only if `is_whole`, i.e. if the mount was writable until now.
     pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
         let (objects, found) = (&self.fs.objects, self.found);
         let orphans_left = orphans_left(objects);

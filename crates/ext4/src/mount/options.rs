@@ -18,7 +18,7 @@ pub struct MountOptions {
     pub access: Access,
     /// The device of the journal, if the journal is not on the device of the file system.
     pub journal: Option<Arc<dyn Device>>,
-    /// Whether a dirty log is replayed; skipping it forces read-only.
+    /// Whether a dirty log is replayed. If not, the mount is read-only.
     pub recovery: Recovery,
     /// Whether the superblock records the mount.
     pub purpose: Purpose,
@@ -34,14 +34,14 @@ pub struct MountOptions {
     pub on_error: OnError,
     /// Whether freed blocks are discarded once they are free durably.
     pub discard: bool,
-    /// Stripe in blocks to which large allocations are aligned; 0 uses that of the superblock or
-    /// the device.
+    /// The stripe, in blocks, to which large allocations are aligned. 0 uses the stripe that the
+    /// superblock or the device gives.
     pub stripe: u32,
     /// The locking and allocation policies.
     pub policies: Policies,
     /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
-    /// The owners whose limits are obeyed; usage is counted in any case.
+    /// The kinds of owners whose limits are obeyed. Usage is counted in any case.
     pub limits: Vec<Kind>,
     /// The master keys of encrypted directories.
     pub keys: Vec<MasterKey>,

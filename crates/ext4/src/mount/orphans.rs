@@ -15,8 +15,8 @@ use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
 use std::collections::HashSet;
 
-/// At mount: opens the orphan file, deletes the inodes without names and finishes the
-/// truncations that the last mount left, from the file and from the legacy list.
+/// At mount: opens the orphan file, then deletes the nameless inodes and finishes the truncations
+/// that the last mount left. The orphan file and the legacy list name these inodes.
 pub(super) fn finish_orphans(
     objects: &Objects,
     file: Option<Ino>,
@@ -33,8 +33,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // The inodes are held from here on: an inode that is evicted and loaded again would seem
-    // deleted.
+    // From here on the inodes are held in memory, because an inode that is evicted and loaded again
+    // would seem deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();
@@ -54,7 +54,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // All inodes are marked before the first is deleted: each deletion changes the legacy list.
+    // The places of all orphans are noted before the first orphan is deleted, because each deletion
+    // changes the legacy list.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);
@@ -64,7 +65,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         let block_size = objects.volume.block_size() as u64;
         let keep = inode.attr().size.div_ceil(block_size);
         let data = FileData { objects, inode: &inode };
-        // The blocks after the end of a verity file are its hash tree.
+        // The blocks after the end of a verity file are its hash tree, so they stay.
         if inode.file_type == FileType::Regular && !data.is_verity() {
             let keep = u32::try_from(keep).unwrap_or(u32::MAX);
             data.free_from(keep)?;
@@ -80,7 +81,8 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     if !objects.volume.is_for_names(ino) {
         return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
     }
-    // The kernel also leaves values of attributes as orphans.
+    // `get_any` accepts inodes that hold the value of an attribute, which the kernel also leaves as
+    // orphans.
     objects.get_any(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
         error => error,
@@ -133,8 +135,8 @@ fn read_list(objects: &Objects, head: Option<Ino>) -> Result<Vec<InodeRef>, Erro
     Ok(found)
 }
 
-/// Returns whether the orphan file still has entries: inodes that were open without a name at
-/// close, or entries of a file that the mount could not read completely.
+/// Returns whether the orphan file still has entries: either nameless inodes that were still open
+/// at the unmount, or entries that the mount did not read.
 pub(super) fn orphans_left(objects: &Objects) -> OrphanEntries {
     let unread = !objects.orphans.has_file()
         && objects.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);

@@ -7,12 +7,12 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// The waits of the whole process for locks that were not free, by rank: their number and their
-    /// total time.
+    /// For each rank, how often the threads of the whole process waited for locks that were not
+    /// free, and for how long in all.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
-    /// The number of fsyncs that committed although the mount writes fast commits, by reason.
+    /// For each reason, the number of fsyncs that committed although the mount writes fast commits.
     pub fast_refused: Vec<(&'static str, u64)>,
     /// The work of the allocators since the mount.
     pub alloc: AllocStatistics,
@@ -36,7 +36,7 @@ pub struct Statistics {
     pub free_blocks: u64,
     /// Free inodes.
     pub free_inodes: u64,
-    /// Blocks of the file system, with those of its own metadata.
+    /// Blocks of the file system, including those of its own metadata.
     pub size_blocks: u64,
     /// Bytes of a block.
     pub block_bytes: u64,

@@ -1,8 +1,8 @@
 //! Follows a path from a directory up to the root, which damage may have turned into a ring.
 
 /// Detects a path up that never reaches the root. It remembers one directory of the path, and
-/// replaces it by the present one after 1, 2, 4, … steps (Brent's cycle detection). So a ring of n
-/// directories is detected within 3 n steps after the path enters it, in constant memory.
+/// replaces it by the current directory after 1, 2, 4, … steps (Brent's cycle detection). So a ring
+/// of n directories is detected within 3 n steps after the path enters it, in constant memory.
 #[derive(Debug, Clone)]
 pub struct Ascent<D> {
     passed: D,

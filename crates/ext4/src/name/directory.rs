@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 
 /// An upper bound for the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
-/// Bytes of the first area of entries in an inode.
+/// The size of the first area of entries in an inode, in bytes.
 const INLINE_AREA: usize = 56;
 /// Holds a change of a directory's shape that is ready for Apply: all blocks are read, claimed and
 /// pinned.
@@ -46,7 +46,7 @@ pub(crate) struct Directory<'d> {
     pub(crate) objects: &'d Objects,
     pub(crate) dir: &'d Arc<Inode>,
     pub(crate) context: DirContext,
-    /// The context of an encrypted directory.
+    /// The encryption of an encrypted directory; otherwise `None`.
     pub(crate) crypt: Option<&'d InodeCrypt>,
     count: u32,
     /// The directory's only block, if its entries are in its inode (feature `inline_data`).
@@ -109,7 +109,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Returns how the directory compares names. Names that are not compared by their bytes are not
-    /// published to the name cache, which knows a name by its bytes.
+    /// published to the name cache, which finds a name by its bytes.
     pub(crate) fn folding(&self) -> Folding {
         self.context.hasher.folding
     }
@@ -119,12 +119,13 @@ impl<'d> Directory<'d> {
         self.inline.is_some()
     }
 
-    /// Returns the block that a directory in its inode would have: "." and "..", then its entries.
+    /// Returns the block that the entries in the inode would have: "." and "..", then the entries.
     fn inline_block(&self) -> Result<Arc<[u8]>, Error> {
         let (ino, format) = (self.dir.ino, &self.context.format);
         let damaged = |cause| Corruption::Directory { ino, block: FileBlock(0), cause };
         let bytes = self.data().inline_bytes()?;
-        // The number of the parent, 56 bytes of entries, and a second area of entries.
+        // `bytes` has the inode number of the parent, 56 bytes of entries, and a second area of
+        // entries.
         let (parent, entries) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));
         let parent = Ino(u32::from_le_bytes(*parent));
         if parent.0 == 0 || parent.0 > format.inodes {
@@ -228,8 +229,8 @@ impl<'d> Directory<'d> {
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }
 
-    /// Makes room for a stored name, which is not in the directory, in one of its blocks. Uses
-    /// a handle of its own.
+    /// Makes room for a stored name in one of the directory's blocks. The name is not in the
+    /// directory. Uses a handle of its own.
     ///
     /// # Locking
     /// The operation lock is held exclusively.
@@ -238,7 +239,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Clears the index flag, since without `dir_index` the index is not kept up to date. Uses a
-    /// handle of its own. Locking as [`Directory::make_room`].
+    /// handle of its own. The locking is that of [`Directory::make_room`].
     pub(crate) fn drop_index(&self) -> Result<(), Error> {
         self.change_shape(Plan::default())
     }

@@ -33,10 +33,11 @@ impl StoredName<'_> {
     }
 }
 
-/// Turns stored names into those that callers see.
+/// Turns stored names into the names that callers see.
 struct Shown<'d> {
     crypt: &'d InodeCrypt,
-    /// Computes the hash in the text that stands for a name; `None` if the text has zeros instead.
+    /// Computes the hash that is part of the text shown for a name without its key. If `None`, the
+    /// text has zeros instead.
     hasher: Option<NameHasher>,
 }
 
@@ -59,8 +60,8 @@ impl Directory<'_> {
         Ok(bytes.and_then(StoredName::encrypted))
     }
 
-    /// Returns the stored name that a text stands for. Reads only the entries with the hash in the
-    /// text, or all entries if the text has no hash.
+    /// Returns the stored name for which a text is shown. Reads only the entries with the hash in
+    /// the text, or all entries if the text has no hash.
     fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
         let mut look = |entry: &DirEntry<'_>| {
@@ -101,8 +102,8 @@ impl Directory<'_> {
         Ok(damage?)
     }
 
-    /// Returns the hasher for the texts that stand for names; `None` in a linear directory of
-    /// several blocks, as in listings of the kernel (6.18).
+    /// Returns the hasher for the texts that are shown for names without their key. As in the
+    /// kernel (6.18), `None` in a linear directory of several blocks.
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),

@@ -17,19 +17,20 @@
 //!   share its hash;
 //! - the first change of a directory that has an index although the file system has no `dir_index`,
 //!   or whose entries are in its inode;
-//! - a new subdirectory in a directory that has half of the links it can have, since concurrent
-//!   threads do not see each other's counts.
+//! - a new subdirectory in a directory that has at least half of the links it can have: concurrent
+//!   threads do not see each other's counts, so together they could exceed the limit.
 //!
 //! So the entries of a block never move under the shared lock, and a reader misses no entry that
-//! exists the whole time.
+//! exists during the whole read.
 //!
 //! A rename writes the new name first. Between the two writes both names refer to the file, as
 //! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
 //! changes.
 //!
-//! *Locking*: [`lanefs_lanes::Rank::Names`] is taken in a handle, for two blocks in ascending
-//! number; guards are taken under it. A name is published under the guard of the block that
-//! changes, so a reader that sees the changed block finds the name published.
+//! *Locking*: [`lanefs_lanes::Rank::Names`] is taken in a handle, and guards are taken under it.
+//! The names of two blocks are locked in the ascending order of the block numbers. A name is
+//! published under the guard of the block that changes, so a reader that sees the changed block
+//! finds the name published.
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
@@ -65,9 +66,9 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if several blocks
-    /// may contain the name, or if first an outdated index must be dropped or the entries must move
-    /// out of the inode. Sleeps.
+    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], returns `None` in two
+    /// cases: several blocks may contain the name, or the directory must change first, because its
+    /// index is outdated or its entries are in the inode. Sleeps.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.
@@ -186,8 +187,7 @@ impl<'f> EntrySlot<'f> {
 }
 
 impl EntrySlot<'_> {
-    /// Returns the entry or the room that was found by the last look-up before the names were
-    /// locked.
+    /// Returns the entry or the room that was found before the names were locked.
     pub(crate) fn seen(&self) -> Look {
         self.seen
     }
@@ -244,7 +244,7 @@ impl EntrySlot<'_> {
     /// Publishes to the name cache the inodes to which the names now refer.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // The name cache has only names that are compared by their bytes, and not "..".
+            // Only names that are compared by their bytes are in the name cache, and ".." is not.
             let name = place.name.name().bytes();
             if place.context.compares_bytes() && name != b".." {
                 let dir = place.dir.dir_id();

@@ -1,4 +1,5 @@
-//! Maintains link counts: of the directory with the name, and of the inode that the name refers to.
+//! Maintains link counts when a name changes: the count of the directory that has the name, and the
+//! count of the inode that the name refers to.
 
 use crate::alloc::GroupHold;
 use crate::clock::now;
@@ -16,7 +17,8 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
 
-/// The number of credits of [`drop_link`]: an inode, and its group or its orphan record.
+/// The number of credits that [`drop_link`] needs, for an inode and for its group or its orphan
+/// record.
 pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 
 /// Describes how a change of one name changes the directory's link count.
@@ -56,7 +58,8 @@ impl NameChange {
 }
 
 /// Returns whether the link count is so far below its limit that concurrent changes, which do not
-/// see each other, cannot exceed the limit together. Always true with [`DirLocking::Exclusive`].
+/// see each other, cannot exceed the limit together. Always true with [`DirLocking::Exclusive`],
+/// and if the change counts no link.
 pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
@@ -140,7 +143,7 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
         state.disk.links = left as u16;
         state.disk.ctime = now;
         // The inode becomes dead only after its link count is visibly zero: a thread that finds the
-        // inode dead must know that it is deleted, and must not load it again.
+        // inode dead must see that the file is deleted, and must not load it again.
         victim.publish_names_changed(&state.disk);
         let may_end = left == 0 && state.owns_nothing(objects.volume.geometry());
         let ended = may_end && end_as_only_holder(victim);
@@ -157,8 +160,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     }
 }
 
-/// Part of the apply step: frees the number of an inode that owns no blocks any more and that no
-/// thread can hold. The caller has loaded its group. Uses at most 4 credits.
+/// Apply: frees the number of an inode that owns no blocks any more and that no thread can hold.
+/// The caller has loaded its group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| state.end(now));

@@ -62,7 +62,7 @@ impl Client<Dirty, Deferred> for Objects {
     }
 }
 
-/// Converts an error of a capture, which aborts the journal, and keeps its cause.
+/// Converts an error of a capture, and keeps its cause. The error aborts the journal.
 fn journal_error(error: Error) -> lanefs_journal::Error {
     match error {
         Error::Journal(error) => error,
@@ -71,7 +71,7 @@ fn journal_error(error: Error) -> lanefs_journal::Error {
     }
 }
 
-/// Holds copies of blocks that many objects share, patched while one transaction is captured.
+/// Holds copies of blocks that many objects share. The capture of a transaction patches them.
 #[derive(Default)]
 struct Shared {
     blocks: BTreeMap<Block, Vec<u8>>,
@@ -149,7 +149,7 @@ impl Objects {
         }
         if growth.is_some() {
             // Before they replay the log, e2fsck and the kernel check the descriptors that the
-            // superblock counts.
+            // superblock counts. So the descriptors are written in place before the superblock.
             captured.write_in_place_last(self.volume.geometry().super_block());
         }
         if groups_changed || head.is_some() || growth.is_some() {
@@ -161,8 +161,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Adds the descriptors of new groups as they were written first; the captures of groups that
-    /// have changed since replace them.
+    /// Adds the first descriptors of new groups. If a group has changed since, the group's own
+    /// capture replaces its first descriptor.
     fn capture_growth(
         &self,
         growth: &Growth,
@@ -200,7 +200,8 @@ impl Objects {
         }
         let volume = &self.volume;
         let (block, bytes) = volume.descriptor_place(group)?;
-        // The image of the last capture stays in the journal's store until it is written in place.
+        // This reads the image of the last capture, which stays in the journal's store until it is
+        // written in place.
         let base = || self.read_block(block);
         let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
         image.desc.encode_into(record, group, volume.geometry(), volume.checksums);

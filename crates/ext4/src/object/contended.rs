@@ -6,12 +6,12 @@
 //! inode, before its attributes are read and before its capture.
 //!
 //! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
-//! its delta only after the inode was listed in the lane's transaction, and listing the inode folds
-//! the deltas of the previous transaction into that transaction's image. So a delta needs no
+//! its delta only after the inode was listed in the lane's transaction. Listing the inode folds the
+//! deltas of the previous transaction into that transaction's image. So a delta needs no
 //! transaction number, and the image of one transaction contains no change of the next.
 //!
-//! *Locking*: a lane's delta has [`Rank::LaneList`]; folding takes its lock under the inode's
-//! guard.
+//! *Locking*: the lock of a lane's delta has [`Rank::LaneList`]. Folding takes this lock under the
+//! inode's guard.
 
 use crate::object::totals::{Permit, Totals};
 use lanefs_journal::Tid;
@@ -20,9 +20,9 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The directory counts as contended after this many changes of names that were each made by
-/// another lane than the change before. A directory that several threads fill only once stays below
-/// this number.
+/// The directory counts as contended once this many changes of its names were each made by another
+/// lane than the change before. A directory that several threads fill only once stays below this
+/// number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count in one delta. So a check of the link limit may miss
@@ -32,11 +32,13 @@ const MOST_LINKS: i32 = 64;
 /// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// Low half: the lane that last changed a name, plus one. High half: the number of times that a
-    /// different lane than before changed a name. Updates may be lost, which only costs speed.
+    /// Low half: the number of the lane that last changed a name, plus one. High half: the number
+    /// of times that a different lane than before changed a name. Updates may be lost, which only
+    /// costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
-    /// The last transaction in whose list the inode is, so that lanes may add to their deltas.
+    /// The last transaction in which the inode was listed. In this transaction lanes may add to
+    /// their deltas.
     listed_in: AtomicU64,
 }
 
@@ -48,8 +50,8 @@ struct Deltas {
 }
 
 struct Slot {
-    /// Is set if `delta` holds a change. A thread that is ordered after the changes that it must
-    /// see may read the flag without the lock.
+    /// Whether `delta` holds a change. A thread may read the flag without the lock if it is ordered
+    /// after the changes that it must see.
     any: AtomicBool,
     delta: Mutex<Delta>,
     /// The number of subdirectories that the lane added since the directory became contended,
@@ -145,9 +147,10 @@ impl LaneDeltas {
         }
     }
 
-    /// Returns the number by which a new subdirectory is placed; `subdirectories` is the number of
-    /// subdirectories that the inode counts. In a contended directory the inode's count is out of
-    /// date, so each lane takes numbers that no other lane takes, and reads no other lane's count.
+    /// Returns the number from which the place of a new subdirectory is computed. `subdirectories`
+    /// is the number of subdirectories that the inode counts. In a contended directory the inode's
+    /// count is out of date, so each lane takes numbers that no other lane takes, and reads no
+    /// other lane's count.
     pub(crate) fn next_number(&self, subdirectories: u32) -> u32 {
         let Some(deltas) = self.deltas.get() else { return subdirectories };
         let added = deltas.lanes.mine().subdirectories.load(Ordering::Relaxed) as i32;

@@ -19,7 +19,7 @@ pub(crate) struct FastCommits {
     pub(super) waiting: Mutex<Vec<Arc<Inode>>>,
     /// The last transaction in which a directory was renamed or groups were added.
     unfit_in: Padded<AtomicU64>,
-    /// The last transaction whose fast commits filled their area.
+    /// The last transaction whose fast commits filled the log's area for fast commits.
     pub(super) full_in: AtomicU64,
     /// The number of fsyncs that committed, for each reason in [`Reason::ALL`].
     refused: [LaneCounter; Reason::ALL.len()],
@@ -27,7 +27,8 @@ pub(crate) struct FastCommits {
 
 impl FastCommits {
     /// Returns `None` if no fast commits can be written: the log is on another device, or the file
-    /// system lacks a feature that they need, or has one with which a replay refuses them.
+    /// system lacks a feature that fast commits need, or has a feature with which a replay refuses
+    /// fast commits.
     pub(crate) fn new(superblock: &Superblock) -> Option<FastCommits> {
         let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return None };
         Some(FastCommits {
@@ -41,16 +42,16 @@ impl FastCommits {
 
     /// Returns whether an inode at `place` shares a block of its table with the journal's inode.
     ///
-    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps it until
-    /// it meets a record of a fast commit for another block. If the first record is for the
-    /// journal's block, e2fsck puts the record into the block that it has kept, and writes this old
-    /// block. So all changes of the block by the log's transactions are lost.
+    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps this
+    /// block until it meets a record of a fast commit for another block. If the first record is for
+    /// the journal's block, e2fsck puts the record into the block that it has kept, and writes this
+    /// old block. So all changes that the log's transactions made to the block are lost.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }
 
-    /// Notes a change in `tid` that concerns the whole tree (a renamed directory, added groups),
-    /// before other threads can see it.
+    /// Notes a change in `tid` that concerns the whole tree (a renamed directory, added groups).
+    /// Called before other threads can see the change.
     pub(crate) fn tree_changes(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -86,7 +87,7 @@ fn fit(superblock: &Superblock) -> bool {
         && !features.incompat.intersects(incompatible)
 }
 
-/// Stores `tid`; reads it first, since many lanes may store the same number.
+/// Stores `tid` in `word`, unless it is there already: many lanes may store the same number.
 fn note_unfit(word: &AtomicU64, tid: Tid) {
     if word.load(Ordering::Relaxed) != tid.0 {
         word.store(tid.0, Ordering::Release);
@@ -94,7 +95,8 @@ fn note_unfit(word: &AtomicU64, tid: Tid) {
 }
 
 impl Inode {
-    /// Notes a change in `tid` that no fast commit expresses, before other threads can see it.
+    /// Notes a change in `tid` that no fast commit expresses. Called before other threads can see
+    /// the change.
     pub(crate) fn is_unfit_for_fast_commits(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
@@ -109,7 +111,7 @@ impl Inode {
         }
     }
 
-    /// Notes the name that a new inode gets, before other threads can see it.
+    /// Notes the name that a new inode gets. Called before other threads can see the name.
     pub(crate) fn note_first_name(&self, parent: Ino, name: &[u8]) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.birth = Birth::Named { parent, name: name.into() };

@@ -7,10 +7,10 @@ use std::ops::Range;
 /// The part of a fast commit that expresses a change of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FastPart {
-    /// No part does.
+    /// No part expresses the change.
     None,
-    /// The inode's record. Of a directory no record is needed, since the replay of a name changes
-    /// the directory.
+    /// The inode's record. A directory needs no record, since the replay of a name changes the
+    /// directory.
     Record,
     /// The record, and mappings that were added for these file blocks; none was removed.
     Mappings(Range<u32>),
@@ -25,7 +25,7 @@ pub(crate) struct FastTrack {
     /// The number of changes, and how many of them are in fast commits.
     pub(super) changes: u64,
     pub(super) written: u64,
-    /// One range with all file blocks that were mapped since the last fast commit.
+    /// A range that includes all file blocks that were mapped since the last fast commit.
     pub(super) mapped: Range<u32>,
     pub(super) birth: Birth,
     /// Why the last fast commit that was attempted could not contain the changes.
@@ -35,7 +35,7 @@ pub(crate) struct FastTrack {
 /// Whether a fast commit must give the inode a name.
 #[derive(Debug, Clone)]
 pub(super) enum Birth {
-    /// The inode has a name in the last transaction, or in a fast commit.
+    /// The inode has had a name since an earlier transaction, or has one in a fast commit.
     Known,
     /// The transaction created the inode, which has no name so far.
     Unnamed,
@@ -71,7 +71,7 @@ impl FastTrack {
 pub(super) enum Reason {
     /// The transaction was being committed already.
     Committing,
-    /// The inode is no regular file.
+    /// The inode is not a regular file.
     Kind,
     /// The inode shares a block of its table with the journal's inode.
     Table,
@@ -86,7 +86,7 @@ pub(super) enum Reason {
     Tree,
     /// The log takes no fast commits before its first transaction.
     Log,
-    /// The area is full.
+    /// The log's area for fast commits is full.
     Room,
 }
 

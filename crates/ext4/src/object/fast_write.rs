@@ -1,23 +1,24 @@
-//! Fast commits of this mount: which changes of the running transaction T they have.
+//! Fast commits of this mount: which changes of the running transaction T they contain.
 //!
-//! A fast commit has the record of an inode, its new mappings, and its name if T created it. It is
-//! replayed after T-1, alone: the rest of T may be lost. So the inode must not need the rest. It
-//! does not need the rest if
+//! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
+//! commit is replayed after T-1, alone: the rest of T may be lost. So the inode must not need the
+//! rest. It does not need the rest if
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
-//! - its number was free after T-1. A new inode whose number T freed is unfit;
-//! - the directory of a new name exists after T-1, has room for the name and no other entry of that
-//!   name. A directory that T created or gave another shape, or from which T removed a name, is
-//!   unfit ([`Inode::unfit_in`]);
+//! - the number of a new inode was free after T-1. If T freed the number, the inode is unfit;
+//! - the directory of a new name exists after T-1, has room for the name, and has no other entry of
+//!   that name. A directory that T created or gave another shape, or from which T removed a name,
+//!   is unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
-//! - it is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
-//! - its blocks are not claimed again before T is durable, even if T frees them
+//! - the inode is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
+//! - the inode's blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
-//! An fsync of anything else commits T, and so does every fsync on a file system with a feature
-//! that such records cannot describe, or whose replay is refused (`fit` in `fast_commits.rs`).
+//! An fsync of anything else commits T. So does every fsync on a file system with a feature that
+//! fast commits cannot express, or with which a replay refuses fast commits (`fit` in
+//! `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
 use crate::object::fast_track::{Birth, Reason};
@@ -35,7 +36,7 @@ use lanefs_ondisk::extent::has_nodes;
 use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::jbd2::{FastChange, FastName};
 
-/// The bytes of a record before its extra fields.
+/// The size of a record without its extra fields, in bytes.
 const GOOD_OLD_SIZE: usize = 128;
 
 impl Objects {
@@ -43,7 +44,7 @@ impl Objects {
     /// commit can do that.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// The errors of the journal.
     ///
     /// # Locking
     /// As [`lanefs_journal::Journal::fast_commit`]: the caller holds no lock.
@@ -95,7 +96,7 @@ impl Objects {
     }
 
     /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
-    /// or why a fast commit cannot have them.
+    /// or why a fast commit cannot contain them.
     fn take_fast_changes(
         &self,
         inode: &Inode,
@@ -116,7 +117,8 @@ impl Objects {
         }
         let mut changes = Vec::new();
         if !fast.mapped.is_empty() {
-            // e2fsck (1.47.0) may put the nodes of such a tree into blocks with data of the file.
+            // If the tree has nodes outside of the inode, the replay of e2fsck (1.47.0) may put
+            // them into blocks with data of the file.
             if has_nodes(&disk.block) {
                 return Err(Reason::Nodes);
             }
@@ -163,8 +165,8 @@ impl Objects {
     fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
         let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        // In a directory of several blocks without an index, names that are added in another order
-        // may need one more block, which the kernel (6.18) cannot add in a replay.
+        // In a directory of several blocks without an index, a replay that adds names in another
+        // order may need one more block. The kernel (6.18) cannot add a block in a replay.
         let is_simple =
             flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
         match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {
@@ -180,7 +182,7 @@ struct Round<'r> {
     fast: &'r FastCommits,
     inode: &'r Arc<Inode>,
     tid: Tid,
-    /// The number of changes that the caller wants durable.
+    /// How many changes of `inode` the caller wants to be durable.
     asked: u64,
     /// The inodes in the fast commit, each with the number of its changes.
     taken: Vec<(Arc<Inode>, u64)>,

@@ -12,7 +12,8 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The new groups with the descriptors that were written before the transaction.
+    /// The descriptors of the new groups, whose bitmaps and tables were written before the
+    /// transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,
@@ -40,8 +41,8 @@ impl Growth {
 
     /// Returns block `index` of the descriptors as it was before the new groups.
     pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
-        // Until now the block was part of the reserve, where it has other contents, or did not
-        // exist.
+        // A block beyond the old descriptors was part of the reserve, where it has other contents,
+        // or did not exist.
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }

@@ -66,7 +66,7 @@ pub struct Inode {
     pub(crate) verity: OnceLock<Box<Verity>>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
-    /// The place for the inode's first blocks; of a directory, the place for its new files.
+    /// Where the inode's first blocks are placed. For a directory: where its new files are placed.
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
@@ -92,7 +92,7 @@ pub struct Inode {
     /// The last transaction with a change of this inode, or of a directory's names, that fast
     /// commits do not express (`object/fast_write.rs`).
     pub(crate) unfit_in: AtomicU64,
-    /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
+    /// The flush that the inode's last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
 }
@@ -198,9 +198,9 @@ impl Inode {
         }
     }
 
-    /// Returns the attributes without the lanes' deltas: for a directory in which several lanes
-    /// change names, times and links may be out of date. For callers that need only the other
-    /// attributes. Takes no lock.
+    /// Returns the attributes without the lanes' deltas. If several lanes change names in a
+    /// directory, its times and its link count may be out of date. So only callers that need other
+    /// attributes use this function. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
     }
@@ -251,8 +251,8 @@ impl Inode {
         }
     }
 
-    /// Does the same as [`Inode::publish`] after changes of the link count and of the times `mtime`
-    /// and `ctime` only, as a directory has with each change of a name.
+    /// Does the same as [`Inode::publish`] if only the link count, `mtime` and `ctime` have
+    /// changed, as after each change of a name in a directory.
     #[inline]
     pub(crate) fn publish_names_changed(&self, disk: &disk::Inode) {
         self.attr.store_words_in_order(self.attr_of(disk).names_changed());
@@ -301,7 +301,8 @@ impl Inode {
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
-            // All handles that counted links in the previous transaction have left it.
+            // All handles that counted links in the previous transaction have left that
+            // transaction, so no addition is still to come.
             state.owed = 0;
         }
         self.is_synced_by(tid, concerns);
@@ -313,7 +314,8 @@ impl Inode {
         let size = state.disk.size;
         let result = change(&mut state);
         if self.mount.has_fast_commits() {
-            // The rest of the last block is zeroed only after the commit.
+            // If the file shrinks, the rest of its last block is zeroed only after the commit, so a
+            // fast commit cannot express the change.
             let part = if state.disk.size < size { FastPart::None } else { part };
             self.note_for_fast_commits(&mut state, tid, &part);
         }
@@ -370,8 +372,8 @@ impl Inode {
 
     /// Returns whether commits no longer need this object, whose guard is held: no transaction
     /// waits for its image, and the last transaction that changed it is settled. Until then the
-    /// object has state that a reloaded one would lack: the transaction an fsync waits for, and the
-    /// tail still to be zeroed.
+    /// object has state that a reloaded object would lack: the transaction an fsync waits for, and
+    /// the tail still to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed
@@ -393,7 +395,7 @@ impl Inode {
     }
 }
 
-/// Returns the usage that an inode adds to that of its owners: none once its number is free.
+/// Returns what an inode adds to the usage of its owners: nothing once its number is free.
 fn counted(state: &InodeState) -> Counted {
     let counted = Counted::of(&state.disk);
     if state.freed { counted.nothing() } else { counted }
@@ -409,7 +411,7 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         }
         _ => Rdev::default(),
     };
-    // An inode of 128 bytes stores whole seconds only, and the clock is finer.
+    // An inode of 128 bytes stores whole seconds only, but times from the clock have nanoseconds.
     let kept = |time: Time| if disk.has_fine_times() { time } else { Time { nanos: 0, ..time } };
     // As in the kernel, data in the inode counts as space, so that no program takes it for a hole.
     let inside =
@@ -458,7 +460,8 @@ impl Cached for Inode {
         // The last name must not be removed while the holds are counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
         // The inode becomes dead under the guard, because a change needs a hold and takes the
-        // guard. A thread that evicts does not wait for the guard: its holder uses the inode.
+        // guard. A thread that evicts does not wait for the guard, because the thread that holds
+        // the guard uses the inode.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         // An orphan whose deletion failed keeps its entry in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
@@ -467,8 +470,8 @@ impl Cached for Inode {
             return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);
-        // Without holds the flush mark no longer changes. It is saved before any thread can load
-        // the inode again.
+        // Without holds the flush mark no longer changes. The mark is saved before any thread can
+        // load the inode again.
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // The window is given back here, because the destructor may run much later.

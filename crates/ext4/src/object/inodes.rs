@@ -52,7 +52,7 @@ impl Inodes {
         }
     }
 
-    /// From now on the number of `inode` refers to `inode`; runs `look` on the inode to which the
+    /// Makes the number of `inode` refer to `inode`, and runs `look` on the inode to which the
     /// number referred before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
@@ -99,8 +99,8 @@ impl Inodes {
         }
     }
 
-    /// Returns a hold on an inode. If it is not in memory, `load` creates and inserts it, in one
-    /// thread at a time.
+    /// Returns a hold on an inode. If the inode is not in memory, `load` creates and inserts it.
+    /// Only one thread at a time runs `load` for a number.
     pub(super) fn hold_or_load(
         &self,
         ino: Ino,

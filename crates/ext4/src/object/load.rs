@@ -48,7 +48,8 @@ impl Objects {
         Ok(held)
     }
 
-    /// Does the same as [`Objects::get`], also for the file system's internal files.
+    /// Does the same as [`Objects::get`], but also for the file system's internal files and for
+    /// inodes that hold the value of an attribute.
     pub(crate) fn get_any(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         let mut was_loaded = false;
         let load = || {

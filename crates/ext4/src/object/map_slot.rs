@@ -2,8 +2,9 @@
 //! under memory pressure and then read again from the tree.
 //!
 //! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
-//! that stores mappings holds it exclusively, or shared and `Inode::mapping` too; the loader holds
-//! it shared and `Inode::loading` too. Readers hold it shared or exclusively.
+//! that stores mappings holds the operation lock exclusively, or holds it shared together with
+//! `Inode::mapping`. The loader holds it shared together with `Inode::loading`. Readers hold it
+//! shared or exclusively.
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;
@@ -43,8 +44,8 @@ impl MapSlot {
         Evicted::Contents
     }
 
-    /// Counts `bytes` beyond [`SMALL`]. For most files the count stays zero, and this function
-    /// writes nothing.
+    /// Sets the count of bytes beyond [`SMALL`]. For most files the count stays zero, and this
+    /// function writes nothing.
     fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);
         if before != bytes {

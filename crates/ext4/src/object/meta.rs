@@ -60,7 +60,7 @@ impl Latest {
     }
 }
 
-/// Gives a closure of [`MetaCache::look`] the contents of a block.
+/// The contents of a block, as a closure of [`MetaCache::look`] gets them.
 pub(crate) struct Contents<'a> {
     bytes: &'a [u8],
     names: Option<&'a OnceLock<Option<NameIndex>>>,
@@ -80,13 +80,13 @@ impl std::ops::Deref for Contents<'_> {
     }
 }
 
-/// Replaces the version of an evicted object: another object may have later contents.
+/// The version of an evicted object: another object of the same block may have later contents.
 const EVICTED: u64 = u64::MAX;
 
 struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
-    /// Is set if the block was read since the last change: the next read then makes a copy for all
+    /// Whether the block was read since the last change. If so, the next read makes a copy for all
     /// later reads.
     looked_at: bool,
     /// The place on the list of the transaction in which the block is dirty.
@@ -288,7 +288,8 @@ impl Cached for MetaBlock {
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // The block becomes dead under the guard, because a change needs a hold and takes the
-        // guard. A thread that evicts does not wait for the guard: its holder uses the block.
+        // guard. A thread that evicts does not wait for the guard, because the thread that holds
+        // the guard uses the block.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
@@ -418,8 +419,8 @@ impl MetaCache {
     /// to be loaded again.
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
         match self.blocks.hold(block.0, MetaRef::new) {
-            // Two owners, or one owner with two kinds of reference to the block: the image is
-            // cross-linked.
+            // Two owners refer to the block, or one owner refers to it as two kinds of block: the
+            // image is cross-linked.
             Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
             found => Ok(found),
         }

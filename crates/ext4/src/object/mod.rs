@@ -5,12 +5,13 @@
 //!
 //! - `Inode`: its state guard protects it. At commit its record is patched into the block of the
 //!   inode table.
-//! - A group of `alloc::Groups`, under its own guard. Its image is both bitmaps as blocks, and the
-//!   descriptor, patched into its block.
+//! - A group of `alloc::Groups`: its own guard protects it. Its image is a whole block for each of
+//!   the two bitmaps, and the descriptor, which is patched into a block of descriptors.
 //! - `MetaBlock`, a metadata block of one owner, under its state guard. Its image is the whole
 //!   block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a captured
 //!   image is a clone of the `Arc`.
-//! - The orphan list, under its own guard: chained through the deletion times of the inodes.
+//! - The orphan list: its own guard protects it. At commit it is chained through the deletion times
+//!   of the inodes.
 //!
 //! The superblock's counts are the sum over the captured groups, so every transaction that changes
 //! a group carries the superblock.
@@ -23,8 +24,8 @@
 //! unreferenced object dead, under its guard. Only one thread at a time loads the object of a
 //! number, under a loader lock (`crate::cache`).
 //!
-//! - The link count of a nameless inode is zero before the object is dead; otherwise a look-up
-//!   would load it again. The last reference to a nameless inode deletes it (`ops/delete.rs`).
+//! - The link count of a nameless inode is zero before the object is dead, so that no look-up loads
+//!   the inode again. The last reference to a nameless inode deletes it (`ops/delete.rs`).
 //! - A number is given to a new inode only if no live object in memory, and no record with links,
 //!   has it. Otherwise the bitmap is wrong: the create fails with a corruption, and the number
 //!   stays taken while the file system is mounted.
@@ -37,17 +38,17 @@
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
 //!   orphan. A reload would lose the commit for which fsync waits, the duty to zero the tail block,
 //!   and the inode's entry among the orphans.
-//! - A metadata block stays until the last transaction that changed it is settled. Before that, the
-//!   object is its only image. It also knows the transaction that allocated the block: if the same
-//!   transaction frees the block, the block needs no revoke.
+//! - A metadata block stays until the last transaction that changed it is settled. Until then, the
+//!   object may hold the only copy of its image. The object also knows the transaction that
+//!   allocated the block: if the same transaction frees the block, the block needs no revoke.
 //! - An inode-table block stays until the transaction to which it is charged is settled, and while
 //!   an inode of the block is in memory.
 //!
 //! # What is zeroed, and when?
 //!
 //! - *Inode tables.* With descriptor checksums, the part of a table beyond `itable_unused` may hold
-//!   garbage, and counts as zeros. When a descriptor says that more is in use, the committer writes
-//!   all of that part, not only the blocks whose inodes changed.
+//!   garbage, which counts as zeros. When more of the table comes into use, the committer writes
+//!   all blocks of the added part, not only those whose inodes changed.
 //! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once the
 //!   truncation is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
 //!   there. Growing the file waits for this, and zeroes the bytes between the old end and the new

@@ -1,4 +1,4 @@
-//! Refers from an inode to its mount, and counts the lanes' references to inodes.
+//! The reference from an inode to its mount, and the lanes' counts of references to inodes.
 //!
 //! Every inode refers to its mount, and dropping the last reference to a nameless inode calls the
 //! mount. Neither the reference nor the call may write a cache line that lanes share. So each lane
@@ -19,8 +19,8 @@ pub(crate) trait LastReference<T>: Send + Sync {
 pub(crate) struct MountRef<T: Holdable> {
     /// The lanes' references, set once the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
-    /// `None` for inodes behind one lock: that lock protects their counts and orders all threads
-    /// anyway.
+    /// `None` if all inodes are behind one lock: that lock protects their counts and orders all
+    /// threads anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
     /// Set once if the file system keeps quotas.
@@ -82,8 +82,8 @@ impl<T: Holdable> MountRef<T> {
         self.shares.as_ref()
     }
 
-    /// Handles that the last reference to `object`, which has no name, was dropped. Does nothing if
-    /// the mount is gone.
+    /// Tells the mount that the last reference to the nameless `object` was dropped. Does nothing
+    /// if the mount is gone.
     pub(crate) fn last_reference_dropped(&self, object: &Arc<T>) {
         let mount = self.lanes.get().and_then(|lanes| lanes.mine().upgrade());
         if let Some(mount) = mount {

@@ -1,10 +1,11 @@
-//! Keeps names, inodes and their lists in order of use behind one lock (the older policy of seed
-//! S5).
+//! Keeps names and inodes behind one lock, together with a list of each in order of use (the older
+//! policy of seed S5).
 //!
 //! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
-//! implemented as well as the design allows. One acquisition finds a name *and* its inode, hashes
-//! are computed before the lock is taken, nothing is allocated or freed under it except a new
-//! name's entry, and every operation takes constant time. It exists as a baseline for measurements.
+//! implemented as well as the design allows. One acquisition finds a name *and* its inode. Hashes
+//! are computed before the lock is taken. Under the lock nothing is allocated or freed except a new
+//! name's entry, and every operation takes constant time. This cache exists as a baseline for
+//! measurements.
 //!
 //! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
 //! and dropped outside of it.
@@ -68,7 +69,7 @@ struct Name {
     dir: DirId,
     name: Box<[u8]>,
     target: Option<Named>,
-    /// The cache's number of publications when this name was last published.
+    /// How many publications the cache had received when this name was last published.
     mark: u64,
 }
 

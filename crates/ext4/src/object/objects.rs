@@ -26,8 +26,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// The number of commits that a claim waits for before it fails: other claims may take the freed
-/// blocks first.
+/// How many commits a claim waits for before it fails. One may not suffice, because other claims
+/// may take the freed blocks first.
 const MOST_COMMITS: u32 = 3;
 
 /// Holds the objects of a mounted file system in memory.
@@ -83,7 +83,7 @@ impl BlockReader for Objects {
 }
 
 impl Objects {
-    /// Returns whether changes are refused: the mount is read-only, or an error occurred.
+    /// Returns whether changes are refused: the mount is read-only, or the journal was aborted.
     pub(crate) fn is_read_only(&self) -> bool {
         // The committer sets `read_only` a moment after the abort. This function must return true
         // to a caller that saw the abort, so it checks the journal too.
@@ -126,8 +126,8 @@ impl Objects {
         }
     }
 
-    /// Notes that data of the inode was written to the device, in place or where a handle maps it
-    /// later.
+    /// Notes that data of the inode was written to the device: to mapped blocks, or to blocks that
+    /// a handle maps later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
         // The mark is read first: writers of one file share it, and it changes only once per flush.
@@ -137,9 +137,9 @@ impl Objects {
     }
 
     /// Claims blocks. If the claim fails, waits until the other claims under way have finished,
-    /// gives all windows back, and tries again while new claims wait. If that fails too and freed
-    /// blocks wait for a commit, waits for the commit, during which other threads may claim, and
-    /// tries again. The caller holds no handle.
+    /// gives all windows back, and tries again while new claims wait. If that fails too, and freed
+    /// blocks wait for a commit, waits for the commit and tries again. Other threads may claim
+    /// during the commit. The caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
@@ -149,8 +149,8 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // The number is read before the claim, since blocks that become available after the
-            // failed claim no longer count as pending.
+            // The number of pending blocks is read before the claim, since blocks that become
+            // available after the failed claim no longer count as pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,

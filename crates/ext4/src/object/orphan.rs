@@ -1,8 +1,9 @@
 //! Records orphans: inodes that a crash must not leak or leave half truncated.
 //!
 //! With the feature `orphan_file` their numbers are stored in slots of the orphan file, where lanes
-//! use different blocks. Without it, or when the file is full, each lane has a list in memory, and
-//! at capture the committer chains all lists through the inodes' deletion times (the legacy list).
+//! use different blocks. Without the feature, or when the file is full, each lane has a list in
+//! memory. At capture the committer chains all lists through the inodes' deletion times (the legacy
+//! list).
 
 use crate::object::dirty::{Dirty, Handle};
 use crate::object::inode::Inode;
@@ -23,15 +24,15 @@ pub(crate) struct Orphans {
     file_entries: LaneCounter,
     /// [guard] Each lane's part of the legacy list.
     lists: PerLane<Mutex<List>>,
-    /// The list as captured last. [used by the committer only]
+    /// The list as it was last captured. [used by the committer only]
     chained: Mutex<Chained>,
 }
 
 /// A lane's part of the legacy list.
 struct List {
     /// The inodes by order of insertion. The order is stable, so that few records change from one
-    /// commit to the next: an insertion or removal changes only the record of the inode and that of
-    /// the inode that points to it.
+    /// commit to the next: an insertion or removal changes only two records: that of the inode, and
+    /// that of the inode which points to it.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,
@@ -55,7 +56,7 @@ fn image(inos: &BTreeMap<u64, Ino>) -> Vec<Ino> {
 struct Chained {
     /// The parts by lane number; the newest entry of a part is last.
     parts: BTreeMap<usize, Vec<Ino>>,
-    /// The next number in the chain, as stored in each inode's record.
+    /// For each inode, the number of the next inode in the chain, as stored in the inode's record.
     next: HashMap<Ino, Ino>,
 }
 

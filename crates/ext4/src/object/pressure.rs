@@ -41,8 +41,8 @@ const BLOCK: u64 = 448;
 /// block.
 const NAMES: u64 = 4;
 
-/// The largest number of objects that a map has room for before it grows: two objects of a small
-/// tree then rarely share a bucket.
+/// The largest number of objects for which a new map has room. With this room, two objects of a
+/// small tree rarely share a bucket.
 const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
 /// Returns the number of names that fit into their part of a cap of `bytes`. A name costs an entry
@@ -87,8 +87,8 @@ impl Share {
         Share { most: part / bytes, bytes }
     }
 
-    /// Returns the number of objects to evict if there are `there` objects. An eighth of the limit
-    /// is kept free for objects that other lanes load meanwhile.
+    /// Returns the number of objects to evict if `there` objects are in memory. An eighth of the
+    /// limit is kept free for objects that other lanes load meanwhile.
     pub(super) fn excess(self, there: usize) -> u64 {
         (there as u64).saturating_sub(self.most - self.most / 8)
     }

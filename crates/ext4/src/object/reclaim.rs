@@ -20,8 +20,8 @@ impl Objects {
         }
     }
 
-    /// Evicts objects if the caches are too large. A separate function, so that the tool that
-    /// traces shared lines recognises work that is done once in many loads.
+    /// Evicts objects if the caches are too large. This is a separate function so that the tool
+    /// that traces shared lines recognises work that is done once in many loads.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
@@ -56,7 +56,8 @@ impl Objects {
         if too_many[1] > 0 {
             self.meta.blocks.evict(too_many[1], buckets, settled);
         }
-        // Table blocks without inodes take memory even without their contents.
+        // Table blocks take memory even without their contents, so each counts as at least half a
+        // block.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {

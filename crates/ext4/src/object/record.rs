@@ -7,8 +7,8 @@ use lanefs_ondisk::{Ino, inode as disk};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Holds a record's bytes as they were read, or will be written, for the parts that [`disk::Inode`]
-/// does not decode: attributes in the inode. A new inode has no bytes until it gets attributes.
+/// Holds a record's bytes as they were read, or will be written, for the part that [`disk::Inode`]
+/// does not decode: the attributes in the inode. A new inode has no bytes until it gets attributes.
 #[derive(Clone, Default)]
 pub(crate) struct RawRecord {
     /// The bytes; `None` means all zeros.

@@ -12,8 +12,8 @@ use lanefs_ondisk::{Block, FileType, Time};
 /// The largest link count of an inode (ext4's limit); a directory with more stores 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
 
-/// Selects the parts of an inode that a change concerns, which decides whether fdatasync(2) waits
-/// for it.
+/// Selects the parts of an inode that a change concerns. They decide whether fdatasync(2) waits for
+/// the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concerns {
     /// Parts needed to read the data back: mapping, size.
@@ -63,8 +63,8 @@ pub(crate) struct InodeState {
     pub(crate) owed: i32,
     /// The changes for fast commits, if the mount writes them.
     pub(crate) fast: Option<Box<FastTrack>>,
-    /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
-    /// the same number.
+    /// Whether the inode's bit was cleared. If so, the record of a newer inode of the same number
+    /// replaces this record.
     pub(crate) freed: bool,
 }
 
@@ -103,7 +103,7 @@ impl InodeState {
         let is_directory = matches!(self.disk.file_type(), Some(FileType::Directory) | None);
         !is_directory
             && !self.has_mappings(geometry)
-            // Values of attributes in inodes of their own count as space.
+            // `sectors` also counts attribute values that are in inodes of their own.
             && self.disk.sectors == 0
             && self.disk.file_acl.is_none()
             && self.orphan.is_none()
@@ -131,8 +131,8 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
-    /// Adds `more - owed` subdirectories to the link count, or removes some if that is negative.
-    /// Removals for which the count is too small are kept in `owed`.
+    /// Adds `more - owed` subdirectories to the link count, or removes some if the difference is
+    /// negative. Removals for which the count is too small are kept in `owed`.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
         // A directory with link count 1 no longer counts subdirectories, and keeps that count.
@@ -146,7 +146,7 @@ impl InodeState {
     }
 }
 
-/// Adds `more` subdirectories to the link count, or removes some if negative.
+/// Adds `more` subdirectories to the link count, or removes some if `more` is negative.
 pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     for _ in 0..more {
         add_directory_link(disk);
@@ -156,7 +156,8 @@ pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     }
 }
 
-/// Counts one more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
+/// Counts one more subdirectory; past the limit the count becomes 1, which means "many" (feature
+/// `dir_nlink`).
 fn add_directory_link(disk: &mut disk::Inode) {
     disk.links = match disk.links {
         1 => 1,

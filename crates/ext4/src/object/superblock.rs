@@ -36,7 +36,7 @@ impl SuperState {
     }
 
     /// Committer: returns the block with the superblock. Sets the counts of free blocks and inodes
-    /// in it; if they changed, also the head of the orphan list and the number of blocks.
+    /// in it, and also the head of the orphan list and the number of blocks if they are given.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),

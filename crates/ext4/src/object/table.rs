@@ -36,7 +36,7 @@ pub(crate) struct TableBlock {
 }
 
 impl TableBlock {
-    /// Apply: returns whether `tid` must be charged for the block, true at the first call for
+    /// Apply: returns whether `tid` must be charged for the block: true only at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
         // The number is read before the swap, so that the line is written only once per
@@ -55,7 +55,7 @@ impl TableBlock {
     /// Drops the contents, which are also in an image or on the device. Returns whether there were
     /// contents to drop.
     fn forget_base(&self) -> bool {
-        // This does not wait for the lock: a loader may hold it while it reads.
+        // This does not wait for the lock, because a loader may hold the lock while it reads.
         let forgotten = self.base.try_lock().and_then(|mut base| base.take());
         if forgotten.is_some() {
             self.loaded.add(-1);
@@ -142,14 +142,14 @@ impl Tables {
         }
     }
 
-    /// Adds the tables of new groups. The caller must not call it on two threads at once.
+    /// Adds the tables of new groups. Must not be called on two threads at once.
     pub(crate) fn grow(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
         let written = |desc| AtomicU32::new(initialised(geometry, desc));
         self.initialised.extend(descriptors.iter().map(written));
     }
 
-    /// Returns a hold on block `index` of the table of `group`, which is at `block` and need not be
-    /// loaded yet.
+    /// Returns a hold on block `index` of the table of `group`. This block is at `block`, and its
+    /// contents need not be loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::new));
         let make = || {

@@ -35,8 +35,8 @@ impl WindowSlot {
     }
 
     /// Claims up to `len` blocks of the window if the window continues at `at`; otherwise gives the
-    /// window back. All of this happens under the window's lock, so every thread that takes the
-    /// lock finds each block in the window, claimed or free.
+    /// window back. All of this happens under the window's lock, so a thread that takes the lock
+    /// finds each block either in the window, or claimed, or free.
     pub(crate) fn claim(&self, at: u32, len: u32) -> Option<Claim> {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
@@ -70,7 +70,8 @@ impl WindowSlot {
     /// there is one.
     pub(crate) fn put(&self, windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) {
         let mut window = self.window.lock();
-        // The old window leaves the list before the new one enters it: a lane lists an inode once.
+        // The old window leaves the list before the new window enters it, because a lane lists an
+        // inode only once.
         *window = None;
         *window = Some(Window::new(windows, ino, next, claim));
         self.is_there.store(true, Ordering::Release);

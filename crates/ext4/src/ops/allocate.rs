@@ -1,10 +1,10 @@
 //! Writes that allocate blocks, convert unwritten space, or extend the file.
 //!
-//! Such a write claims blocks for holes in memory, writes its data to the claimed and the unwritten
-//! blocks, and then maps them as written. With the operation lock shared, several writes do this at
-//! once: only the mapping itself is done one write at a time (`Inode::mapping`), without I/O of
-//! data. If another write has mapped blocks for one of the holes meanwhile, the claimed blocks are
-//! given back, and the data is written to the mapped ones.
+//! Such a write claims blocks for the holes (only in memory), writes its data to the claimed and
+//! the unwritten blocks, and then maps them as written. With the operation lock shared, several
+//! writes do this at once. Only the change of the mappings is done by one write at a time, under
+//! `Inode::mapping` and without I/O of data. If another write has mapped blocks for one of the
+//! holes meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
@@ -101,13 +101,14 @@ impl Fs {
         Ok((offset, self.write_chunks(inode, offset, write)?))
     }
 
-    /// Writes the data at `offset` in chunks. Returns the number of bytes written, less than all if
-    /// space or a limit of an owner runs out.
+    /// Writes the data at `offset` in chunks. Returns the number of bytes written, which is less
+    /// than all if space runs out or an owner's limit is reached.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write
-    /// covers whole blocks of the device and no part of an unwritten block; if such a write extends
-    /// the file, the caller holds the growth lock too.
+    /// covers whole blocks of the device (of the file system, if the file is encrypted) and no part
+    /// of an unwritten block. If such a write extends the file, the caller holds the growth lock
+    /// too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,

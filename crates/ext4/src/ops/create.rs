@@ -36,7 +36,7 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
-/// The number of target bytes that fit into the inode, where ext4 adds a NUL.
+/// The length of the longest target that fits into the inode, where ext4 adds a NUL.
 const FAST_SYMLINK: usize = 59;
 
 /// The number of credits for a new inode: the inode, its group, and up to two blocks with their
@@ -65,8 +65,8 @@ struct Bare<'a> {
     generation: u32,
 }
 
-/// The first block of a new directory or long symbolic link, with the contents for the journal.
-/// The contents of a link are data, which is already written.
+/// The first block of a new directory or long symbolic link. For a directory, with its contents,
+/// which go to the journal; the target of a link is data, which is already written.
 type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
 /// Selects whether a new inode gets a name.
@@ -106,10 +106,10 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Creates an inode and its name; `None` if that needs the directory's lock exclusively. The
-    /// inode is created before the names are locked, so that other threads wait only while the name
-    /// is added. If the name or the room is taken meanwhile, the new inode is treated as one that
-    /// lost its last name.
+    /// Creates an inode and its name. Returns `None` if the directory's lock must be held
+    /// exclusively for that. The inode is created before the names are locked, so that other
+    /// threads wait only while the name is added. If the name or the room is taken meanwhile, the
+    /// new inode is treated as one that lost its last name.
     fn create_locked(
         &self,
         dir: &InodeRef,
@@ -184,9 +184,9 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Writes the value of an attribute of `owner` to a new inode without a name, which is left in
-    /// `place` also after an error. The caller holds the operation lock of `owner`, and drops the
-    /// inode after releasing the lock.
+    /// Writes the value of an attribute of `owner` to a new inode without a name. The inode is left
+    /// in `place`, even after an error. The caller holds the operation lock of `owner`, and drops
+    /// the inode after releasing the lock.
     pub(super) fn write_value<'p>(
         &self,
         owner: &InodeRef,
@@ -309,7 +309,7 @@ impl Fs {
         Ok(self.objects.hold(&owners, wanted, by)?.0)
     }
 
-    /// Returns the record of a new inode without type.
+    /// Returns the record of a new inode, still without a file type.
     #[inline]
     fn new_record(&self, generation: u32) -> disk::Inode {
         disk::Inode { generation, ..disk::Inode::zeroed(self.objects.volume.extra_isize) }
@@ -464,7 +464,7 @@ impl Fs {
             self.objects.groups.allocate(handle, claim);
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        // An inode created without a name may get its first one later. The attributes were
+        // An inode created without a name may get its first name later. The attributes were
         // published when the object was created.
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
@@ -501,10 +501,10 @@ fn as_parent(dir: &Inode) -> Parent<'_> {
     Parent { ino: dir.ino, place: &dir.place, before, is_top }
 }
 
-/// Describes the last inode that had a number.
+/// Describes the last inode that had the number of a new inode.
 struct Predecessor {
     generation: u32,
-    /// Is set if the number was never freed, so that its bit in the bitmap is wrong.
+    /// Whether the inode is still in use, which means that its bit in the bitmap is wrong.
     lives: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Defragments a file: moves its data to fewer runs of blocks.
 //!
 //! The data is copied to claimed blocks first; then handles map the copies in place of the old
-//! blocks, some extents each. The old and the new blocks have the same bytes, so a crash between
-//! two handles changes nothing for readers.
+//! blocks, a few extents per handle. The old and the new blocks have the same bytes, so a crash
+//! between two handles changes nothing for readers.
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::data::file_data::FileData;
@@ -32,8 +32,8 @@ struct Moved {
 }
 
 impl Fs {
-    /// Moves the data of a file to fewer runs of blocks, where free space permits that; the times
-    /// stay. A crash loses no data.
+    /// Moves the data of a file to fewer runs of blocks, where free space permits that. Keeps the
+    /// times. A crash loses no data.
     ///
     /// # Errors
     /// [`Error::NotSupported`] for a file with a block map, and with `bigalloc`, as in the kernel;
@@ -106,7 +106,7 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
-        // Shorter runs are no gain.
+        // With shorter runs there would not be fewer of them.
         let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {
@@ -162,7 +162,8 @@ impl FileData<'_> {
         Ok(extents.last().map_or(Block(0), |last| Block(last.block.0 + u64::from(last.len))))
     }
 
-    /// Copies the bytes of the file that `extent` will map to its blocks.
+    /// Copies the file's bytes in the range of `extent` to the blocks of `extent`, which are not
+    /// mapped yet.
     fn copy_to(&self, extent: &Extent) -> Result<(), Error> {
         let device = &self.objects.volume.device;
         let (from, to) = (
@@ -194,7 +195,8 @@ fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     count
 }
 
-/// Distributes the blocks of the claims, which are as many as those of `piece`, to its extents.
+/// Distributes the blocks of the claims to the extents of `piece`, which have the same number of
+/// blocks.
 fn distribute(piece: &[Extent], found: Vec<Claim>) -> Moved {
     let mut moved = Moved { claims: Vec::new(), extents: Vec::new() };
     let mut found = found.into_iter();

@@ -1,4 +1,4 @@
-//! Counts the references that the kernel holds on a mount, and deletes inodes without names.
+//! Counts the kernel's references to inodes, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;
@@ -22,8 +22,8 @@ impl Fs {
         debug_assert!(held, "a held inode is not dead");
     }
 
-    /// Removes `n` references of [`Fs::hold`]; removing the last one deletes an inode without
-    /// names.
+    /// Removes `n` references that [`Fs::hold`] added. If the last reference is removed, an inode
+    /// without names is deleted.
     pub fn forget(&self, ino: Ino, n: u64) {
         let Some(inode) = self.objects.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {
@@ -56,7 +56,8 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        // Declared before the lock, since dropping these may delete inodes of attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
+        // of attribute values.
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();

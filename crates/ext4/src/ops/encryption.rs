@@ -57,14 +57,15 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes `policy` the encryption policy of an empty directory, which all new files in it
-    /// inherit. Does nothing if the directory has that policy.
+    /// Makes `policy` the encryption policy of an empty directory. All new files in the directory
+    /// inherit the policy. Does nothing if the directory has that policy.
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`] without the
     /// feature `encrypt`, or if the directory ignores case; [`Error::NotDirectory`],
-    /// [`Error::NotEmpty`]; [`Error::Exists`] if it has another policy; [`Error::NotPermitted`] for
-    /// the root directory, since `lost+found` is not encrypted; [`Error::NoKey`].
+    /// [`Error::NotEmpty`]; [`Error::Exists`] if the directory has another policy;
+    /// [`Error::NotPermitted`] for the root directory, since `lost+found` is not encrypted;
+    /// [`Error::NoKey`].
     pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<(), Error> {
         self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {

@@ -44,7 +44,8 @@ impl Fs {
     }
 }
 
-/// Adds `extent` to those before it.
+/// Appends `extent` to `found`. If it continues the last extent, with the same flags, that extent
+/// gets longer instead.
 fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: ExtentFlags) {
     let Extent { start, block, len, state } = extent;
     let mut flags = merged;
@@ -68,9 +69,9 @@ fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: 
 }
 
 impl FileData<'_> {
-    /// Returns the data in the inode as an extent: from the block field of the inode on. The bytes
-    /// after the first 60 are elsewhere in the inode, which the extent does not show, as on the
-    /// kernel's ext4.
+    /// Returns the data in the inode as an extent that starts at the inode's block field. As in the
+    /// kernel, the extent does not show that the bytes after the first 60 are elsewhere in the
+    /// inode.
     fn inline_extent(&self) -> Result<FileExtent, Error> {
         let FileData { objects, inode } = *self;
         let place = objects.volume.inode_place(inode.ino)?;

@@ -61,7 +61,8 @@ impl Fs {
             // A block map cannot record that blocks are unwritten.
             return Err(Error::NotSupported);
         }
-        // A hole may lie beyond the last block of a block map, as in the kernel (6.18).
+        // As in the kernel (6.18), a hole may lie beyond the last block of a block map, so the
+        // limit of an extent tree applies to every file.
         self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
         flags::check_allocation(&inode.rights(), how)?;
@@ -102,7 +103,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Allocates the holes of the range, and sets the size to `size` if it is smaller.
+    /// Allocates the holes of the range, and sets the file's size to `size` if the file is smaller.
     fn reserve(
         &self,
         inode: &Arc<Inode>,
@@ -173,8 +174,8 @@ impl Fs {
         self.grow_to(inode, 0)
     }
 
-    /// Zeroes the written parts of blocks that the range covers only partly. Returns the remaining
-    /// whole blocks as `first..last`.
+    /// Of the blocks that the range covers only partly, zeroes the covered parts that are written.
+    /// Returns the remaining whole blocks as `first..last`.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(u32, u32), Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let (head, tail) = (offset.next_multiple_of(block_size), end / block_size * block_size);

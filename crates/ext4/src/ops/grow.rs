@@ -8,8 +8,8 @@
 //!    later one.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
 //!    the new size. After the commit the transaction is written in place at once, the superblock
-//!    last: before they replay the log, e2fsck and the kernel check all descriptors that the
-//!    superblock counts.
+//!    last. The reason is that e2fsck and the kernel, before they replay the log, check all
+//!    descriptors that the superblock counts.
 //! 4. The old backups of the superblock are brought up to date.
 //!
 //! Readers of the geometry and of the tables of groups take no lock: the tables get longer in
@@ -41,8 +41,8 @@ impl Fs {
     /// file system meanwhile.
     ///
     /// # Errors
-    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. The file system may have become
-    /// larger by some groups.
+    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. Even after an error the file
+    /// system may have become larger by some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
         let objects = &self.objects;
@@ -204,7 +204,8 @@ impl Objects {
     }
 
     /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in
-    /// new groups. They are valid for the smaller file system too: they contain all its groups.
+    /// new groups. These copies are valid for the smaller file system too, because they contain the
+    /// descriptors of all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
         let (device, new) = (&self.volume.device, &growth.new);
         let size = new.block_size();

@@ -20,7 +20,7 @@ use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
-/// The number of credits of [`Fs::add_link`]: an inode and its orphan record.
+/// The number of credits that [`Fs::add_link`] needs, for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
 /// The kind of inode to which a removed entry must refer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Fs {
         self.obey_dirsync(&[dir])
     }
 
-    /// Adds a name; `None` if that needs the directory's lock exclusively.
+    /// Adds a name. Returns `None` if the directory's lock must be held exclusively for that.
     fn link_locked(
         &self,
         inode: &InodeRef,
@@ -82,7 +82,8 @@ impl Fs {
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
-        // The inode comes first: a thread that finds the name may sync the inode to keep the name.
+        // The inode changes first, because a thread that finds the name may sync the inode to make
+        // the name durable.
         self.add_link(&mut handle, inode);
         place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
@@ -148,7 +149,7 @@ impl Fs {
     }
 
     /// Removes a name of `victim`. The caller drops `victim`, so that its last hold is dropped
-    /// after the locks.
+    /// after the locks are released.
     fn remove_found(
         &self,
         dir: &InodeRef,
@@ -175,8 +176,8 @@ impl Fs {
         Ok(acted)
     }
 
-    /// Removes `name` if it refers to `victim`; `None` if that needs the directory's lock
-    /// exclusively.
+    /// Removes `name` if it refers to `victim`. Returns `None` if the directory's lock must be held
+    /// exclusively for that.
     fn remove_locked(
         &self,
         dir: &InodeRef,
@@ -223,8 +224,8 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    // An inode that was created without a name may get its first one, but only after its creation,
-    // which would otherwise record an inode with a name as an orphan.
+    // An inode that was created without a name may get its first name, but only after its creation
+    // is complete. Otherwise the creation would record an inode with a name as an orphan.
     let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
     if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);

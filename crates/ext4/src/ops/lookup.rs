@@ -1,10 +1,10 @@
 //! Looks names up, and lists directories.
 //!
-//! A look-up serves names that the name cache lacks, with the directory's operation lock shared.
-//! `name/directory.rs` goes down the index to the one block where the name can be.
+//! A look-up handles names that the name cache lacks. It holds the directory's operation lock
+//! shared. `name/directory.rs` goes down the index to the one block where the name can be.
 //! `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
 //! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
-//! to the name cache, also that a name does not exist.
+//! to the name cache, even if it is that the name does not exist.
 
 use crate::attr::DirEntry;
 use crate::error::Error;
@@ -24,11 +24,11 @@ use std::ops::ControlFlow;
 const TRIES: u32 = 64;
 
 impl Fs {
-    /// Returns the inode that `name` in `dir` refers to, and publishes the result, also a missing
-    /// name, to the name cache.
+    /// Returns the inode that `name` in `dir` refers to, and publishes the result to the name
+    /// cache, even if it is that the name does not exist.
     ///
     /// # Errors
-    /// Also those of [`Fs::check_child`].
+    /// Also the errors of [`Fs::check_child`].
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
@@ -69,7 +69,8 @@ impl Fs {
         match (known(found), found) {
             (Some(named), _) => Ok(named),
             // The type is read from the inode. The inode is loaded only now, after the lock was
-            // released: the drop of its reference may delete the inode, which takes its lock.
+            // released: the drop of the reference may delete the inode, and a deletion takes the
+            // inode's lock.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }
@@ -127,8 +128,8 @@ impl Fs {
                 Err(Error::Stale) => free = (named.ino, 1),
                 Err(error) => return Err(error),
             }
-            // A name is removed before its inode is freed, so a lasting entry with a free inode is
-            // damage.
+            // A name is removed before its inode is freed, so an entry that keeps referring to a
+            // free inode is damage.
             if free.1 == TRIES {
                 let cause = InodeCause::NotInUse;
                 let error = Corruption::Inode { ino: named.ino, cause }.into();

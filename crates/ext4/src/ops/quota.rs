@@ -11,9 +11,9 @@ use lanefs_ondisk::quota::{Kind, Limits, Quota};
 pub struct QuotaReport {
     /// The kind of the owners.
     pub kind: Kind,
-    /// The seconds that soft limits of space may be exceeded.
+    /// For how many seconds soft limits of space may be exceeded.
     pub bytes_grace: u32,
-    /// The seconds that soft limits of inodes may be exceeded.
+    /// For how many seconds soft limits of inodes may be exceeded.
     pub inodes_grace: u32,
     /// The ids with their entries, in order.
     pub entries: Vec<(u32, Quota)>,

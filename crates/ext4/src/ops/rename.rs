@@ -184,8 +184,8 @@ impl Fs {
         }
     }
 
-    /// Renames under the locks; false if a name now refers to another inode, `None` if the rename
-    /// needs the directories' locks exclusively.
+    /// Renames under the locks. Returns false if a name now refers to another inode, and `None` if
+    /// the rename needs the directories' locks exclusively.
     fn rename_locked(
         &self,
         ends: &Ends<'_>,
@@ -193,7 +193,8 @@ impl Fs {
         locking: DirLocking,
     ) -> Result<Option<bool>, Error> {
         let Ends { from, name, to, new_name, source, target } = ends;
-        // Declared before the locks, so that a whiteout that gets no name is deleted after them.
+        // Declared before the locks, so that a whiteout that gets no name is deleted after the
+        // locks are released.
         let whiteout;
         let exclusively = |inode| (inode, DirLocking::Exclusive);
         let Some(_locks) = lock_for_names([
@@ -264,7 +265,8 @@ impl Fs {
         {
             fast.tree_changes(handle.tid());
         }
-        // The inodes come first: a thread that finds a name may sync its inode to keep the name.
+        // The inodes change first, because a thread that finds a name may sync the inode to make
+        // the name durable.
         let now = now();
         for moved in std::iter::once(source).chain(exchanged) {
             moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
@@ -284,8 +286,8 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// Returns whether `dir` may count `gained` more subdirectories while other threads may count
-    /// too.
+    /// Returns whether `dir` may count `gained` more subdirectories while other threads may change
+    /// the count too.
     ///
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.

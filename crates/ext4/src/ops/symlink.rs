@@ -13,7 +13,7 @@ use lanefs_ondisk::{Corruption, FileType};
 
 impl Fs {
     /// Returns the target of a symbolic link. Without the key of an encrypted link, returns the
-    /// text that stands for the target.
+    /// text that is shown for the encrypted target.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
@@ -27,8 +27,8 @@ impl Fs {
     }
 
     /// Returns the attributes of an inode for stat(2). The size of an encrypted symbolic link is
-    /// the length of what [`Fs::read_link`] returns, as on the kernel's ext4 since 5.15; if that
-    /// fails, the size on disk.
+    /// the length of what [`Fs::read_link`] returns, as on the kernel's ext4 since 5.15. If
+    /// [`Fs::read_link`] fails, it is the size on disk.
     pub fn stat(&self, inode: &InodeRef) -> Attr {
         let mut attr = inode.attr();
         if attr.file_type == FileType::Symlink

@@ -11,7 +11,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 
 impl Fs {
     /// Makes the inode durable: its data, its attributes and its new name (programs rely on the
-    /// last). An error is permanent: after a failed flush every later call fails.
+    /// name too). An error is permanent: after a failed flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
@@ -31,8 +31,8 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// Makes a change of an inode durable if its flag of chattr +S or the mount requires that;
-    /// `mode` is [`SyncMode::Data`] if only the data and the size changed.
+    /// Makes a change of an inode durable if the inode's flag of chattr +S or the mount requires
+    /// that; `mode` is [`SyncMode::Data`] if only the data and the size changed.
     ///
     /// # Errors
     /// After an error the change was made, but it is unknown whether it will survive a crash.

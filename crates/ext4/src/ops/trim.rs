@@ -7,8 +7,8 @@ use std::ops::Range;
 
 impl Fs {
     /// Discards the free blocks in this range of bytes of the device; runs of free blocks shorter
-    /// than `least` bytes are left. Returns the number of discarded bytes. Blocks that are freed in
-    /// a transaction that is not durable yet are not discarded. Other threads may use the file
+    /// than `least` bytes are skipped. Returns the number of discarded bytes. Blocks that are freed
+    /// in a transaction that is not durable yet are not discarded. Other threads may use the file
     /// system meanwhile.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Fs {
             }
             let within = |block: u64| (block.clamp(start.0, last.0 + 1) - start.0) as u32;
             let clusters = geometry.clusters();
-            // Clusters that the range covers only partly stay.
+            // Clusters that the range covers only partly are not discarded.
             let bits =
                 clusters.holding(within(blocks.start))..within(blocks.end) >> clusters.bits();
             discarded += self.trim_group(group, bits, least)?;

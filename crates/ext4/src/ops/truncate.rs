@@ -14,17 +14,17 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, Time};
 
-/// The credits that allocate the copy of a last block.
+/// The number of credits for allocating the copy of a last block.
 const COPY_CREDITS: u32 = 3;
 
 /// The bytes after the new end of a file, in its last block.
 enum Tail {
-    /// There are none, or they are zeros.
+    /// There are no such bytes, or they are zeros already.
     Whole,
-    /// They become zeros once the truncation is durable.
+    /// These bytes become zeros once the truncation is durable.
     Zero { block: Block, from: usize },
-    /// The last block is replaced by a copy with zeros there, already written, so that no crash
-    /// leaves the old bytes or loses bytes of the longer file.
+    /// The last block is replaced by a copy that has zeros there. The copy is already written, so
+    /// no crash leaves the old bytes or loses bytes of the longer file.
     Copy { claim: Claim, extent: Extent },
 }
 
@@ -117,10 +117,10 @@ impl Fs {
         self.data(inode).leave_orphans()
     }
 
-    /// Allocates the copy of the last block; or defers zeroing the rest of the last block until the
-    /// handle that truncates the file is durable. Other systems rely on zeros there, and before
-    /// that point a crash would bring the longer file back. Returns the transaction for which a
-    /// growth of the file must wait.
+    /// Allocates the copy of the last block, or defers zeroing the rest of the last block until the
+    /// transaction that truncates the file is durable. Other systems rely on zeros there, and
+    /// before that point a crash would bring the longer file back. Returns the transaction for
+    /// which a growth of the file must wait.
     fn apply_tail(&self, handle: &mut Handle<'_>, tail: Tail) -> Option<Tid> {
         let (block, from) = match tail {
             Tail::Whole => return None,

@@ -1,8 +1,8 @@
 //! Makes verity files, and returns their digests.
 //!
 //! While the hash tree is written after the end of the file, the inode is recorded as an orphan:
-//! after a crash the next mount frees the tree's blocks, as those of an unfinished truncation. One
-//! handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
+//! after a crash the next mount frees the tree's blocks, as it does after an unfinished truncation.
+//! One handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
 //! flushes the device first, so the tree is durable before the flag.
 
 use super::write::{At, Stamp, Write};
@@ -40,12 +40,12 @@ impl Fs {
     }
 
     /// Makes a regular file a verity file, and returns its digest. After a crash the file is either
-    /// a verity file or as before.
+    /// a verity file or unchanged.
     ///
     /// # Errors
     /// As the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the feature
-    /// `verity`, and for a file with a block map; [`Error::Exists`] if it is a verity file already;
-    /// [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
+    /// `verity`, and for a file with a block map; [`Error::Exists`] if the file is a verity file
+    /// already; [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
     /// [`Error::InvalidArgument`]; [`Error::NoKey`].
     pub fn enable_verity(
         &self,

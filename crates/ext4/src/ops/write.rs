@@ -42,8 +42,8 @@ pub(super) struct Write<'a> {
 }
 
 impl Fs {
-    /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
-    /// `data` only if space or a limit of an owner ran out.
+    /// Writes `data` at `offset`. Returns the number of bytes written, which is less than the
+    /// length of `data` only if space ran out or an owner's limit was reached.
     pub fn write_at(
         &self,
         inode: &InodeRef,
@@ -55,7 +55,7 @@ impl Fs {
         self.write(inode, &write).map(|(_, n)| n)
     }
 
-    /// Does the same as [`Fs::write_at`] at the end of the file at that time, and also returns the
+    /// Does the same as [`Fs::write_at`] at the current end of the file, and also returns the
     /// offset.
     pub fn append(
         &self,
@@ -108,9 +108,10 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively: it covers a part of a device block (the device reads and merges the rest), of
-    /// an encrypted block, or of an unwritten block (the write zeroes the rest), and two such
-    /// writes at once would lose data; or the data is in the inode; or too few blocks are left.
+    /// exclusively, which has three possible reasons. The write covers only a part of a device
+    /// block (the device reads and merges the rest), of an encrypted block, or of an unwritten
+    /// block (the write zeroes the rest): two such writes at once would lose data. Or the file's
+    /// data is in the inode. Or too few blocks are left.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,

@@ -4,8 +4,8 @@
 //! write. Its reference count is decremented under the block's own guard, and the operation that
 //! decrements the count to zero frees the block.
 //!
-//! With the feature `ea_inode`, a value that fits neither into the inode nor into its block gets an
-//! inode of its own.
+//! With the feature `ea_inode`, a value that fits neither into the inode nor into the inode's
+//! attribute block gets an inode of its own.
 
 use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
@@ -63,14 +63,16 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since dropping these may delete inodes of attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
+        // of attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         let special = decide(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
-            // The kernel's ext4 does not change ctime in this case either.
+            // Nothing changes if the attribute already has this value: the kernel's ext4 does not
+            // change ctime then either.
             false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
             false => Some(self.plan_set(inode, name, value, how, &mut elsewhere)?),
             true => self.plan_acl(inode, name, value, special, &mut elsewhere)?,
@@ -97,13 +99,15 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, since dropping these may delete inodes of attribute values.
+        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
+        // of attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // A list that is not stored is equivalent to the mode.
+            // An access list that is not stored is equivalent to the mode, so there is nothing to
+            // remove.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
@@ -119,9 +123,9 @@ impl Fs {
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
     }
 
-    /// Plans to set an attribute. A value that fits neither into the inode nor into its block is
-    /// written to a new inode, which is left in `elsewhere`; the caller drops `elsewhere` after
-    /// releasing the operation lock.
+    /// Plans to set an attribute. A value that fits neither into the inode nor into the inode's
+    /// attribute block is written to a new inode, which is left in `elsewhere`; the caller drops
+    /// `elsewhere` after releasing the operation lock.
     fn plan_set<'f>(
         &'f self,
         inode: &'f InodeRef,
@@ -168,8 +172,8 @@ impl Fs {
         }
     }
 
-    /// Plans the change of the access list by a chmod, if there is a list. The caller holds the
-    /// operation lock exclusively.
+    /// Plans the change of the access list that a chmod makes, if there is a list. The caller holds
+    /// the operation lock exclusively.
     pub(super) fn plan_acl_chmod<'f>(
         &'f self,
         inode: &'f InodeRef,

@@ -1,9 +1,10 @@
 //! Plans which clusters a change of mappings takes and frees (feature `bigalloc`).
 //!
-//! Extents count blocks, and space is allocated in clusters. A *logical cluster* is the run of file
-//! blocks that starts at a multiple of the cluster size. All its mapped blocks lie in one physical
-//! cluster, each at the same offset as in the logical cluster. So a cluster is in use while any of
-//! its blocks is mapped, and a hole in a logical cluster that is in use needs no new space.
+//! Extents count blocks, but space is allocated in clusters. A *logical cluster* is a run of file
+//! blocks that is as long as a cluster and starts at a multiple of this length. All its mapped
+//! blocks lie in one physical cluster, each at the same offset as in the logical cluster. So a
+//! cluster is in use while any of its blocks is mapped, and a hole in a logical cluster that is in
+//! use needs no new space.
 //!
 //! Without `bigalloc` a cluster is a block, and nothing is rounded.
 
@@ -15,7 +16,8 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The cluster is in use already; the file blocks get its `len` blocks from `block` on.
+    /// The first cluster is in use already. The file blocks get `len` of its blocks, from `block`
+    /// on.
     InUse {
         /// The first physical block.
         block: Block,
@@ -36,11 +38,11 @@ pub enum Filling {
 pub struct Usage {
     /// The blocks that are no longer mapped, or no longer at the same place in the file.
     pub unmapped: Vec<Extent>,
-    /// The clusters that are no longer in use, in blocks.
+    /// The clusters that are no longer in use. Their lengths count blocks.
     pub freed: Vec<Extent>,
     /// The number of clusters that come into use.
     pub added: u32,
-    /// Whether a cluster of which the change unmaps blocks stays in use.
+    /// Whether a cluster stays in use although the change unmaps some of its blocks.
     pub keeps_unmapped: bool,
 }
 
@@ -89,7 +91,7 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
 }
 
 /// Returns the file block at or after `end` where `extent` can be mapped. `before` is the mapping
-/// before it, which ends at `end`; both may be parts of one cluster.
+/// that ends at `end`, if there is one. `before` and `extent` may be parts of one cluster.
 pub fn place_behind(
     before: Option<&Extent>,
     end: u32,
@@ -108,9 +110,9 @@ pub fn place_behind(
     clusters.ceil(end).checked_add(clusters.offset(extent.block.0))
 }
 
-/// Returns the first extent of `map` that has another offset in its physical cluster than in its
-/// logical one, or another physical cluster than the extent before it although both share a logical
-/// cluster.
+/// Returns the first misplaced extent of `map`: an extent whose offset in its physical cluster is
+/// not its offset in its logical cluster, or one that shares a logical cluster with the extent
+/// before it but not the physical cluster.
 pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     if clusters.are_blocks() {
         return None;
@@ -158,8 +160,7 @@ fn in_blocks(unit: &Extent, clusters: Clusters) -> Extent {
     }
 }
 
-/// Returns the parts of `these` whose file blocks `those` maps to other physical blocks, or not at
-/// all.
+/// Returns the parts of `these` that `those` does not map to the same physical blocks.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {

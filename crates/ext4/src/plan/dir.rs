@@ -2,7 +2,7 @@
 //!
 //! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
 //! contents of existing blocks, and blocks to append. The caller holds the directory's operation
-//! lock from the first read until the plan is applied, claims space for the appended blocks, and
+//! lock from the first read until the plan is applied. It claims space for the appended blocks, and
 //! replaces the contents inside a handle. The committer computes the checksums: it calls [`seal`]
 //! once per block and commit.
 //!
@@ -18,11 +18,12 @@
 //!
 //! # How does an index grow?
 //!
-//! A full leaf is first compacted, then split where both halves have about the same size. If names
-//! of one hash are separated, the low bit of the second leaf's index entry is set, and every
+//! A full leaf is first compacted, then split so that both halves have about the same size. If
+//! names of one hash are separated, the low bit of the second leaf's index entry is set, and every
 //! look-up of the hash reads both leaves. A full node is split in halves. A full root gets a level
-//! below it, up to one level of nodes, or two with `large_dir`; after that the directory is full. A
-//! scan fails once it has met more leaves than the directory has blocks.
+//! of nodes below it: at most one such level, or two with `large_dir`. If no level can be added any
+//! more, the directory is full. A scan fails once it has met more leaves than the directory has
+//! blocks.
 
 mod blocks;
 mod convert;

@@ -46,7 +46,7 @@ pub(super) fn seconds() -> u64 {
     now().secs.try_into().unwrap_or(0)
 }
 
-/// Returns an entry with other limits. If the usage no longer exceeds a limit, the grace time of
+/// Returns the entry with new limits. If the usage no longer exceeds a limit, the grace time of
 /// that limit is cleared.
 pub(crate) fn limited(mut quota: Quota, limits: Limits) -> Quota {
     quota.limits = limits;

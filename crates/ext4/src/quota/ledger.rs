@@ -75,7 +75,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the limits of an id that the mount obeys.
+    /// Returns the limits of an id, if the mount obeys limits and the id has limits.
     pub(super) fn limits_of(&self, id: u32) -> Option<Arc<Limited>> {
         if !self.obeys {
             return None;
@@ -117,7 +117,7 @@ impl Ledger {
     }
 
     /// Apply: notes that the committer adds `id` in the running transaction. [`Ledger::has_room`]
-    /// must have returned true to this thread, and no other thread may add ids since then.
+    /// must have returned true to this thread, and no other thread may have added an id since then.
     pub(crate) fn promise(&self, id: u32) {
         self.stored.lock().promised += BLOCKS_OF_AN_ID;
         self.known.insert(u64::from(id), Arc::default());

@@ -8,7 +8,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Limits, Quota, Usage};
 
-/// The seconds that soft limits may be exceeded.
+/// For how many seconds soft limits may be exceeded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grace {
     pub(super) bytes: u64,
@@ -28,8 +28,8 @@ struct Live {
     held: Usage,
 }
 
-/// The space and inodes that an operation in progress has reserved. A drop gives both back: the
-/// usage of the inodes then contains the space and inodes that the operation has used.
+/// The space and inodes that an operation in progress has reserved. A drop gives both back: by then
+/// the owner's usage contains what the operation has used.
 pub(crate) struct Held {
     owner: Arc<Limited>,
     amount: Usage,
@@ -41,9 +41,9 @@ impl Limited {
         Limited { grace, live: Mutex::new(Rank::LaneList, live) }
     }
 
-    /// Reserves one inode, or none, and up to `most` units of `unit` bytes, as many as the limits
+    /// Reserves `inodes` inodes, and up to `most` units of `unit` bytes: as many as the limits
     /// permit at the time `now`, in seconds. Returns the number of units too. Returns `None` if the
-    /// limits permit no inode, or no unit although units are wanted.
+    /// limits do not permit the inodes, or permit no unit although units are wanted.
     pub(super) fn hold(
         self: &Arc<Self>,
         Wanted { inodes, unit, units: most }: Wanted,
@@ -71,7 +71,8 @@ impl Limited {
     }
 
     /// Counts a change of usage from `less` to `more` at the time `now`. The grace time of a soft
-    /// limit starts when the usage exceeds the limit, and is cleared when it no longer does.
+    /// limit starts when the usage exceeds the limit, and is cleared when the usage no longer
+    /// exceeds it.
     pub(super) fn change(&self, less: Usage, more: Usage, now: u64) {
         let mut live = self.live.lock();
         let quota = &mut live.quota;

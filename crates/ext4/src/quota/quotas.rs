@@ -13,7 +13,7 @@ use lanefs_ondisk::{Block, Ino, inode as disk};
 use std::collections::{BTreeMap, HashSet};
 
 /// The credits that every handle draws if the file system keeps quotas. A rename changes up to six
-/// inodes, each with three owners, and each owner's entry is in a block of its own.
+/// inodes, each with three owners, and each owner's entry may be in a block of its own.
 pub(crate) const CREDITS: u32 = 20;
 
 /// The quota files of a mount.
@@ -67,7 +67,8 @@ impl Quotas {
     /// with its number of units.
     ///
     /// # Errors
-    /// [`Error::OverQuota`] if the limits permit no inode, or no unit although units are wanted.
+    /// [`Error::OverQuota`] if the limits do not permit the inodes, or permit no unit although
+    /// units are wanted.
     pub(crate) fn hold(&self, owners: &Owners, wanted: Wanted) -> Result<(Vec<Held>, u64), Error> {
         let (mut all, mut units) = (Vec::new(), wanted.units);
         for ledger in self.ledgers() {

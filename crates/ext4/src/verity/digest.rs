@@ -5,7 +5,7 @@ use lanefs_ondisk::verity::Algorithm;
 use std::fmt;
 
 /// The digest of a verity file, as `fsverity digest` computes it: the hash of its descriptor, which
-/// has the size, the salt and the root hash of the file.
+/// contains the size, the salt and the root hash of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileDigest {
     pub(super) algorithm: Algorithm,

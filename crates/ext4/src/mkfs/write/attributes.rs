@@ -31,8 +31,8 @@ pub(super) struct AttributeBlocks {
 }
 
 impl AttributeBlocks {
-    /// Stores attributes: in the given order each goes to the inode if it still fits there, else to
-    /// a block.
+    /// Stores attributes in the given order. Each is stored in the inode if there is still room for
+    /// it, otherwise in a block.
     pub(super) fn store(
         &mut self,
         out: &mut BlockWriter<'_>,

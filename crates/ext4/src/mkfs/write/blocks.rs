@@ -4,10 +4,11 @@ use crate::mkfs::{Contents, MkfsError};
 use lanefs_device::Device;
 use lanefs_ondisk::BlockSize;
 
-/// Bytes at the start of the device where other formats have marks: the farthest is btrfs, at 64
-/// KiB.
+/// How many bytes are wiped at the start of the device, where other formats have marks. The mark of
+/// btrfs is just after 64 KiB.
 const HEAD: u64 = 128 << 10;
-/// Bytes at the end of the device: the farthest mark is md 0.90, up to 128 KiB before the end.
+/// How many bytes are wiped at the end of the device. The farthest mark is that of md 0.90, at most
+/// 128 KiB before the end.
 const TAIL: u64 = 128 << 10;
 /// The most bytes that wait to be written together with the next block.
 const MOST_WAITING: usize = 1 << 20;

@@ -15,8 +15,7 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The largest number of hard links of a file, and of subdirectories that a directory's link count
-/// can express.
+/// The largest link count that is stored for a file or a directory.
 const MOST_LINKS: u32 = 65_000;
 /// Longest target that is stored in the inode.
 const FAST_TARGET: usize = 59;
@@ -80,7 +79,8 @@ impl Writer<'_, '_, '_> {
             NewContent::Directory { parent, entries } => {
                 let subdirectories = entries.iter().filter(|(_, child)| self.is_directory(*child));
                 inode.links = match u32::try_from(subdirectories.count() + 2).unwrap_or(u32::MAX) {
-                    // With the feature dir_nlink, a link count of 1 means more than `MOST_LINKS`.
+                    // With the feature dir_nlink, a directory's link count of 1 stands for more
+                    // than `MOST_LINKS`.
                     many if many > MOST_LINKS && self.format.has_many_subdirectories => 1,
                     links if links > MOST_LINKS => {
                         return Err(wrong(FileFault::Links { links, most: MOST_LINKS }));

@@ -11,7 +11,7 @@ pub(super) struct Directory<'a> {
     pub(super) ino: Ino,
     pub(super) parent: Ino,
     pub(super) entries: Vec<(&'a [u8], Ino, FileType)>,
-    /// Empty blocks are added up to this length.
+    /// The least number of blocks of the directory. Empty blocks are added to reach it.
     pub(super) least_blocks: usize,
 }
 
@@ -68,7 +68,7 @@ impl Directory<'_> {
         }
     }
 
-    /// Builds, in this order: the root; nodes, if the root cannot point to all leaves; the leaves.
+    /// Builds the root, then nodes if the root cannot point to all leaves, then the leaves.
     fn indexed(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<Vec<u8>>> {
         let leaves = self.leaves(format, packed)?;
         let directories = &format.directories;
@@ -103,8 +103,9 @@ impl Directory<'_> {
         Some(block)
     }
 
-    /// Packs the names in the order of their hashes into leaves, each with the hash of its index
-    /// entry. A set low bit of this hash shows that the leaf before has names of the same hash too.
+    /// Packs the names into leaves in the order of their hashes, and returns each leaf with the
+    /// hash for its index entry. If the previous leaf has names with the same hash too, the low bit
+    /// of this hash is set.
     fn leaves(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<(u32, Vec<u8>)>> {
         let hash = |packed: Packed<'_>| {
             let hash = format.hasher.hash(packed.name.bytes());

@@ -51,7 +51,8 @@ pub(super) fn write_tree(
     Ok(Root { bytes, nodes })
 }
 
-/// Divides the entries of a level into nodes, each with the first block that it maps.
+/// Divides the entries of a level into nodes. Each node comes with the first file block that it
+/// maps.
 fn pieces(level: &Entries, most: usize) -> Vec<(FileBlock, Entries)> {
     match level {
         Entries::Leaf(extents) => extents

@@ -57,7 +57,8 @@ fn write_nodes(
     Ok(())
 }
 
-/// Zeroes the log too: the log must not contain transactions of an earlier file system.
+/// Zeroes the journal, so that the log contains no transactions of an earlier file system, and
+/// writes the journal superblock.
 fn write_journal(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,
@@ -149,7 +150,7 @@ fn numbered<'i>(
     (0..).zip(inodes).map(move |(index, ready)| (ino_of(index, with_orphan_file), ready))
 }
 
-/// Creates an inode that is not of the tree.
+/// Creates an inode that is not in the tree.
 fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
     let geometry = superblock.geometry();
     let time = Time { secs: superblock.write_time() as i64, nanos: 0 };

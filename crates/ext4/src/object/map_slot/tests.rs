@@ -46,7 +46,7 @@ fn mappings_of_open_files_stay_within_the_cap_and_are_read_again() {
     }
     let left = mapped(&files);
     println!("{left} bytes of at least {all}");
-    // The part for inodes is a quarter of the cap.
+    // A quarter of the cap is for inodes and their mappings.
     assert!(left <= 100 << 10, "{left} bytes of mappings stay in memory");
     let pin = lanefs_lanes::pin();
     let large = |file: &InodeRef| Some(file.map.map.get(&pin)?.bytes().saturating_sub(SMALL));

@@ -16,7 +16,7 @@ pub(super) struct LruList<T> {
     /// The first entry of each bucket. There are at least as many buckets as entries, a power of
     /// two.
     buckets: Vec<Link>,
-    /// The first unused slot, chained by `next`.
+    /// The first unused slot. Its `next` is the next unused slot.
     unused: Link,
     newest: Link,
     oldest: Link,

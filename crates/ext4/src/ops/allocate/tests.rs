@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Meeting {
-    /// From now on each write of data waits until `wanted` of them are on the device at once.
+    /// From now on each write of data waits until `wanted` writes are on the device at once.
     fn expect(&self, wanted: usize) {
         *self.state.lock().unwrap() = State { wanted, ..State::default() };
     }
@@ -76,8 +76,8 @@ fn with_file(test: impl FnOnce(&Meeting, &crate::Fs, &InodeRef)) {
     mount.close().expect("no fault");
 }
 
-/// Writes at each of `offsets` by a thread of its own, and expects all writes on the device at
-/// once; `None` appends.
+/// Writes at each of `offsets` in a thread of its own (`None` appends), and checks that all these
+/// writes are on the device at once.
 fn meet(device: &Meeting, fs: &crate::Fs, file: &InodeRef, offsets: &[Option<u64>], what: &str) {
     device.expect(offsets.len());
     std::thread::scope(|s| {

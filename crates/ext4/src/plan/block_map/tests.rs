@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, BlockSize, Corruption, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// The first file blocks of the double and of the triple indirect block with blocks of 1 KiB.
+/// The first file blocks that the double and the triple indirect block map, with blocks of 1 KiB.
 const DOUBLE: u32 = 12 + 256;
 const TRIPLE: u32 = DOUBLE + 65536;
 
@@ -41,7 +41,7 @@ impl File {
         load(&self.root, self, &self.limits).expect("the map is right")
     }
 
-    /// Replaces a range by as many plans as are needed; returns the number of plans.
+    /// Replaces a range in as many plans as are needed, and returns the number of plans.
     fn replace(&mut self, range: Range<u32>, with: &[Extent]) -> usize {
         let (mut left, mut plans) = (range, 0);
         while !left.is_empty() {

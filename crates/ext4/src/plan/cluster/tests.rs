@@ -1,4 +1,4 @@
-//! Tests of the clusters of changes, compared with a table of blocks.
+//! Compares the clusters that changes take and free with a table of single blocks.
 
 use super::*;
 use proptest::prelude::*;
@@ -52,8 +52,8 @@ impl Naive {
     }
 }
 
-/// Returns the extents that fill the holes of `range`, as [`fill`] says, with the clusters that the
-/// table gave to the file blocks; and the number of new clusters.
+/// Fills the holes of `range` as [`fill`] says, with the clusters that the table gave to the file
+/// blocks. Returns the extents and the number of new clusters.
 fn filled(
     map: &Map,
     naive: &Naive,
@@ -131,7 +131,7 @@ proptest! {
         pieces in proptest::collection::vec((0u32..20, 1u32..20), 1..20),
     ) {
         let clusters = Clusters::new(bits);
-        // The file has a cluster for each logical one, in the same order.
+        // The file has a physical cluster for each logical cluster, in the same order.
         let (mut from, mut removed) = (0, Vec::new());
         for (gap, len) in pieces {
             removed.push(extent(from + gap, len, 1600 + u64::from(from + gap)));

@@ -50,8 +50,8 @@ pub struct DirContext {
     pub file_system_seed: Seed,
     /// The format of its blocks.
     pub format: DirFormat,
-    /// The file system's hash: its default version, sign and seed. An indexed directory has its own
-    /// version in the index.
+    /// The file system's hash function: default version, sign and seed. The index of a directory
+    /// states its own version.
     pub hasher: NameHasher,
     /// Whether the directory has an index.
     pub indexing: Indexing,
@@ -165,8 +165,8 @@ pub fn seal(cx: &DirContext, block: &mut [u8]) {
     }
 }
 
-/// Checks block `n` of a directory that was read from disk: the checksum, and all of its records or
-/// the head of its index.
+/// Checks block `n` of a directory that was read from disk: the checksum, and either all records or
+/// the head of the index.
 pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
     match kind(cx, n, block) {
         Some(kind) => verify_index(cx, n, kind, block),
@@ -192,7 +192,7 @@ fn kind(cx: &DirContext, n: FileBlock, block: &[u8]) -> Option<Kind> {
 fn verify_index(cx: &DirContext, n: FileBlock, kind: Kind, block: &[u8]) -> Result<(), Error> {
     let checked = match kind {
         Kind::Root => htree::root(&cx.format, block).map(|_| ()),
-        // Without checksums an empty leaf has the same shape.
+        // Without checksums nothing is checked, because an empty leaf has the same shape as a node.
         Kind::Node if !cx.format.has_checksums => Ok(()),
         Kind::Node => htree::node(&cx.format, block).map(|_| ()),
     };

@@ -1,12 +1,12 @@
 //! The positions of readers in a directory.
 //!
-//! Entries are read in the order of their *position*, a number computed from the name only, so that
-//! a reader can continue after any change of the directory: splits, the conversion to an index,
-//! insertions, removals. A position consists, from the highest bit down, of 31 bits of the hash by
-//! which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the same
-//! 57 bits. The kernel's position is the two halves of the directory hash. With it a reader that
-//! stops between names of equal hash misses some of them; with the legacy hash, which has no second
-//! half, such names are common.
+//! Entries are read in the order of their *position*, a number computed from the name only. So a
+//! reader can continue after any change of the directory: splits, the conversion to an index,
+//! insertions, removals. A position has three parts, from the highest bit down: 31 bits of the hash
+//! by which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the
+//! same 57 bits. The kernel's position consists of the two halves of the directory hash only, so a
+//! reader that stops between names of equal hash misses some of them. Such names are common with
+//! the legacy hash, which has no second half.
 
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::hash::{HashVersion, NameHasher};
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// A position between entries.
+/// A position in the order of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u64);
 
@@ -47,7 +47,7 @@ impl Position {
         Position(key.0 | ordinal.min(MOST_ORDINAL))
     }
 
-    /// Returns the position at which a reader with this cookie, after "." and "..", continues.
+    /// Returns the position at which a reader with this cookie continues after "." and "..".
     pub(super) fn from_cookie(cookie: u64) -> Position {
         Position(cookie.saturating_sub(DOTS))
     }

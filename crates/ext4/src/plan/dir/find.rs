@@ -17,7 +17,8 @@ pub struct Found {
     pub block: FileBlock,
     /// Where its record starts, in bytes from the start of the block.
     pub offset: usize,
-    /// Where a record before it starts, from which its removal searches; 0 if none is known.
+    /// Where a record before the entry starts. The removal of the entry looks for the preceding
+    /// record from there on. 0 if no record is known.
     pub before: u32,
 }
 
@@ -45,7 +46,7 @@ pub fn find(
     }
 }
 
-/// Finds "." or ".." in the first block of a directory, a linear one or the root of an index.
+/// Finds "." or ".." in the first block of a directory, which may be the root of an index.
 ///
 /// # Errors
 /// Corruption naming the block.
@@ -103,7 +104,7 @@ pub fn find_in(
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }
 
-/// Like [`find_in`], with the index of the block's names.
+/// Does the same as [`find_in`], with the index of the block's names.
 ///
 /// # Errors
 /// The same as for [`find_in`].

@@ -130,8 +130,8 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Adds an entry after the one chosen at `depth`. Splits a full node and calls itself for the
-    /// parent; adds a level below a full root and calls itself for the new node.
+    /// Adds an entry after the entry that was chosen at `depth`. Splits a full node and calls
+    /// itself for the parent; adds a level below a full root and calls itself for the new node.
     fn insert(&mut self, depth: usize, entry: IndexEntry) -> Result<(), Error> {
         let Some(frame) = self.frames.get(depth) else { return Err(Error::NoSpace) };
         let index = frame_index(self.cx, depth, frame)?;

@@ -5,8 +5,8 @@
 
 use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 
-/// The positions of the names in one or several blocks. It is valid for the contents that it was
-/// built from.
+/// The positions of the names in one or several blocks. The index is valid for the contents from
+/// which it was built.
 pub struct NameIndex {
     /// The length is a power of two, and at most half of the slots are used. An unused slot is
     /// zero. The lower bits of a used slot contain the offset of the record plus one, counted over
@@ -14,7 +14,7 @@ pub struct NameIndex {
     slots: Box<[u32]>,
 }
 
-/// The bits of a slot that contain the offset.
+/// The number of low bits of a slot that contain the offset.
 const PLACE: u32 = 20;
 
 /// The most slots to examine for one name. If many names of a block have one hash, the block gets
@@ -77,7 +77,7 @@ impl NameIndex {
     /// Returns the entry with this name, and the number of its block among the indexed blocks.
     ///
     /// # Errors
-    /// If a slot points to an invalid record: the blocks are not those that were indexed.
+    /// If a slot points to an invalid record, because the blocks are not those that were indexed.
     #[inline]
     pub fn find<'a>(
         &self,

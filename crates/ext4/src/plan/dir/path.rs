@@ -40,9 +40,10 @@ pub(super) struct Path<'a> {
 /// The range of hashes in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The lowest hash; the low bit as in [`IndexEntry::hash`].
+    /// The lowest hash. The low bit means the same as in [`IndexEntry::hash`].
     pub(super) low: u32,
-    /// The first hash of the next leaf, if there is one; the low bit as in [`IndexEntry::hash`].
+    /// The first hash of the next leaf, if there is one. The low bit means the same as in
+    /// [`IndexEntry::hash`].
     pub(super) next: Option<u32>,
 }
 

@@ -28,7 +28,7 @@ impl Plan {
     }
 }
 
-/// Blocks to append, numbered after the existing ones.
+/// Blocks to append. Their numbers follow those of the existing blocks.
 pub(super) struct Growth {
     count: u32,
     most: u32,

@@ -12,12 +12,12 @@ use lanefs_ondisk::{FileBlock, Ino, dirent};
 use std::ops::ControlFlow;
 
 /// Calls `each` with the entries after `cookie`, until it breaks or no entries remain. A cookie is
-/// 0 for the start or the `next` of a delivered entry. "." and ".." come first, then all others in
-/// the order of their hashes, also in linear directories. So an entry that exists during all calls
-/// is delivered exactly once, even if other entries are added and removed between calls. (More than
-/// 64 names that are equal in 57 bits of hash may share a cookie, and a reader that stops among
-/// them may miss some. Such names can only be constructed with knowledge of the file system's hash
-/// seed.)
+/// either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then all
+/// others in the order of their hashes, also in linear directories. So an entry that exists during
+/// all calls is delivered exactly once, even if other entries are added and removed between calls.
+/// (More than 64 names that are equal in 57 bits of hash may share a cookie, and a reader that
+/// stops among them may miss some. Such names can only be constructed with knowledge of the file
+/// system's hash seed.)
 ///
 /// # Errors
 /// Corruption naming the block, and the errors of `blocks`. Some entries may have been delivered.
@@ -47,7 +47,7 @@ pub fn hash_at(cookie: u64) -> Option<u32> {
     Position::from_cookie(cookie).hash()
 }
 
-/// Returns the hasher of an indexed directory, which names the version of its hash itself.
+/// Returns the hasher of an indexed directory. The index states which version of the hash it uses.
 pub fn hasher_of(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<NameHasher, Error> {
     Ok(Index::open(cx, blocks)?.hasher)
 }

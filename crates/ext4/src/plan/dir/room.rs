@@ -70,14 +70,14 @@ fn locate_by(
     }
 }
 
-/// Plans a directory with the same entries and a block with room for `name`, which does not exist:
-/// splits a leaf, appends a block, or converts a linear directory to an indexed one.
+/// Plans room for `name`, which does not exist, in a block where the name may be: splits a leaf,
+/// appends a block, or converts a linear directory to an indexed one. The entries stay the same.
 ///
 /// # Errors
 /// The same as for [`plan_insert`].
 pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Result<Plan, Error> {
-    // Plans to insert an entry, and removes the entry from the planned blocks again: its room is
-    // left in the block where the name belongs.
+    // Plans to insert an entry, and removes the entry from the planned blocks again. The room for
+    // it stays in the block where the name belongs.
     let mut plan = plan_insert(cx, blocks, name, cx.ino, FileType::Regular)?;
     let indexing = if plan.becomes_indexed { Indexing::Indexed } else { cx.indexing };
     let cx = &DirContext { indexing, ..*cx };

@@ -1,4 +1,4 @@
-//! Distributes the entries of a full leaf over two.
+//! Distributes the entries of a full leaf over two leaves.
 
 use super::DirContext;
 use lanefs_ondisk::dirent::{self, Packed};
@@ -36,7 +36,7 @@ pub(super) fn leaves(
 }
 
 /// Returns the number of entries for the left leaf: all if they fit. Otherwise balances the bytes
-/// of both sides, and separates names with the same hash only if it cannot be avoided, since every
+/// of both sides. Separates names with the same hash only if that cannot be avoided, since every
 /// look-up of such a hash reads both leaves.
 fn split_point(entries: &[(u32, Packed<'_>)], capacity: usize) -> Option<usize> {
     let total: usize = entries.iter().map(|(_, packed)| packed.space()).sum();

@@ -18,7 +18,8 @@ pub(super) struct Window {
     entries: Vec<Candidate>,
     /// The names of `entries`, one after another.
     names: Vec<u8>,
-    /// Set once entries were dropped: entries with this key and above are not kept any more.
+    /// Set once entries were dropped: the highest key that was kept. Entries with a higher key are
+    /// not kept any more.
     limit: Option<Key>,
 }
 

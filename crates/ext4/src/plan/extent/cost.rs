@@ -12,9 +12,9 @@ pub struct Cost {
 }
 
 /// Returns the most that one [`plan_replace`](super::plan_replace) on a tree of `depth` levels of
-/// blocks can need: one new node on each level, and two when a full root moves into blocks. An
-/// append needs at most that. Freeing empties one path, and may pull the remaining entries into the
-/// root.
+/// blocks can need: one new node on each level, and two more if a full root moves into blocks. An
+/// append needs no more than that. A plan that only unmaps empties at most one path, and may move
+/// the remaining entries into the root.
 pub fn worst_case(depth: u16) -> Cost {
     let depth = usize::from(depth);
     Cost { new: depth + 2, written: 2 * depth + 2, freed: 2 * depth }

@@ -67,8 +67,8 @@ impl Limits {
 /// Reads the whole tree under `root`.
 ///
 /// A hostile tree cannot cause endless work. Depths decrease on the way down. A node must start
-/// with the block in its parent's entry, and the blocks in these entries differ, so no node with
-/// entries is visited twice. The map takes about twice the memory of the nodes.
+/// with the file block that its parent's entry states, and these file blocks differ, so no node
+/// with entries is visited twice. The map takes about twice the memory of the nodes.
 ///
 /// # Errors
 /// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.

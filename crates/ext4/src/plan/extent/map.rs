@@ -78,7 +78,8 @@ pub enum Mapping {
 
 impl lanefs_lanes::Replaced for Map {
     fn heap_bytes(&self) -> usize {
-        // The map that replaces this one shares nearly all nodes below the top.
+        // Only the top is counted, because the map that replaces this one shares nearly all nodes
+        // below the top.
         size_of_val(&*self.top)
     }
 }
@@ -232,10 +233,10 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Returns `children` after the change; they are `height` levels above the leaves. The first
-    /// and the last child that the range touches, neighbours at its ends included, are joined into
-    /// one list; the children between them are removed. So the extents at both ends come into one
-    /// leaf, where they can be merged.
+    /// Returns `children` after the change. They are `height` levels above the leaves. A child that
+    /// only adjoins the range counts as touched too. The first and the last touched child are
+    /// joined into one list, and the children between them are removed. So the extents at both ends
+    /// come into one leaf, where they can be merged.
     fn apply(&self, children: &[Child], height: u32) -> Vec<Child> {
         let first = children.partition_point(|c| c.from < self.range.start).saturating_sub(1);
         let end = children.partition_point(|c| c.from <= self.range.end).max(first);
@@ -250,7 +251,7 @@ impl Change<'_> {
         [&children[..first], &new, &children[end..]].concat()
     }
 
-    /// Returns the extents of the leaves at both ends after the change.
+    /// Returns the extents that the first and the last touched leaf have together after the change.
     fn splice(&self, touched: &[Child]) -> Vec<Extent> {
         splice(&ends(touched, Child::extents), &self.range, self.with)
     }

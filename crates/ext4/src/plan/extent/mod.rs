@@ -10,7 +10,7 @@
 //! `Map` is persistent: a change makes a new map, so readers keep the map that they found under
 //! their reader pin. One plan changes one leaf, so [`worst_case`] tells beforehand how many blocks
 //! it needs. A key in a parent is always the first block of its child, as the kernel and e2fsck
-//! require. So no filled node can be reached by two paths, and the work for a hostile tree is
+//! require. So no node with entries can be reached by two paths, and the work for a hostile tree is
 //! bounded by its number of nodes.
 //!
 //! Logical blocks in ranges are plain `u32`, below [`END`], which no file reaches.

@@ -13,7 +13,7 @@ pub enum Spot {
 }
 
 impl Spot {
-    /// Returns the block, if the new nodes are in the blocks `new`.
+    /// Returns the block of the node. `new` contains the blocks of the plan's new nodes.
     pub(in crate::plan) fn block(self, new: &[Block]) -> Block {
         match self {
             Spot::At(block) => block,

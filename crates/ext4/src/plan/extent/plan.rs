@@ -12,7 +12,7 @@ use std::ops::Range;
 /// length. A plan changes one leaf and its ancestors, within [`worst_case`](super::worst_case);
 /// [`Plan::covered`] returns the part of `range` that it replaces, which is never empty.
 ///
-/// A leaf that overflows is split in the middle, or at its end if the change was there: so a
+/// A leaf that overflows is split in the middle, or at its end if the change was there. So a
 /// growing file has full leaves. Parents are handled in the same way. A full root moves into a
 /// block. Nodes without entries are freed, and a root with one child takes the child's entries if
 /// they fit. The caller frees the blocks of the replaced extents: see
@@ -160,7 +160,7 @@ impl Planner<'_> {
     }
 
     /// Stores the new `entries` of the node of `step`, which is in a block: keeps, writes, splits
-    /// or frees it. Returns the children that replace it in its parent.
+    /// or frees the node. Returns the children that replace the node in its parent.
     fn settle(&mut self, step: &Step, mut entries: Draft, changed: Changed) -> Row {
         let block = step.block.expect("only the root is not in a block");
         let max = usize::from(step.node.max);
@@ -199,7 +199,8 @@ impl Planner<'_> {
         row
     }
 
-    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below it.
+    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below the
+    /// root.
     fn settle_root(
         &mut self,
         root: DraftNode,
@@ -229,7 +230,8 @@ impl Planner<'_> {
         Ok(DraftNode { depth, entries, ..root })
     }
 
-    /// Pulls the only child into the root while its entries fit.
+    /// As long as the root has only one child and the child's entries fit into the root, moves them
+    /// there.
     fn collapse(&mut self, mut root: DraftNode) -> Result<DraftNode, Error> {
         while let Draft::Index(children) = &root.entries
             && let [(start, Spot::At(block))] = children[..]

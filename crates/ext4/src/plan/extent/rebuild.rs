@@ -72,7 +72,8 @@ impl Layout {
         builder.finish()
     }
 
-    /// Plans the tree of these mappings. All its nodes are new, and full except the last ones.
+    /// Plans the tree of these mappings. All its nodes are new, and full except the last node of
+    /// each level.
     ///
     /// # Errors
     /// [`Error::Corruption`] if `root`, the root of the old tree, is damaged.

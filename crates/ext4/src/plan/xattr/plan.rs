@@ -12,9 +12,9 @@ pub struct XattrPlan {
     pub in_inode: Option<Vec<u8>>,
     /// The change of the block.
     pub block: BlockChange,
-    /// Number of inodes that use the present block, this one included; 0 if there is no block.
-    /// Above 1 the block must not be changed: the inode gets a new block, or none, and the count of
-    /// the old block decreases.
+    /// Number of inodes that use the present block, this one included; 0 if there is no block. If
+    /// it is above 1, the block must not be changed: the inode gets a new block, or none, and the
+    /// count of the old block decreases.
     pub shared_by: u32,
     /// The inode of the replaced or removed value, if the value was in one.
     pub old_value: Option<ValueInode>,
@@ -31,9 +31,9 @@ pub enum BlockChange {
     Remove,
 }
 
-/// Sets an attribute, or removes it if `value` is `None`. The new value, or the number of the inode
-/// that holds it, is stored in the inode if it fits there, else in the block; the old value is
-/// removed wherever it is stored.
+/// Plans to set an attribute, or to remove it if `value` is `None`. The new value, or the number of
+/// the inode that holds the value, is stored in the file's inode if it fits there, else in the
+/// block. The old value is removed wherever it is stored.
 ///
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`; [`Error::NoAttribute`] also if

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Edits copies of the block of a found entry.
+/// Edits a copy of the block of a found entry.
 fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
     let mut block = blocks[found.block.0 as usize].to_vec();
     let _ = dirent::replace(&cx.format, &mut block, found.offset, Ino(5), FileType::Regular);
@@ -132,8 +132,8 @@ fn a_changed_byte_does_not_verify() {
         verify(&directory.cx, FileBlock(n as u32), &block).expect("sealed");
         let other = DirContext { generation: directory.cx.generation + 1, ..directory.cx };
         assert!(verify(&other, FileBlock(n as u32), &block).is_err(), "block {n} of another inode");
-        // The change is before the end of an index block's used entries, since its checksum omits
-        // the rest.
+        // The change is in the first bytes, since the checksum of an index block omits the bytes
+        // after the used entries.
         block[rng.usize(..48)] ^= 1 << rng.u32(..8);
         assert!(verify(&directory.cx, FileBlock(n as u32), &block).is_err(), "block {n}");
     }

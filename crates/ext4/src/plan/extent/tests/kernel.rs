@@ -137,8 +137,8 @@ impl Nodes for OnDisk<'_> {
     }
 }
 
-/// Creates an image with a file `f` of `blocks` blocks, half of them written, with holes in every
-/// other block of the first `punched` blocks.
+/// Creates an image with a file `f` of `blocks` blocks, half of them written. Of the first
+/// `punched` blocks, every other one is a hole.
 fn fragmented(mib: u64, blocks: u64, punched: u64) -> Option<Image> {
     use rustix::fs::{FallocateFlags, fallocate};
     let Some(image) = Image::new(mib) else {
@@ -213,7 +213,7 @@ fn a_tree_planned_here_is_right_for_e2fsck_and_the_kernel() {
     let mut rng = seeded("a_tree_planned_here");
     let Some(image) = fragmented(32, u64::from(BLOCKS), 0) else { return };
     let (ino, seed) = image.seed("f");
-    // The file's blocks are reassigned; those of its last extent become nodes.
+    // The file's blocks are reassigned. The blocks of its last extent become nodes.
     let mut extents = image.listed("f");
     let nodes = extents.pop().expect("more than one extent");
     let mut pool: Vec<u64> =

@@ -1,4 +1,5 @@
-//! Tests a tree in memory that plans change; a plain table has the expected mappings.
+//! Applies plans to a tree in memory, and compares the result with a plain table of the expected
+//! mappings.
 
 mod hostile;
 mod kernel;
@@ -44,7 +45,7 @@ impl Tree {
         load(&self.root, self, &self.limits).expect("the tree is right")
     }
 
-    /// Replaces a range by as many plans as needed; returns their number.
+    /// Replaces a range in as many plans as are needed, and returns the number of plans.
     fn replace(&mut self, range: Range<u32>, with: &[Extent]) -> usize {
         let (mut left, mut plans) = (range, 0);
         while !left.is_empty() {
