@@ -14,7 +14,7 @@ const WRITERS: usize = 3;
 const CHANGES: usize = 8;
 const CUTS: usize = 24;
 
-/// A file whose fsync returned when the device had this number of events.
+/// A file, and the number of the device's events when its fsync returned.
 struct Synced {
     name: String,
     at: usize,
@@ -59,7 +59,8 @@ impl Scene {
         synced
     }
 
-    /// Returns the image after a power cut at this event, which loses all writes not flushed.
+    /// Returns the device, and an image of it, after a power cut at event `at`. All writes that
+    /// were not flushed are lost.
     fn cut(&self, at: usize) -> (OverlayDevice, Image) {
         let recording = self.device.recording();
         let state = recording.replay().state(at, Kept::None);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-/// Files in addition to the one under test: enough loads for many checks of the caches.
+/// The number of files besides the one under test. Loading them triggers many checks of the caches.
 const OTHERS: u32 = 200;
 /// How long a test observes a call that must wait.
 const WATCHED: Duration = Duration::from_millis(300);

@@ -1,4 +1,5 @@
-//! The places of inodes and blocks of files that one thread creates, and that many threads use.
+//! Tests where the inodes and blocks of files lie: of files in directories that one thread made,
+//! and of files that many threads create.
 
 mod image;
 

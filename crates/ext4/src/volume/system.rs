@@ -7,8 +7,8 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal: they are never claimed, mapped or freed. Whole clusters, sorted and merged; each
-/// growth of the file system adds a part, after all others.
+/// the journal. No inode may claim, map or free these blocks. The runs consist of whole clusters,
+/// and are sorted and merged. Each growth of the file system adds a part, after all others.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     parts: Growing<Box<[Range<u64>]>>,
@@ -77,7 +77,8 @@ impl SystemBlocks {
     }
 }
 
-/// Returns the clusters of all runs. With `bigalloc` group 0 starts at block 0.
+/// Extends the runs to whole clusters, and sorts and merges them. With `bigalloc` group 0 starts at
+/// block 0, so clusters begin at multiples of their size.
 fn merged(mut all: Vec<Range<u64>>, geometry: &Geometry) -> Box<[Range<u64>]> {
     all.retain(|run| !run.is_empty());
     let bits = geometry.cluster_bits();

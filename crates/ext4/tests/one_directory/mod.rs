@@ -1,5 +1,5 @@
-//! Scenarios in which threads change names of one directory, whose lock is held shared as long as
-//! its shape stays the same.
+//! Scenarios in which threads change names of one directory. The directory's lock is held shared as
+//! long as the directory's shape stays the same.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{crowd, find};
@@ -90,7 +90,8 @@ fn in_leaves(world: &World) {
     check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
-/// Reads the directory in pieces: names that exist all the time are returned exactly once.
+/// Reads the directory in pieces, and checks that names that exist all the time are returned
+/// exactly once.
 fn see_those_that_stay(world: &World) {
     let root = world.fs.root().unwrap();
     let dir = find(world, &root, "all").expect("nobody removes it");
