@@ -109,7 +109,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Serves READDIR, or READDIRPLUS without the nodes.
+    /// Serves READDIR, and READDIRPLUS if `entry` is given. Then each name has this entry, which
+    /// names no node.
     fn list(
         &mut self,
         dir: u64,
@@ -162,7 +163,7 @@ impl Service for Floor {
                 if set.valid & fattr::SIZE != 0 {
                     tree.node(id)?.size = set.size;
                 }
-                // The kernel sends the last times of a node even if the node was removed meanwhile.
+                // The kernel may send the last times of a node after the node was removed.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

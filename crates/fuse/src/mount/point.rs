@@ -103,8 +103,8 @@ impl MountPoint {
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
     /// # Errors
-    /// See [`MountError`]. EBUSY, also if the kernel has reused another server's mount of the
-    /// device.
+    /// See [`MountError`]. The error is EBUSY also if the block device is already mounted by
+    /// another server, because the kernel then reuses that server's mount.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,
@@ -162,7 +162,7 @@ impl MountPoint {
     /// # Errors
     /// The same as for [`MountPoint::detach`].
     pub fn cut_off(&self) -> io::Result<()> {
-        // Aborts the connection; umount(2) nevertheless fails while files are open.
+        // The connection is aborted even if umount(2) fails because files are open.
         let forced =
             rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
         match forced {

@@ -68,7 +68,8 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { mount_point: mount_point.into(), source: source.into() })
 }
 
-/// Decodes blanks, tabs, newlines and backslashes, which the table has as three octal digits.
+/// Decodes blanks, tabs, newlines and backslashes. In the table each is a backslash and three octal
+/// digits.
 fn unescape(word: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;

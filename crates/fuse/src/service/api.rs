@@ -15,7 +15,7 @@ pub enum Answer {
 /// Serves the requests of one mount, on several threads. [`crate::Server`] serves an ext4 file
 /// system; the example `floor` measures the cost of a session without a file system.
 pub trait Service: Sync {
-    /// Returns the kernel features that are wanted.
+    /// Returns the kernel features that the service wants.
     fn wishes(&self) -> Wishes {
         Wishes::default()
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_micros(30);
 /// The most successes that are remembered.
 const MOST: u8 = 16;
-/// The number of successful looks that one look without a request cancels.
+/// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;
 /// The number of requests without a look after which a reader tries one look. If that look finds no
 /// request, the number doubles, up to [`SELDOM`]: on a busy machine a look takes processor time

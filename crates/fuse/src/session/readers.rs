@@ -1,6 +1,6 @@
 //! Manages the threads that read requests. There are as many readers as clients, up to a maximum,
-//! and each serves the requests that it reads. For each thread that waits for the device there is
-//! one thread more.
+//! and each serves the requests that it reads. In addition there is one thread for each request
+//! that waits for the device.
 //!
 //! The number of wanted readers is learned ([`super::clients`]): each reader records which client
 //! sends each request. With one client, one thread reads. A second reader would be woken for every
@@ -18,8 +18,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, 
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
-/// The most threads besides the readers: the most requests that may wait for the device at once.
-/// Further requests wait in the kernel's queue.
+/// The most threads besides the readers, and so the most requests that may wait for the device at
+/// once. Further requests wait in the kernel's queue.
 pub const WAITING: usize = 64;
 /// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
 /// served.
@@ -390,7 +390,8 @@ impl Readers {
             let now = post.serving.load(Ordering::Relaxed);
             busy |= now != *seen;
             if now == *seen && now % 2 == 1 {
-                // The new number is even, but not the one that the thread expects.
+                // The new number is even, and differs from the number that `done` would leave (`now
+                // + 1`).
                 let (old, new) = (now, now + 3);
                 let relaxed = Ordering::Relaxed;
                 if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()

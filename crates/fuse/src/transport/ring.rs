@@ -39,7 +39,8 @@ pub struct Ring {
     // freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
-    /// The indexes in `entries` without an entry: the requests of these entries are being served.
+    /// The indexes at which `entries` has no entry, because the requests of these entries are being
+    /// served.
     free: Vec<usize>,
     /// The queues of this ring.
     queues: Vec<u16>,

@@ -10,9 +10,9 @@
 //! names that expire at once: each component of a path is a LOOKUP, in which the server checks the
 //! search permission. The kernel then asks for OPEN (`no_open` is refused), OPENDIR and ACCESS. The
 //! kernel gets no writeback cache: with one, it would set times on behalf of any user.
-//! Supplementary groups are not in a request; they are read from `/proc/PID/status` if that has the
-//! ids of the request. Leaving a directory by ".." needs no permission, since the kernel does not
-//! ask.
+//! Supplementary groups are not in a request; the server reads them from `/proc/PID/status`, if
+//! this file has the same user and group as the request. Leaving a directory by ".." needs no
+//! permission, since the kernel does not ask.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};

@@ -10,7 +10,8 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// Writes to a file that found no space are tried again once this many blocks are free.
+/// After writes to a file have found no space, the server tries writes again once this many blocks
+/// are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -54,7 +55,7 @@ impl Server {
         kernel: &Channel,
     ) -> Done {
         if self.wishes.opens == Opens::NotAsked {
-            // The kernel stops sending OPEN.
+            // After this error the kernel stops sending OPEN.
             return Err(Errno::NOSYS);
         }
         let input: abi::OpenIn = request.take()?;

@@ -122,7 +122,7 @@ impl Tally {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
-            // A lane's counter wraps, and so does their sum.
+            // The counters of lanes wrap, and so does their sum.
             let sum = |of: &dyn Fn(&Row) -> Option<&AtomicU64>| -> u64 {
                 let counters = rows.iter().filter_map(|row| of(row));
                 counters.map(|n| n.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
