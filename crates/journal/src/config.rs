@@ -57,7 +57,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns the device of the log, where `shared` is the device of the file system.
+    /// Returns the device of the log, which is `shared` if the log has no device of its own.
     pub fn device_or<'a>(&'a self, shared: &'a dyn Device) -> &'a dyn Device {
         self.device.as_deref().unwrap_or(shared)
     }

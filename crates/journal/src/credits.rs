@@ -6,8 +6,8 @@
 //! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
 //! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So an
 //! operation that needs many credits is not overtaken for ever by operations that need few. But if
-//! the pool has enough for all of them, no thread waits for its turn. A queue that releases one
-//! thread at a time would never become empty, since those threads join again.
+//! the pool has enough for all of them, no thread waits for its turn: a queue that released one
+//! thread at a time would never become empty, since its threads join again.
 
 use crate::error::Error;
 use crate::limits::Limits;

@@ -49,7 +49,7 @@ impl<'a, O, D> Handle<'a, O, D> {
         (self.left / self.journal.credits.limits().grains) as u32
     }
 
-    /// Adds an object to the list of objects to capture. Called once for each object that
+    /// Adds an object to the list of objects to capture. Call this once for each object that
     /// [`crate::Tracked::touch`] reports as newly dirty.
     pub fn dirty(&mut self, object: O) -> Listed {
         let lane = self.member.lane();
@@ -152,8 +152,8 @@ impl<O, D> Drop for Handle<'_, O, D> {
     }
 }
 
-/// Detects a thread that joins while it has a handle: it would wait for itself when the transaction
-/// closes.
+/// Detects a thread that joins while it has a handle. Such a thread would wait for itself when the
+/// transaction closes.
 mod once {
     #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
     pub(crate) use checked::Joined;
@@ -185,8 +185,8 @@ mod once {
         }
     }
 
-    /// The schedule checkers run all threads as one, where thread-local memory does not distinguish
-    /// them; release builds do not check.
+    /// The schedule checkers run all threads as one, so thread-local memory does not distinguish
+    /// the threads; release builds do not check.
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     mod unchecked {
         use std::marker::PhantomData;

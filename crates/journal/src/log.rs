@@ -81,8 +81,8 @@ impl LogWriter {
         superblock.set_features(compat, incompat);
         let area = superblock.log_area();
         let mut fast_area = if fast.is_empty() { 0..0 } else { superblock.fast_commit_area() };
-        // e2fsck (1.47.0) reads past the journal after a fast commit that fills the last block, and
-        // drops the whole log.
+        // The last block stays unused: if a fast commit fills it, e2fsck (1.47.0) reads past the
+        // journal, and drops the whole log.
         fast_area.end = fast_area.end.saturating_sub(1);
         Ok(LogWriter {
             fast_area,
@@ -215,8 +215,8 @@ impl LogWriter {
         if len > self.fast_area.end.saturating_sub(start) {
             return Ok(None);
         }
-        // A fast commit of which only a part reached the device is the end of the area for
-        // recovery, so its blocks may be written in any order.
+        // If only a part of a fast commit reached the device, recovery stops there, as at the end
+        // of the area. So the blocks of a fast commit may be written in any order.
         self.write_durable_run(device, flusher, start, &bytes)?;
         self.fast_used = Some((tid, used + len));
         Ok(Some(len))

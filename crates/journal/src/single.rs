@@ -1,5 +1,5 @@
-//! One transaction of a program that is the only user of a file system: no threads, no running
-//! transaction, and the log is empty before and after.
+//! One transaction of a program that is the only user of a file system. There are no threads and no
+//! running transaction, and the log is empty before and after.
 //!
 //! The order is that of [`crate::commit`]: log blocks, flush, commit block, writes in place, flush,
 //! tail.

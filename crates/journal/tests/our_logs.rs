@@ -1,4 +1,5 @@
-//! Logs of Lanefs, replayed by Lanefs, e2fsck and the kernel; and logs of debugfs.
+//! Compares replays of logs of Lanefs by Lanefs, e2fsck and the kernel, and replays of logs of
+//! debugfs by Lanefs and e2fsck.
 
 mod host;
 mod toy;
@@ -112,8 +113,8 @@ fn what_we_wrote_is_replayed_alike_by_us_and_by_e2fsck_and_by_the_kernel() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// Logs that debugfs writes: with checksums of version 2, which current kernels do not write, with
-/// checksums of version 3, and without checksums.
+/// The logs that debugfs writes have checksums of version 2, which current kernels do not write,
+/// checksums of version 3, or no checksums.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

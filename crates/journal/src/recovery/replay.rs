@@ -122,8 +122,8 @@ impl Plan {
     }
 }
 
-/// Writes the copies in place, durably, and that of block `last` after all others; returns their
-/// number.
+/// Writes the copies in place, durably; the copy of block `last` is written after all others.
+/// Returns the number of copies.
 pub(super) fn write(
     reader: &Reader<'_>,
     plan: &Plan,

@@ -41,7 +41,7 @@ impl Scanned {
 /// The content of the log where a transaction is expected.
 enum Found {
     Committed(Transaction),
-    /// No commit block.
+    /// There is no commit block.
     Nothing,
     /// A part of a transaction, with a wrong checksum or count.
     Damaged {
