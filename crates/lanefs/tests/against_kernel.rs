@@ -310,7 +310,8 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
         let kernel = KernelMounted::new(&image.path, "kernel", "rw").unwrap();
         let links = "/proc/sys/fs/protected_hardlinks";
         if std::fs::read_to_string(links).is_ok_and(|value| value.trim() != "0") {
-            // The kernel's rule `protected_hardlinks` is not part of file systems.
+            // The rule `protected_hardlinks` belongs to the kernel's VFS, not to a file system, so
+            // Lanefs does not have it.
             steps.retain(|step| step.what != "link");
         }
         let program = std::env::current_exe().unwrap();
