@@ -42,7 +42,7 @@ impl Scene {
         fs.fsync(&inode, SyncMode::Full)
     }
 
-    /// Makes files until told to stop; only the errors of a read-only mount are expected.
+    /// Makes files until `stop` is set. Only the errors of a read-only mount are expected.
     fn write(&self, me: usize, stop: &AtomicBool) -> Vec<Synced> {
         let mut synced = Vec::new();
         for n in 0.. {

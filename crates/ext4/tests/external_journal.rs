@@ -1,6 +1,6 @@
 //! Tests file systems whose journal is on a device of its own. The journal is replayed, written and
-//! marked clean. It is refused if the two devices do not belong together. Both devices are whole
-//! after a power cut of both.
+//! marked clean. It is refused if the two devices do not belong together. A power cut of both
+//! devices loses nothing that fsync promised.
 
 mod image;
 
@@ -98,7 +98,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         let pair = Pair::new(block_size, features);
         let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
         write(&mount, "a", b"committed");
-        // The contents of the devices after a power cut at this moment.
+        // These are the contents of the devices after a power cut at this moment.
         let fs = Arc::new(RamDevice::copy_of(&pair.fs).unwrap());
         let log = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
         assert!(log_blocks(&log, block_size) >= 3, "the transaction is in the log's device");

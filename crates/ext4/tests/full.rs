@@ -1,5 +1,5 @@
-//! Tests writers near the end of free space, while reads of bitmaps or commits block: every writer
-//! gets space as long as there is some, and none waits for another writer's commit.
+//! Tests writers near the end of free space, while reads of bitmaps wait, or commits wait. Every
+//! writer gets space as long as there is some, and no writer waits for another writer's commit.
 
 mod image;
 
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
-/// Blocks that mappings may take in addition to the data.
+/// The number of blocks that mappings may take in addition to the data.
 const NODES: u64 = 150;
 
-/// The behaviour of a device's reads behind the gate.
+/// How reads behave on a device with a gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gate {
     Open,

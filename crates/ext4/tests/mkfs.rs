@@ -40,15 +40,15 @@ impl Workshop {
 
     fn sparse(&self, name: &str, size: u64) -> PathBuf {
         let path = self.folder.path().join(name);
-        // A new file, since a child process of another test may hold the lock of the old one for a
-        // moment.
+        // Makes a new file, since a child process of another test may hold the lock of the old file
+        // for a moment.
         let _ = fs::remove_file(&path);
         let file = File::create(&path).expect("an image");
         file.set_len(size).expect("its length");
         path
     }
 
-    /// Runs mke2fs; returns `None` and prints the reason if it is missing.
+    /// Runs mke2fs. Returns `None` and prints the reason if mke2fs is missing.
     fn theirs(&self, size: u64, arguments: &str) -> Option<PathBuf> {
         let path = self.sparse("theirs", size);
         let uuid = uuid_text(&UUID);

@@ -1,5 +1,5 @@
-//! Tests where the inodes and blocks of files lie: of files in directories that one thread made,
-//! and of files that many threads create.
+//! Tests in which groups the inodes and blocks of files lie, if one thread or many threads create
+//! and change the files.
 
 mod image;
 

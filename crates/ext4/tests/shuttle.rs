@@ -237,8 +237,8 @@ fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
 }
 
-/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads also write
-/// beyond this extent.
+/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads may also
+/// write beyond this extent.
 fn preallocated(world: &World) {
     let file = world.file(&world.fs.root().unwrap(), "x");
     let how = [Fallocate::Allocate, Fallocate::AllocateKeepSize][below(2) as usize];

@@ -131,8 +131,8 @@ impl Volume {
         self.geometry.get()
     }
 
-    /// Adds the new groups at the end, and the blocks that the last old group gained. The caller
-    /// must not call it on two threads at once.
+    /// Adds the new groups at the end, and the blocks that the last old group gained. Two threads
+    /// must not call this function at once.
     pub(crate) fn grow(&self, geometry: Geometry, descriptors: &[GroupDesc]) {
         self.inode_tables.extend(descriptors.iter().map(|desc| desc.inode_table));
         self.geometry.set(geometry);
@@ -346,7 +346,7 @@ fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
     let mapped = match form {
         Form::Extents => {
             let counted = if counts_blocks { u64::MAX } else { (1 << 41) - (1 << 20) };
-            // With `bigalloc`, file blocks end where the last whole cluster ends.
+            // With `bigalloc`, a file ends at the latest where the last whole cluster ends.
             let end = superblock.geometry().clusters().floor(extent::END);
             (u64::from(end) << size.bits()).min(counted)
         }

@@ -22,7 +22,8 @@ impl SystemBlocks {
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
         let mut all = SystemBlocks::of_groups(geometry, Group(0), descriptors);
-        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead.
+        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead, so it is
+        // added here.
         all.push(geometry.primary_metadata());
         all.push(0..geometry.first_data_block().0);
         all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
@@ -30,7 +31,7 @@ impl SystemBlocks {
     }
 
     /// Adds the file system's own blocks in new groups from `first` on, which all lie after the
-    /// blocks of older groups. The caller must not call it on two threads at once.
+    /// blocks of older groups. Two threads must not call this function at once.
     pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
         let all = SystemBlocks::of_groups(geometry, first, descriptors);
         self.parts.extend(std::iter::once(merged(all, geometry)));
@@ -60,7 +61,7 @@ impl SystemBlocks {
         self.parts().flatten().map(|run| run.end - run.start).sum()
     }
 
-    /// Returns the first of `len` blocks from `start` that belongs to the file system.
+    /// Returns the first block of the set among the `len` blocks from `start` on.
     pub(crate) fn first_in(&self, start: Block, len: u64) -> Option<Block> {
         let first = self.within(start.0..start.0.saturating_add(len)).next();
         first.map(|run| Block(run.start))
