@@ -77,7 +77,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the node's entry, or an error if the name does not exist.
+    /// Returns the entry of node `id`, or an error if the node does not exist. Without an id,
+    /// returns an entry that names no node.
     fn entry(&mut self, id: Option<u64>) -> Result<abi::EntryOut, Errno> {
         Ok(abi::EntryOut {
             nodeid: id.unwrap_or(0),

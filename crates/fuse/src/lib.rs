@@ -11,7 +11,8 @@
 //! The crate `fuser` 0.18 is not used. It copies a write's data before another thread can process
 //! the request, does not honour `HANDLE_KILLPRIV_V2`, and lacks `TMPFILE` (O_TMPFILE), `STATX`
 //! (creation times) and `SYNCFS`.
-//!  The modules form layers, from the top: `mount`, `session`, `service`, `transport`, `protocol`
+//!
+//! The modules form layers, from the top: `mount`, `session`, `service`, `transport`, `protocol`
 //! and `ids`. A module imports only lower modules.
 
 mod ids;

@@ -25,7 +25,7 @@ pub(crate) enum Map {
 pub enum Refusal {
     /// The id is unmapped.
     Unmapped,
-    /// All files are shown with one id, and no file can be given another.
+    /// All files are shown with one id, and no file can be given another id.
     Fixed,
 }
 

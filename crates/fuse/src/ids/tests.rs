@@ -61,7 +61,7 @@ fn a_shown_owner_is_for_all_files_and_cannot_be_changed() {
     assert_eq!(shown.chosen_user(0), Err(Refusal::Fixed));
     assert_eq!(shown.chosen_group(100), Ok(None));
     assert!(shown.keeps_lists());
-    // Another user's program would run as the shown owner.
+    // The set-ID bits are cleared for other users, whose programs would run as the shown owner.
     assert_eq!(shown.new_permissions(1000, 100, 0o6755), 0o6755);
     assert_eq!(shown.new_permissions(7, 100, 0o6755), 0o2755);
     assert_eq!(shown.new_permissions(7, 8, 0o6755), 0o755);

@@ -51,7 +51,7 @@ pub struct Options {
     pub no_execute: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
-    /// The owners whose quota limits are obeyed.
+    /// The kinds of owners (users, groups, projects) whose quota limits are obeyed.
     pub limits: Vec<Kind>,
     /// Which changes are durable when the system call returns.
     pub synchronous: Synchronous,

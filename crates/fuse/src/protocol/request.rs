@@ -39,7 +39,7 @@ impl<'a> Request<'a> {
     /// Parses the next record.
     ///
     /// # Errors
-    /// EINVAL if the rest of the body is shorter.
+    /// EINVAL if the rest of the body is shorter than the record.
     pub fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
         let (record, rest) = T::read_from_prefix(self.body).map_err(|_| Errno::INVAL)?;
         self.body = rest;

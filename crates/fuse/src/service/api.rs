@@ -33,7 +33,8 @@ pub trait Service: Sync {
         false
     }
 
-    /// Is called when requests have paused for a moment. Requests may be served concurrently.
+    /// The session calls this when requests have paused for a moment. Other threads may serve
+    /// requests meanwhile.
     fn paused(&self) {}
 
     /// Serves `request` and writes the reply to `outbox`.

@@ -98,7 +98,7 @@ impl Service for Server {
             // If this commit fails, the next fsync reports the error.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns free memory to the system; a program with another heap has nothing to return.
+        // Returns free memory to the system. This does nothing if the program has another heap.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -222,8 +222,8 @@ impl Server {
     }
 
     /// Returns the seconds for which the kernel may cache that a name does not exist. A name can
-    /// come to exist without a request for it: after `chattr +F` of an empty directory, a name
-    /// created there also matches other spellings.
+    /// begin to exist without a request for this name: after `chattr +F` of an empty directory, a
+    /// name created there also matches other spellings.
     fn absence_validity(&self) -> u64 {
         self.validity_unless(self.fs().has_casefold())
     }

@@ -253,7 +253,7 @@ impl<S: Service> Shared<'_, S> {
         let (queue, mut beside) = (&*self.queues[at], Outbox::new());
         let mut warm = false;
         if !ring.has_event() && self.must_end() {
-            // The session ended before this thread was in the list of those to interrupt.
+            // The session ended before this thread was in the list of threads to interrupt.
             return Ok(None);
         }
         loop {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The time for which a reader looks.
 const PATIENCE: Duration = Duration::from_micros(30);
-/// The most successes that are remembered.
+/// The largest number of successful looks that is remembered.
 const MOST: u8 = 16;
 /// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;

@@ -78,7 +78,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Returns the transport of requests. If the kernel refuses the rings later,
-    /// [`Service::carried`] receives the new one.
+    /// [`Service::carried`] receives the new transport.
     pub fn carried(&self) -> &Carried {
         &self.carried
     }

@@ -154,7 +154,7 @@ impl Readers {
         self.ready.load(Ordering::Relaxed) <= FEWEST
     }
 
-    /// Adds a reader, since requests of several clients come.
+    /// Adds a reader, since several clients send requests.
     pub fn grow(&self) {
         if self.enough.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
             return;
@@ -390,8 +390,7 @@ impl Readers {
             let now = post.serving.load(Ordering::Relaxed);
             busy |= now != *seen;
             if now == *seen && now % 2 == 1 {
-                // The new number is even, and differs from the number that `done` would leave (`now
-                // + 1`).
+                // The new number is even, and is not the number `now + 1` that `done` would leave.
                 let (old, new) = (now, now + 3);
                 let relaxed = Ordering::Relaxed;
                 if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()

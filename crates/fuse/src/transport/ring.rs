@@ -109,8 +109,8 @@ impl Ring {
     }
 
     fn push(&mut self, sqe: &Entry128) -> io::Result<()> {
-        // SAFETY: the SQE refers to memory of an `Entry` that stays in `entries` until its
-        // completion, and outlives the ring, which is dropped first.
+        // SAFETY: the SQE refers to memory of an `Entry` that stays in `entries` until the command
+        // completes. That memory outlives the ring, which is dropped first.
         let pushed = unsafe { self.ring.submission().push(sqe) };
         pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
     }

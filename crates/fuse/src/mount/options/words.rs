@@ -78,7 +78,7 @@ pub(super) const IGNORED: &[&str] = &[
     "mbcache",
     "nombcache",
     "debug",
-    // Used by FUSE: the name and type that mount.fuse3 passes.
+    // Options of FUSE. mount.fuse3 passes `subtype`.
     "subtype",
     "blkdev",
     "nonempty",

@@ -377,7 +377,7 @@ mod tests {
         // touch(1), with the writeback cache and without.
         assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
         assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
-        // A time that is given, and a time that is left out.
+        // A program gives a time, or leaves a time out.
         assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
         assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
         assert_eq!(change(mtime_now, 0, 0), Change::TIMES);
