@@ -215,8 +215,8 @@ impl Credits {
 }
 
 impl Pool {
-    /// Returns the number of grains for which the threads before `ticket` in the queue wait;
-    /// without a ticket, the number for which all threads in the queue wait.
+    /// Returns how many grains the threads before `ticket` in the queue wait for. Without a ticket,
+    /// returns how many grains all threads in the queue wait for.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
         let before = self.queue.iter().take_while(|request| Some(request.number) != ticket);
         before.map(|request| request.grains).sum()

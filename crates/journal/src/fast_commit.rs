@@ -1,8 +1,8 @@
 //! Writes fast commits: a few changes of the running transaction, durable without its commit.
 //!
 //! The log has an area for fast commits. Fast commits of transaction T are replayed after T-1, and
-//! have no effect once T is committed. So the thread that writes a fast commit has the committer
-//! role, so that T-1 is durable, and T does not close meanwhile. T keeps running. The first fast
+//! have no effect once T is committed. So a thread that writes a fast commit takes the committer
+//! role: then T-1 is durable, and T does not close meanwhile. T keeps running. The first fast
 //! commit of T may overwrite the fast commits of T-1, which have no effect any more.
 //!
 //! A crash is harmless because of the order *data, flush, fast commit*. If a part of a fast commit
@@ -33,8 +33,8 @@ pub struct FastBatch {
 
 /// The calls of a fast commit to the file system.
 pub trait FastClient {
-    /// Returns whether the calling thread has nothing to wait for: another thread has written its
-    /// changes, or a fast commit cannot contain them. The journal's lock is held.
+    /// Returns whether the calling thread has nothing to wait for: another thread has written the
+    /// caller's changes, or a fast commit cannot contain them. The journal's lock is held.
     fn is_done(&self) -> bool;
 
     /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.

@@ -6,10 +6,10 @@
 //! one between the write and reading the number, one between storing the number and submitting. If
 //! the writer reads the number before the flush stores it, the flush is submitted after the write;
 //! otherwise the write's mark is the next number.
+//!
 //! Each inode keeps the mark of its last write (`ext4`). So an fsync waits only for the writes of
 //! its inode. It reads the mark of the inode, and otherwise only words that flushes alone write.
 //! Each lane keeps a mark too, for a caller that wants all writes durable.
-//! wants all writes durable.
 //!
 //! Flushes run one at a time, because the host reports a failed flush to one caller only: a second
 //! concurrent flush may return success although writes are lost. After a failure all later flushes

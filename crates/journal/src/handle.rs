@@ -13,8 +13,8 @@ use once::Joined;
 /// is dropped.
 ///
 /// An operation passes its handle to the functions that it calls; a thread never joins twice.
-/// Dropping the handle leaves the transaction. If its thread panics, the drop aborts the journal
-/// first, since the operation is half done.
+/// Dropping the handle leaves the transaction. If the handle's thread panics, the drop aborts the
+/// journal first, since the operation is half done.
 ///
 /// # Locking
 /// A thread with a handle does not wait and does no I/O: a commit waits for the handle, and all
@@ -72,8 +72,8 @@ impl<'a, O, D> Handle<'a, O, D> {
     }
 
     /// Records that `block`, which may have images in the log, is freed: replay must not write it
-    /// after this transaction, unless it is used as metadata again. Costs a fraction of a credit,
-    /// so an operation needs one credit for up to a hundred revokes, and two for more.
+    /// after this transaction, unless the block is used as metadata again. Costs a fraction of a
+    /// credit, so an operation needs one credit for up to a hundred revokes, and two for more.
     ///
     /// # Panics
     /// If the credits are used up.

@@ -182,8 +182,8 @@ impl<O, D> Journal<O, D> {
         self.flusher.last_write()
     }
 
-    /// Makes the data write of `mark` and earlier ones durable. Flushes only if no flush was
-    /// submitted since that write. Concurrent callers share one flush.
+    /// Makes the data write of `mark` and all earlier data writes durable. Flushes only if no flush
+    /// was submitted since that write. Concurrent callers share one flush.
     ///
     /// # Errors
     /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes

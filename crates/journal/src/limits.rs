@@ -3,8 +3,8 @@
 use crate::error::Error;
 use lanefs_ondisk::BlockSize;
 
-/// In a log of at most this many blocks, a transaction may use more than a quarter, so that the
-/// smallest logs still accept handles of about sixty credits.
+/// In a log of at most this many blocks, a transaction may use more than a quarter of the log, so
+/// that the smallest logs still accept handles of about sixty credits.
 const SMALL_LOG: u32 = 256;
 
 /// The limits of a transaction. Credits are counted in *grains*: a logged block costs

@@ -249,15 +249,15 @@ impl LogWriter {
         }
     }
 
-    /// Moves the log's tail, durably. The blocks before it may be overwritten afterwards.
+    /// Moves the log's tail, durably. The blocks before the tail may be overwritten afterwards.
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
         self.write_durable(flusher, self.superblock_offset(), &self.superblock.encode())
     }
 
-    /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The other fields are written as they are in memory, so this may also write an
-    /// update of the log's start that failed before.
+    /// Records durably in the journal superblock that the journal was aborted. The next mount and
+    /// e2fsck read this record. The other fields are written as they are in memory, so this may
+    /// also write an update of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)

@@ -77,8 +77,8 @@ pub fn put(
     writer.start_without_fast_commits(&flusher, tid)
 }
 
-/// Returns a writer whose head has room for the transaction up to the end of the log: after the
-/// zeroed block, or else at the start.
+/// Returns a writer whose head has room for the transaction before the end of the log. The head is
+/// after the zeroed block, or else at the start of the log.
 ///
 /// At the start of the log, the transaction may cover the zeroed block. The log starts at this
 /// block until the transaction is valid. That does no harm: no block of the transaction has the

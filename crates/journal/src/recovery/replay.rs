@@ -43,8 +43,8 @@ struct Wrong {
     cause: Cause,
 }
 
-/// Checks the log and selects the copies to write. Drops the last transaction from `log` if a copy
-/// of it is missing and its commit block may have been written before its copies.
+/// Checks the log and selects the copies to write. Drops the last transaction from `log` if one of
+/// its copies is wrong, and its commit block may have been written before the copies.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
