@@ -49,7 +49,7 @@ use std::{fmt, io};
 /// ```
 pub struct File {
     open: OpenFile,
-    /// Declared last, so that it is dropped after `open`.
+    /// Declared after `open`, so that it is dropped after `open`.
     mounted: Shared,
     path: PathBuf,
     position: AtomicU64,

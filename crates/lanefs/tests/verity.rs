@@ -51,7 +51,7 @@ fn fsverity(dir: &Path, name: &str, method: Method) -> String {
     shell(dir, &line).split(' ').next().unwrap().to_owned()
 }
 
-/// Writes a verity file to the root directory of an image, by debugfs. Returns its digest.
+/// Writes a verity file to the root directory of an image, by debugfs. Returns the file's digest.
 fn add(image: &Image, name: &str, data: &[u8], method: Method, block_size: usize) -> String {
     let dir = image.dir.path();
     std::fs::write(dir.join(name), data).unwrap();
