@@ -1,5 +1,6 @@
-//! An inode stays in memory as long as a commit has work for it: for fsync until the commit is
-//! durable, and for the tail of a truncated file until the deferred work is done.
+//! An inode stays in memory as long as a commit has work for the inode. For fsync it stays until
+//! the commit is durable. For the tail of a truncated file it stays until the deferred work is
+//! done.
 //!
 //! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
 //! Meanwhile a cache of size zero evicts every object that may be evicted, and the inode under test

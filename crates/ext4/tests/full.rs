@@ -70,8 +70,8 @@ impl Device for GatedDevice {
     }
 }
 
-/// Creates a file system with groups of `group` blocks, about `free` free blocks in runs of `run`
-/// blocks, and two files, one of them of `first` blocks.
+/// Creates a file system with groups of `group` blocks, and about `free` free blocks in runs of
+/// `run` blocks. It has two files: `one` with `first` blocks, and `two` with one block.
 fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
     let image = Image::made(&["-b", "1024", "-m", "0", "-g", group, "-O", "^flex_bg"], "24M");
     let mount = image.mount(Access::ReadWrite);
