@@ -1,4 +1,4 @@
-//! Mounts and unmounts: by mount(2) where that is allowed, else by fusermount3.
+//! Mounts and unmounts: by mount(2) where that is allowed, otherwise by fusermount3.
 
 use super::options::Options;
 use crate::protocol::Checks;
@@ -96,8 +96,8 @@ impl MountPoint {
         Ok((device, MountPoint { path }))
     }
 
-    /// Does the same as [`MountPoint::attach`], with type `fuseblk`: the kernel claims
-    /// `block_device` exclusively and tells the server of sync(2) and syncfs(2), and umount(2)
+    /// Does the same as [`MountPoint::attach`], with type `fuseblk`. The kernel then claims
+    /// `block_device` exclusively, and tells the server of sync(2) and syncfs(2), and umount(2)
     /// waits for the server. Only mount(2) supports this type.
     ///
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
@@ -259,9 +259,9 @@ fn mount_directly(
     let fs_type = match kind {
         Type::Fuse => c"fuse.lanefs",
         Type::FuseBlock => {
-            // One page, for any block size of the file system: with a smaller block size, kernels
-            // that buffer by iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits
-            // for iomap partial writes").
+            // One page, for any block size of the file system. With a smaller size, kernels that
+            // buffer by iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for
+            // iomap partial writes").
             data.push_str(&format!(",blksize={}", rustix::param::page_size()));
             c"fuseblk.lanefs"
         }

@@ -51,7 +51,7 @@ use std::time::Instant;
 use tally::Tally;
 use writers::Writers;
 
-/// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
+/// For how many seconds the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
 /// The result of serving a request; on success the reply is in the outbox.
@@ -138,8 +138,8 @@ impl Service for Server {
 
 impl Server {
     /// Creates the server of `mount`, whose ids are mapped by `ids`. If there can be verity files,
-    /// the kernel is asked to send OPEN: otherwise it would write to its cached pages of such a
-    /// file, and show them to readers, before the server can refuse the write.
+    /// the kernel is asked to send OPEN. Otherwise the kernel would write to its cached pages of a
+    /// verity file, and show them to readers, before the server can refuse the write.
     ///
     /// # Errors
     /// If the root directory cannot be read.
@@ -207,8 +207,8 @@ impl Server {
         self.vfs.fs()
     }
 
-    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode
-    /// of this type.
+    /// Returns for how many seconds the kernel may cache that a name in `dir` refers to an inode of
+    /// this type.
     ///
     /// In a directory that ignores case, the kernel would not find a cached name by another
     /// spelling. A rename moves the kernel's cached name together with its validity. So a file's

@@ -3,7 +3,7 @@
 /// By how much the score increases if a request's client differs from that of the previous request.
 /// A request of the same client decreases the score by 1.
 const STEP: u8 = 4;
-/// The score from which another reader is wanted. A shell that starts one program after the other
+/// From this score on, another reader is wanted. A shell that starts one program after the other
 /// stays below this score, since each program sends more than four requests.
 const SEVERAL: u8 = 32;
 /// The highest score: a reader stops reading after at most this many requests of one client in a

@@ -2,7 +2,7 @@
 //!
 //! A client usually sends its next request a few microseconds after a reply. If the reader sleeps
 //! until then, its wake-up, often on another processor, takes longer than serving a request. So a
-//! single reader *looks*: it checks for a request repeatedly for a while, and yields the processor
+//! single reader *looks*: for a while it checks repeatedly for a request. It yields the processor
 //! after each check, since the client possibly runs on the same processor. The reader stops looking
 //! if requests do not come so soon, or if other programs need the processor.
 

@@ -27,7 +27,8 @@ const FEWEST: usize = 1;
 /// The fewest threads without rings. With one thread, a search for holes would wait for ever: the
 /// kernel first writes a file's dirty pages, and another thread must serve these writes.
 pub const FEWEST_THREADS: usize = 2;
-/// The time that a request expected to be quick may take before another thread is woken or started.
+/// How long a request that is expected to be quick may take before another thread is woken or
+/// started.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The number of looks without any request after which the session counts as paused, which is 40
 /// ms.
@@ -187,8 +188,8 @@ impl Readers {
         self.stand_back(me, spares)
     }
 
-    /// Records that thread `me` starts a request expected to be quick; returns the argument for
-    /// [`Readers::done`].
+    /// Records that thread `me` starts a request that is expected to be quick. Returns the argument
+    /// for [`Readers::done`].
     pub fn begin(&self, me: usize) -> u64 {
         self.note(me, 1)
     }
@@ -219,7 +220,7 @@ impl Readers {
         post.compare_exchange(serving, serving + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Makes thread `me` leave the readers before it serves a request expected to be slow.
+    /// Makes thread `me` leave the readers before it serves a request that is expected to be slow.
     pub fn leave(&self, me: usize) {
         self.note(me, 2);
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {

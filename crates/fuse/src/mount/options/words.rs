@@ -153,7 +153,6 @@ impl<'w> Word<'w> {
 }
 
 impl Options {
-    /// Adds one option.
     pub(super) fn add_one(&mut self, text: &str) -> Result<(), OptionError> {
         let word = Word::new(text);
         let is_known = self.set_access(&word)?

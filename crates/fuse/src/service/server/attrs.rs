@@ -92,8 +92,8 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
 }
 
 /// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
-/// without these bits, or `asked` if there are no such bits. Fails if the inode's flags forbid the
-/// change. The kernel does not send the caller's groups.
+/// without these bits. If there are no such bits, returns `asked`. Fails if the inode's flags
+/// forbid the change. The kernel does not send the caller's groups.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);

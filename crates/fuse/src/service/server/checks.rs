@@ -1,9 +1,9 @@
 //! The caller of a request, and the permissions that the server checks where the kernel does not.
 //!
 //! With `-o fakeroot` the owner of the mount acts as root of the image. The kernel does not know
-//! about this option and would refuse most of the owner's operations, so on such a mount the kernel
-//! does not check permissions ([`Checks`]). The server then applies all rules of [`lanefs_vfs`] to
-//! every request, for the owner and for other users.
+//! about this option, and would refuse most of the owner's operations. So on such a mount the
+//! kernel does not check permissions ([`Checks`]). The server then applies all rules of
+//! [`lanefs_vfs`] to every request, for the owner and for other users.
 //!
 //! Without `allow_other` the kernel admits only the owner of the mount, and caches names as usual.
 //! With `allow_other` any user would walk through a cached name unchecked. So the kernel is given

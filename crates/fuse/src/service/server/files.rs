@@ -134,11 +134,11 @@ impl Server {
         Ok(())
     }
 
-    /// Writes dirty pages of the kernel's cache. With the writeback cache this sets no times and
-    /// removes no privileges: the request may come long after the program's write, and after a
-    /// utimensat(2) or chmod(2) that followed it. Without that cache the pages were changed through
-    /// a mapping, and then only the server can set the time. Writes everything or returns an error:
-    /// the kernel does not check the number of bytes written.
+    /// Writes dirty pages of the kernel's cache. With the writeback cache this function sets no
+    /// times and removes no privileges: the request may come long after the program's write, and
+    /// after a utimensat(2) or chmod(2) that followed the write. Without that cache the pages were
+    /// changed through a mapping, and then only the server can set the time. Writes everything or
+    /// returns an error: the kernel does not check the number of bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Done {
         // The kernel does not send the user of these writes; the file's owner is the best guess.
         let by = privilege(inode.attr().uid);
