@@ -17,7 +17,7 @@ pub trait Client<O, D>: Send + Sync {
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
     /// Do not push an image of an object that was deleted in `tid` (see [`crate::Tracked::bury`]):
-    /// the image would cancel the revoke of its block, as if the block were metadata again.
+    /// such an image would cancel the revoke of the block, as if the block were metadata again.
     ///
     /// # Errors
     /// Any error aborts the journal.

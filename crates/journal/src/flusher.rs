@@ -87,7 +87,6 @@ impl Flusher {
         FlushMark(newest.unwrap_or(0))
     }
 
-    /// Flushes.
     pub(crate) fn flush(&self) -> Result<(), DeviceError> {
         self.turn(|_| true, &Io::Flush).map(|_| ())
     }

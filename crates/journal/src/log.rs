@@ -187,8 +187,9 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
-    /// Returns whether the running transaction may have fast commits: the log has an area for them,
-    /// and the superblock on the device says where the log starts, so recovery will read the area.
+    /// Returns whether the running transaction may have fast commits. It may if the log has an area
+    /// for them, and the superblock on the device says where the log starts, so that recovery reads
+    /// the area.
     pub(crate) fn takes_fast_commits(&self) -> bool {
         !self.fast_area.is_empty() && self.is_marked()
     }

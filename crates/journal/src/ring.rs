@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// *Invariant*: segments follow each other around the ring, the last one ends at `head`, and at
+/// *Invariant*: segments follow each other around the ring, and the last one ends at `head`. At
 /// least one block is free, so that a full log differs from an empty one.
 #[derive(Debug)]
 pub(crate) struct Ring {

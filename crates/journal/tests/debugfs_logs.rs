@@ -1,7 +1,7 @@
-//! debugfs writes logs; Lanefs and e2fsck replay copies of them, and every block must be the same.
-//! debugfs writes logs that no kernel writes today: logs with checksums of version 2. It also
-//! writes all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs:
-//! without checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
+//! debugfs writes logs, Lanefs and e2fsck replay copies of them, and every block must be the same.
+//! The logs with checksums of version 2 are logs that no kernel writes today. debugfs also writes
+//! all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs: without
+//! checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
 //! `journal_async_commit`.
 
 mod host;
