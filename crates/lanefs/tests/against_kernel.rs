@@ -1,4 +1,4 @@
-//! Compares paths and permissions with the kernel's ext4: the kernel and the library run the same
+//! Compares paths and permissions with the kernel's ext4. The kernel and the library run the same
 //! operations on two copies of one image, and must return the same results and error numbers.
 
 mod images;
