@@ -16,5 +16,5 @@ pub(crate) trait BlockReader: Send + Sync {
 
     /// Reports that a cache exceeds its limit, and that a commit would make some of its blocks
     /// clean.
-    fn crowded(&self) {}
+    fn over_limit(&self) {}
 }

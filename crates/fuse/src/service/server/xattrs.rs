@@ -36,7 +36,7 @@ impl Server {
             return put_sized(&value, room, outbox);
         }
         let inode = self.inode(request.header.nodeid)?;
-        let mut value = match self.judged(&request.header) {
+        let mut value = match self.checked_caller(&request.header) {
             Some(who) => self.vfs.get_xattr(&who, &inode, name)?,
             None => self.fs().get_xattr(&inode, name)?,
         };
@@ -80,7 +80,7 @@ impl Server {
             false => Vec::new(),
         };
         let value = if self.maps_list(name) { &mapped } else { value };
-        if let Some(who) = self.judged(&request.header) {
+        if let Some(who) = self.checked_caller(&request.header) {
             self.vfs.set_xattr(&who, &inode, name, value, how)?;
             if rules::is_access_list(name) {
                 // The mode has changed too.
@@ -100,7 +100,7 @@ impl Server {
         let name = request.name()?;
         // The caller's permissions are not checked for capabilities: the kernel removes them itself
         // before a write, and checks the permissions of a program that asks for it.
-        if let Some(who) = self.judged(&request.header).filter(|_| name != CAPABILITIES) {
+        if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
