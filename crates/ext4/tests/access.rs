@@ -14,7 +14,7 @@ const WRITERS: usize = 3;
 const CHANGES: usize = 8;
 const CUTS: usize = 24;
 
-/// A file whose fsync returned when the device had this number of events.
+/// A file, and the number of the device's events when its fsync returned.
 struct Synced {
     name: String,
     at: usize,
@@ -42,7 +42,7 @@ impl Scene {
         fs.fsync(&inode, SyncMode::Full)
     }
 
-    /// Makes files until told to stop; only the errors of a read-only mount are expected.
+    /// Makes files until `stop` is set. Only the errors of a read-only mount are expected.
     fn write(&self, me: usize, stop: &AtomicBool) -> Vec<Synced> {
         let mut synced = Vec::new();
         for n in 0.. {
@@ -59,7 +59,8 @@ impl Scene {
         synced
     }
 
-    /// Returns the image after a power cut at this event, which loses all writes not flushed.
+    /// Returns the device, and an image of it, after a power cut at event `at`. All writes that
+    /// were not flushed are lost.
     fn cut(&self, at: usize) -> (OverlayDevice, Image) {
         let recording = self.device.recording();
         let state = recording.replay().state(at, Kept::None);

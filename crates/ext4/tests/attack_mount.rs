@@ -1,4 +1,5 @@
-//! Tests mounts of images in unusual states: not clean, changed by the log, half mounted, torn.
+//! Tests mounts of images in unusual states: not clean, with a log that changes the superblock,
+//! left by a mount that failed halfway, or with a torn superblock.
 
 mod image;
 
@@ -212,7 +213,8 @@ fn a_torn_superblock_is_read_with_the_help_of_a_backup_or_of_the_log() {
             let mount = Mount::open(state.clone(), MountOptions::default())
                 .unwrap_or_else(|error| panic!("{options:?}, event {n}: {error}"));
             mount.close().unwrap();
-            // Without a journal the crash leaves other damage than a torn superblock.
+            // Without a journal the crash leaves damage besides the torn superblock, so e2fsck is
+            // not run.
             if k % 4 == 0 && !options.contains(&"^has_journal") {
                 RamDevice::copy_of(&*state).unwrap().to_file(image.path()).unwrap();
                 image.check();
@@ -245,8 +247,8 @@ fn a_torn_superblock_of_a_single_group_is_read_only_with_the_help_of_the_log() {
 fn a_superblock_that_is_damaged_otherwise_is_refused() {
     let image = Image::made(&["-b", "1024"], "48M");
     let base = RamDevice::from_file(image.path()).unwrap();
-    // The number of blocks, the hash seed, an incompatible feature, the inode of the journal, the
-    // magic number, the blocks per group.
+    // In turn, a bit changes in: the number of blocks, the hash seed, an incompatible feature, the
+    // inode of the journal, the magic number, the blocks per group.
     for (at, flip) in [(4, 1), (0xec, 1), (0x61, 0x10), (0xe0, 2), (0x38, 1), (0x20, 8)] {
         let device = OverlayDevice::new(Arc::new(RamDevice::copy_of(&base).unwrap()), u64::MAX);
         let mut byte = [0];

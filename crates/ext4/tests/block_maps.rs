@@ -6,9 +6,9 @@ use image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, Fallocate, MountOptions, OnError, Privilege, SetAttr, SetXattr};
 use std::process::Command;
 
-/// Returns an image with the file "victim", which has a double indirect block, and the numbers of
-/// the blocks of its map: single indirect, double indirect, and the first node of the double
-/// indirect one.
+/// Returns an image with the file "victim", which has a double indirect block. Also returns the
+/// blocks of the file's map: the single indirect block, the double indirect block, and the first
+/// block to which the double indirect block refers.
 fn image_with_a_map() -> (Image, [u64; 3]) {
     let image = Image::made(&["-t", "ext3", "-b", "1024", "-J", "size=1"], "32M");
     let source = image.path().with_file_name("source");

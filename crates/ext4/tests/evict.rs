@@ -1,5 +1,6 @@
-//! An inode stays in memory as long as a commit has work for it: for fsync until the commit is
-//! durable, and for the tail of a truncated file until the deferred work is done.
+//! An inode stays in memory as long as a commit has work for the inode. For fsync it stays until
+//! the commit is durable. For the tail of a truncated file it stays until the deferred work is
+//! done.
 //!
 //! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
 //! Meanwhile a cache of size zero evicts every object that may be evicted, and the inode under test
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-/// Files in addition to the one under test: enough loads for many checks of the caches.
+/// The number of files besides the one under test. Loading them triggers many checks of the caches.
 const OTHERS: u32 = 200;
 /// How long a test observes a call that must wait.
 const WATCHED: Duration = Duration::from_millis(300);

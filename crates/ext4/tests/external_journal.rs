@@ -1,5 +1,6 @@
-//! File systems whose journal is on a device of its own: replayed, written, marked clean, refused
-//! if the two devices do not belong together, and whole after a power cut of both.
+//! Tests file systems whose journal is on a device of its own. The journal is replayed, written and
+//! marked clean. It is refused if the two devices do not belong together. A power cut of both
+//! devices loses nothing that fsync promised.
 
 mod image;
 
@@ -97,7 +98,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         let pair = Pair::new(block_size, features);
         let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
         write(&mount, "a", b"committed");
-        // The contents of the devices after a power cut at this moment.
+        // These are the contents of the devices after a power cut at this moment.
         let fs = Arc::new(RamDevice::copy_of(&pair.fs).unwrap());
         let log = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
         assert!(log_blocks(&log, block_size) >= 3, "the transaction is in the log's device");
@@ -109,7 +110,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         assert!(code <= 1, "e2fsck replays the log");
         assert_eq!(check_file(&dir.path().join("fs"), "a"), b"committed");
 
-        // A replay by Lanefs gives the same result, also a replay in memory.
+        // A replay by Lanefs gives the same result, whether it is in memory or writes the devices.
         let read_only = MountOptions { access: Access::ReadOnly, ..options(log.clone()) };
         let mount = Mount::open(fs.clone(), read_only).unwrap();
         assert_eq!(read(&mount, "a").unwrap(), b"committed");
@@ -173,20 +174,20 @@ fn devices_that_do_not_belong_together_are_refused_by_uuid_and_nothing_is_writte
     assert!(matches!(no_journal, UnfitJournal::NotAJournal { .. }));
     let short = Arc::new(RamDevice::create(512).unwrap());
     assert!(matches!(why(refused(Some(short))), UnfitJournal::TooShort { has: 512, .. }));
-    // A second user in the journal's list.
+    // The journal's list has a second user.
     let shared = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
     shared.write_at(2048 + 0x40, &2u32.to_be_bytes()).unwrap();
     assert_eq!(why(refused(Some(shared))), UnfitJournal::Shared { users: 2 });
-    // A log that would start in its own superblock.
+    // The log would start in its own superblock.
     let hostile = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
     hostile.write_at(2048 + 0x14, &2u32.to_be_bytes()).unwrap();
     assert!(matches!(refused(Some(hostile)), Error::Corruption(_)));
-    // The journal belongs to one file system, and a second one does not get it.
+    // The journal belongs to one file system, and cannot be attached to a second one.
     let second = Image::made(&["-b", "1024", "-O", "^has_journal"], "8M");
     let second = RamDevice::from_file(second.path()).unwrap();
     let error = attach_journal(&second, &*pair.log, 0).unwrap_err();
     assert_eq!(why(error), UnfitJournal::Shared { users: 2 });
-    // A journal in a file excludes a journal device.
+    // A file system with its journal in a file refuses a journal device.
     let inside = Image::made(&["-b", "1024"], "8M");
     let inside = Arc::new(RamDevice::from_file(inside.path()).unwrap());
     let error = Mount::open(inside, options(pair.log.clone())).err().expect("refused");
@@ -212,7 +213,8 @@ fn a_clean_file_system_is_read_without_its_journal_and_a_dirty_one_is_not() {
     assert!(matches!(error, Error::JournalDevice { why: UnfitJournal::Missing, .. }));
 }
 
-/// Notes, after each operation of one of two devices, the number of events that both have seen.
+/// Notes the number of events that both devices have seen, after each write and flush of one of
+/// them.
 struct Noting {
     device: Arc<RecordingDevice>,
     both: [Arc<RecordingDevice>; 2],
@@ -246,8 +248,8 @@ impl Device for Noting {
     }
 }
 
-/// The power of both devices fails at once, after each write. Each device then has its flushed
-/// writes, and any subset of its other writes.
+/// The power of both devices fails at once, after each write or flush. Each device then has its
+/// flushed writes, and any subset of its other writes.
 #[test]
 fn synced_changes_survive_a_power_cut_of_both_devices() {
     let pair = Pair::new(1024, "");

@@ -1,5 +1,5 @@
-//! Tests writers near the end of free space, while reads of bitmaps or commits block: every writer
-//! gets space as long as there is some, and none waits for another writer's commit.
+//! Tests writers near the end of free space, while reads of bitmaps wait, or commits wait. Every
+//! writer gets space as long as there is some, and no writer waits for another writer's commit.
 
 mod image;
 
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
-/// Blocks that mappings may take in addition to the data.
+/// The number of blocks that mappings may take in addition to the data.
 const NODES: u64 = 150;
 
-/// The behaviour of a device's reads behind the gate.
+/// How reads behave on a device with a gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gate {
     Open,
@@ -70,8 +70,8 @@ impl Device for GatedDevice {
     }
 }
 
-/// Creates a file system with groups of `group` blocks, about `free` free blocks in runs of `run`
-/// blocks, and two files, one of them of `first` blocks.
+/// Creates a file system with groups of `group` blocks, and about `free` free blocks in runs of
+/// `run` blocks. It has two files: `one` with `first` blocks, and `two` with one block.
 fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
     let image = Image::made(&["-b", "1024", "-m", "0", "-g", group, "-O", "^flex_bg"], "24M");
     let mount = image.mount(Access::ReadWrite);

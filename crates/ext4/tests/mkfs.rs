@@ -40,15 +40,15 @@ impl Workshop {
 
     fn sparse(&self, name: &str, size: u64) -> PathBuf {
         let path = self.folder.path().join(name);
-        // A new file, since a child process of another test may hold the lock of the old one for a
-        // moment.
+        // Makes a new file, since a child process of another test may hold the lock of the old file
+        // for a moment.
         let _ = fs::remove_file(&path);
         let file = File::create(&path).expect("an image");
         file.set_len(size).expect("its length");
         path
     }
 
-    /// Runs mke2fs; returns `None` and prints the reason if it is missing.
+    /// Runs mke2fs. Returns `None` and prints the reason if mke2fs is missing.
     fn theirs(&self, size: u64, arguments: &str) -> Option<PathBuf> {
         let path = self.sparse("theirs", size);
         let uuid = uuid_text(&UUID);
@@ -115,7 +115,7 @@ fn without(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Features 
     features
 }
 
-/// Returns sizes, arguments of mke2fs, and the equivalent options of Lanefs.
+/// Returns cases: a size, arguments of mke2fs, and the equivalent options of Lanefs.
 fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let (compat, incompat, ro_compat) = (Compat::empty(), Incompat::empty(), RoCompat::empty());
     let of = |change: fn(&mut MkfsOptions)| {
@@ -246,8 +246,9 @@ fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// Returns the differing bytes, at most 20: offset, theirs, ours. The count of written KiB and the
-/// checksums of superblocks are ignored. Holes of both files are not read.
+/// Returns at most 20 differing bytes, each with its offset, its value in `theirs` and its value in
+/// `ours`. The count of written KiB and the checksums of superblocks are ignored. Ranges that are
+/// holes in both files are not read.
 fn differences(theirs: &Path, ours: &Path) -> Vec<(u64, u8, u8)> {
     const CHUNK: usize = 4096;
     let (theirs, ours) = (File::open(theirs).expect("theirs"), File::open(ours).expect("ours"));
@@ -348,7 +349,8 @@ fn the_block_of_mmp_is_where_mke2fs_puts_it() {
             image.read_exact_at(&mut bytes, block * 1024).expect("the block");
             intervals.push(bytes[112]);
             names.push(bytes[..8].to_vec());
-            // The name of the computer and of the device, the time, and so the checksum differ.
+            // The block contains the names of the computer and of the device, and the time. These
+            // differ, and so does the checksum.
             image.write_all_at(&[0; 1024], block * 1024).expect("the block");
         }
         assert_eq!((&names[0], intervals[0]), (&names[1], intervals[1]), "{arguments}");
@@ -491,8 +493,8 @@ fn impossible_file_systems_are_refused_before_the_first_write() {
     assert!(bytes.iter().all(|&byte| byte == 0));
 }
 
-/// Small and odd sizes, for which some structures have to be reduced: the result is clean, or the
-/// size is refused.
+/// Makes file systems of small and odd sizes, for which some structures have to be reduced. Either
+/// the result is clean, or the size is refused.
 #[test]
 fn every_size_gives_a_clean_file_system_or_is_refused() {
     let seed = std::env::var("LANEFS_SEED")

@@ -1,5 +1,5 @@
-//! Files without names on images without an orphan file: the legacy list, with a part for each
-//! lane.
+//! Tests files without names on images without an orphan file. Such files are in the legacy list,
+//! which has a part for each lane.
 
 mod image;
 

@@ -1,4 +1,5 @@
-//! The places of inodes and blocks of files that one thread creates, and that many threads use.
+//! Tests in which groups the inodes and blocks of files lie, if one thread or many threads create
+//! and change the files.
 
 mod image;
 

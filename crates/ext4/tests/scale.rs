@@ -1,4 +1,4 @@
-//! Large images, sparse in memory: measures the bytes that a mount reads, and the extents of
+//! Tests large images, which are sparse in memory: the bytes that a mount reads, and the extents of
 //! concurrent appends.
 //!
 //! `LANEFS_SCALE=full cargo test --profile stress -p lanefs-ext4 --test scale -- --include-ignored
@@ -15,8 +15,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Counts the bytes read, and does not store large writes of zeros, which are data that is never
-/// read.
+/// Counts the bytes that are read. Large writes of zeros are not stored: they are the data of
+/// files, which is never read.
 struct Sparse {
     inner: FileDevice,
     read: AtomicU64,
@@ -86,8 +86,7 @@ fn mount_reads(groups: u64) -> u64 {
 #[test]
 fn a_mount_reads_the_descriptors_and_little_else() {
     for groups in [100, 10_000] {
-        // 64 bytes for each group, read twice since the search for the log reads them too, and some
-        // blocks.
+        // The descriptor of a group has 64 bytes. The mount reads some other blocks too.
         assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
     }
 }
@@ -102,7 +101,7 @@ fn a_mount_of_a_million_groups_reads_the_descriptors_and_little_else() {
 #[test]
 fn bitmaps_of_many_groups_stay_within_the_cache() {
     let groups = if is_full() { 20_000 } else { 3000 };
-    // Dirty bitmaps cannot be evicted: a small log limits their number.
+    // Dirty bitmaps cannot be evicted, and a small log limits their number.
     let options = ["-b", "1024", "-J", "size=4", "-O", "^resize_inode", "-i", "524288"];
     let image = Image::made(&options, &format!("{}M", 8 * groups));
     let cache_bytes = 4 << 20;
@@ -130,8 +129,8 @@ fn bitmaps_of_many_groups_stay_within_the_cache() {
     println!("{groups} groups: {} KiB of bitmaps at most, {} at last", most >> 10, last >> 10);
     assert!(last <= cache_bytes / 16, "{last} bytes are clean and stay");
     assert!(most > 100 << 10, "{most} bytes: not many groups were touched");
-    // The limit: a sixteenth of the cache, and the bitmaps that are dirty in two transactions of a
-    // quarter of the log each.
+    // The limit is a sixteenth of the cache, plus the bitmaps that are dirty in two transactions of
+    // a quarter of the log each.
     assert!(most < cache_bytes / 16 + (3 << 20), "{most} bytes of bitmaps");
     let lost = free - fs.stat_fs().blocks_free;
     drop((large, root));

@@ -1,5 +1,5 @@
-//! Runs the whole file system under shuttle: schedules of few threads that contend, on a disk that
-//! may lose power, with and without memory for caches, with both sets of policies.
+//! Runs the whole file system under shuttle: a few threads contend, on a disk that may lose power.
+//! Caches have memory or none, and policies have old or new values.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
@@ -98,7 +98,7 @@ fn threads_change_the_same_names() {
     explore(&EMPTY, names);
 }
 
-/// Renames directories into each other, creates and removes them.
+/// Moves directories into each other, and creates and removes directories.
 fn change_the_shape(world: &World, _me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -201,8 +201,8 @@ fn blocks_move_between_files_and_no_file_shows_foreign_data() {
     explore(&TIGHT, data);
 }
 
-/// One thread overwrites a file that the other truncates; the other then fills another file with
-/// all free blocks.
+/// One thread overwrites a file. The other thread truncates this file, and then fills another file
+/// with all free blocks.
 fn handed_over(world: &World) {
     let root = world.fs.root().unwrap();
     let file = world.file(&root, "x");
@@ -237,8 +237,8 @@ fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
 }
 
-/// Creates the file `/x` with one extent of unwritten blocks, at least as long as each thread's
-/// writes.
+/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads may also
+/// write beyond this extent.
 fn preallocated(world: &World) {
     let file = world.file(&world.fs.root().unwrap(), "x");
     let how = [Fallocate::Allocate, Fallocate::AllocateKeepSize][below(2) as usize];
@@ -278,8 +278,7 @@ fn writes_that_share_an_unwritten_extent_are_all_kept() {
     explore(&EMPTY, converted);
 }
 
-/// Appends from two threads while a third one writes beyond the end: no two appends have the same
-/// place.
+/// Appends from two threads while a third thread writes beyond the end. No two appends may overlap.
 fn appends(world: &World) {
     world.file(&world.fs.root().unwrap(), "x");
     let open = |world: &World| find(world, &world.fs.root().unwrap(), "x").expect("it stays");
@@ -287,8 +286,8 @@ fn appends(world: &World) {
     let append = |places: Arc<Mutex<Vec<(u64, usize)>>>| -> Thread {
         Box::new(move |world| {
             for _ in 0..2 {
-                // The data is zeros: the words of the test depend on the offset, which is not known
-                // yet.
+                // The data is zeros: the bytes of `words::of` depend on the offset, which is not
+                // known yet.
                 let data = vec![0; 8 * (1 + below(200) as usize)];
                 let place = world.fs.append(&open(world), &data, Privilege::Root).unwrap();
                 assert_eq!(place.1, data.len());
@@ -464,7 +463,7 @@ fn convert_beside_changes(world: &World, _me: u8) {
             may_fail(fs.fallocate(&file, how, offset, len as u64, Privilege::Root));
         }
         6 => {
-            // The words of an append are those of its offset, which is known only afterwards.
+            // The bytes of `words::of` depend on the offset, which is known only after the append.
             let (at, n) = fs.append(&file, &[0; 8], Privilege::Root).unwrap();
             may_fail(fs.write_at(&file, at, &words::of(1, at, n), Privilege::Root));
         }
@@ -486,7 +485,7 @@ fn unwritten_blocks_are_written_while_others_truncate_and_punch() {
     explore(&TIGHT, converted_beside_changes);
 }
 
-/// Truncates and grows a file of the thread's own, whose content must be as without other threads.
+/// Truncates and grows a file of the thread's own. Other threads must not affect its content.
 fn own_file(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -653,7 +652,7 @@ fn unnamed_files_live_as_long_as_their_references_with_the_orphan_list() {
     explore(&LISTING, nameless);
 }
 
-/// Writes and syncs a file, and records the promise.
+/// Writes and syncs a file, and records its contents as a promise.
 fn promise(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();

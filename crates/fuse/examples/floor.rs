@@ -1,5 +1,5 @@
 //! Serves a mount that has no file system: names and sizes are kept in hash tables, times and data
-//! are not kept. It uses the same session and the same kernel flags as the ext4 server, so the time
+//! are not kept. The session and the kernel flags are the same as in the ext4 server. So the time
 //! of an operation here is the time of the transport. `scripts/floor` alternates measurements of
 //! this server and of the ext4 server.
 //!
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 const ROOT: u64 = abi::ROOT_ID;
 const DIRECTORY: u32 = 0o040000;
 const REGULAR: u32 = 0o100000;
-/// Seconds for which the kernel may cache entries and attributes: the same as in the ext4 server.
+/// For how many seconds the kernel may cache entries and attributes, as in the ext4 server.
 const FOREVER: u64 = 365 * 24 * 3600;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
@@ -77,7 +77,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the node's entry, or an error if the name does not exist.
+    /// Returns the entry of node `id`, or an error if the node does not exist. Without an id,
+    /// returns an entry that names no node.
     fn entry(&mut self, id: Option<u64>) -> Result<abi::EntryOut, Errno> {
         Ok(abi::EntryOut {
             nodeid: id.unwrap_or(0),
@@ -109,7 +110,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Serves READDIR, or READDIRPLUS without the nodes.
+    /// Serves READDIR, and READDIRPLUS if `entry` is given. Then each name has this entry, which
+    /// names no node.
     fn list(
         &mut self,
         dir: u64,
@@ -162,7 +164,7 @@ impl Service for Floor {
                 if set.valid & fattr::SIZE != 0 {
                     tree.node(id)?.size = set.size;
                 }
-                // The kernel sends the last times of a node even if the node was removed meanwhile.
+                // The kernel may send the last times of a node after the node was removed.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

@@ -4,16 +4,17 @@
 //! [`Session::run`] serves requests until the unmount; [`daemon`] moves the server to the
 //! background.
 //!
-//! The server implements the kernel's protocol itself ([`abi`]): a thread reads requests into its
-//! own buffer and serves them from there, so bulk data is not copied between reading and the
-//! device. It uses the protocol's features for set-user-ID, ACLs, unnamed files and creation times.
+//! The server implements the kernel's protocol itself ([`abi`]). A thread reads a request into its
+//! own buffer and serves the request from there, so bulk data is not copied before it reaches the
+//! device. The server uses the protocol's features for set-user-ID, ACLs, unnamed files and
+//! creation times.
 //!
-//! The crate `fuser` 0.18 is not used: it copies a write's data before another thread can have it,
-//! does not honour `HANDLE_KILLPRIV_V2`, and lacks `TMPFILE` (O_TMPFILE), `STATX` (creation times)
-//! and `SYNCFS`.
+//! The crate `fuser` 0.18 is not used. It copies a write's data before another thread can process
+//! the request, does not honour `HANDLE_KILLPRIV_V2`, and lacks `TMPFILE` (O_TMPFILE), `STATX`
+//! (creation times) and `SYNCFS`.
 //!
-//! The modules form layers, listed from the top; a module imports only lower modules: `mount`,
-//! `session`, `service`, `transport`, `protocol` and `ids`.
+//! The modules form layers, from the top: `mount`, `session`, `service`, `transport`, `protocol`
+//! and `ids`. A module imports only lower modules.
 
 mod ids;
 mod mount;

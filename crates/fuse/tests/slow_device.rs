@@ -1,5 +1,5 @@
-//! A mount on a slow device: requests that wait for the device do not delay others, direct writes
-//! of one file run in parallel, and the kernel's cache does not hide their data.
+//! Tests a mount on a slow device. Requests that wait for the device do not delay others, direct
+//! writes of one file run in parallel, and the kernel's cache does not hide their data.
 //!
 //! The server is in this process. Its clients are other processes under timeout(1), so a server
 //! that hangs makes the test fail instead of hanging it.
@@ -199,7 +199,8 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     }
 }
 
-/// Looks up names that the kernel has to ask for, in a directory that is in memory.
+/// Returns the median time of look-ups in a directory that is in memory. The kernel has to ask the
+/// server for each name.
 fn median_of_look_ups(dir: &Path, pin: &str) -> Duration {
     std::thread::sleep(Duration::from_millis(100));
     let waits = (0..10).map(|n| {

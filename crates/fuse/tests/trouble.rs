@@ -1,5 +1,5 @@
-//! A mount whose device fails, or whose server panics: programs get an error, nothing hangs, the
-//! server terminates at the unmount, and replaying the log makes the image consistent.
+//! Tests a mount whose device fails, or whose server panics. Programs get an error, nothing hangs,
+//! the server terminates at the unmount, and replaying the log makes the image consistent.
 //!
 //! The server is in this process. The clients are other processes under timeout(1), so a server
 //! that hangs makes the test fail instead of hanging it.
@@ -41,7 +41,7 @@ enum Trouble {
     PanicInJournal,
 }
 
-/// Bytes of a block of the image.
+/// The size of a block of the image, in bytes.
 const BLOCK: u64 = 1024;
 
 struct Troubled {

@@ -17,25 +17,25 @@ pub trait Client<O, D>: Send + Sync {
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
     /// Do not push an image of an object that was deleted in `tid` (see [`crate::Tracked::bury`]):
-    /// the image would cancel the revoke of its block, as if the block were metadata again.
+    /// such an image would cancel the revoke of the block, as if the block were metadata again.
     ///
     /// # Errors
     /// Any error aborts the journal.
     fn capture(&self, tid: Tid, objects: Vec<O>, images: &mut Images) -> Result<(), Error>;
 
-    /// `tid` is durable, and no image of a block that it revoked is left, so these blocks can be
-    /// overwritten.
+    /// Called when `tid` is durable, and no image of a block that `tid` revoked is left. So these
+    /// blocks can be overwritten.
     ///
     /// # Errors
     /// Any error aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<D>) -> Result<(), Error>;
 
-    /// `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]). State kept
-    /// in memory for that work can be dropped.
+    /// Called when `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]).
+    /// State kept in memory for that work can be dropped.
     fn settled(&self, tid: Tid) {
         let _ = tid;
     }
 
-    /// The journal was aborted because of `cause`; called once.
+    /// Called once, when the journal was aborted because of `cause`.
     fn aborted(&self, cause: &Error);
 }

@@ -170,9 +170,9 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Writes in place the durable images up to `upto` of blocks that no later transaction in the
-    /// log contains. The tail does not move yet: until it moves, a replay would write the same
-    /// images again.
+    /// Writes the durable images of the transactions up to `upto` in place, except images of blocks
+    /// that a later transaction in the log contains. The tail does not move yet: until it moves, a
+    /// replay would write the same images again.
     fn write_in_place(&self, log: &LogWriter, upto: Tid, last: Option<Block>) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();
@@ -196,8 +196,8 @@ impl<O, D> Journal<O, D> {
     }
 }
 
-/// Returns the effective revokes, without duplicates: those of blocks that did not become metadata
-/// again in the same transaction.
+/// Returns the effective revokes, without duplicates. A revoke has no effect if its block became
+/// metadata again in the same transaction.
 fn standing(mut revokes: Vec<Block>, images: &[Captured]) -> Vec<Block> {
     revokes.sort_unstable();
     revokes.dedup();

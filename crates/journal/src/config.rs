@@ -14,8 +14,8 @@ pub struct Config {
     pub device: Arc<dyn Device>,
     /// Size of a block of the file system.
     pub block_size: BlockSize,
-    /// The log; `None` for a file system without a journal: transactions work the same, but a crash
-    /// during a commit may leave only a part of the transaction on the device.
+    /// The log; `None` for a file system without a journal. Transactions then work the same, but a
+    /// crash during a commit may leave only a part of the transaction on the device.
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
@@ -57,7 +57,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns the device of the log, where `shared` is the device of the file system.
+    /// Returns the device of the log, which is `shared` if the log has no device of its own.
     pub fn device_or<'a>(&'a self, shared: &'a dyn Device) -> &'a dyn Device {
         self.device.as_deref().unwrap_or(shared)
     }

@@ -6,8 +6,8 @@
 //! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
 //! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So an
 //! operation that needs many credits is not overtaken for ever by operations that need few. But if
-//! the pool has enough for all of them, no thread waits for its turn. A queue that releases one
-//! thread at a time would never become empty, since those threads join again.
+//! the pool has enough for all of them, no thread waits for its turn: a queue that released one
+//! thread at a time would never become empty, since its threads join again.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -174,8 +174,8 @@ impl Credits {
         pool.call();
     }
 
-    /// Returns the number of grains that a lane may keep: an equal share for each lane in use, so
-    /// that lanes seldom have to take grains from each other's stashes.
+    /// Returns the number of grains that a lane may keep: an equal share for each lane in use. So
+    /// lanes seldom have to take grains from each other's stashes.
     fn keep(&self) -> u64 {
         u64::from(self.limits.stashes) * self.limits.grains / Lane::given().len() as u64
     }
@@ -215,8 +215,8 @@ impl Credits {
 }
 
 impl Pool {
-    /// Returns the number of grains for which the threads before `ticket` in the queue wait;
-    /// without a ticket, the number for which all threads in the queue wait.
+    /// Returns how many grains the threads before `ticket` in the queue wait for. Without a ticket,
+    /// returns how many grains all threads in the queue wait for.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
         let before = self.queue.iter().take_while(|request| Some(request.number) != ticket);
         before.map(|request| request.grains).sum()

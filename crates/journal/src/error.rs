@@ -32,7 +32,7 @@ pub enum Error {
         /// The file system's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// More credits than one transaction of this journal can ever have: an error of the caller.
+    /// The caller requested more credits than one transaction of this journal can ever have.
     #[error("{credits} credits are more than the {max} that a transaction can have")]
     TooBig {
         /// The requested number of blocks.

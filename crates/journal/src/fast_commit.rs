@@ -1,12 +1,13 @@
 //! Writes fast commits: a few changes of the running transaction, durable without its commit.
 //!
-//! The log keeps an area for them. Fast commits of transaction T are replayed after T-1, and have
-//! no effect once T is committed. So the thread that writes one has the committer role: T-1 is
-//! durable, and T does not close meanwhile. T keeps running. The first fast commit of T may
-//! overwrite those of T-1, which have no effect any more.
+//! The log has an area for fast commits. Fast commits of transaction T are replayed after T-1, and
+//! have no effect once T is committed. So a thread that writes a fast commit takes the committer
+//! role: then T-1 is durable, and T does not close meanwhile. T keeps running. The first fast
+//! commit of T may overwrite the fast commits of T-1, which have no effect any more.
 //!
-//! The order that makes a crash harmless: *data, flush, fast commit*. A fast commit of which a part
-//! is missing has a wrong checksum and ends the area; it was not acknowledged.
+//! A crash is harmless because of the order *data, flush, fast commit*. If a part of a fast commit
+//! is missing, the fast commit has a wrong checksum and recovery stops there. Such a fast commit
+//! was not acknowledged.
 //!
 //! A thread that arrives while a fast commit is being written waits; the next fast commit has the
 //! changes of all such threads ([`FastClient::gather`]).
@@ -32,8 +33,8 @@ pub struct FastBatch {
 
 /// The calls of a fast commit to the file system.
 pub trait FastClient {
-    /// Returns whether the calling thread has nothing to wait for: another thread has written its
-    /// changes, or a fast commit cannot contain them. The journal's lock is held.
+    /// Returns whether the calling thread has nothing to wait for: another thread has written the
+    /// caller's changes, or a fast commit cannot contain them. The journal's lock is held.
     fn is_done(&self) -> bool;
 
     /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.

@@ -1,4 +1,4 @@
-//! Flushes, one at a time, shared by all threads whose writes they cover.
+//! Runs flushes one at a time. All threads whose writes a flush covers share it.
 //!
 //! A write is durable after a flush that was *submitted* after the write completed. Flushes have
 //! numbers. A completed write gets as its mark the number of the next flush to be submitted: this
@@ -7,9 +7,9 @@
 //! the writer reads the number before the flush stores it, the flush is submitted after the write;
 //! otherwise the write's mark is the next number.
 //!
-//! Each inode keeps the mark of its last write (`ext4`), so that an fsync waits for its own writes
-//! only, and reads words that only flushes write. Each lane keeps a mark too, for a caller that
-//! wants all writes durable.
+//! Each inode keeps the mark of its last write (`ext4`). So an fsync waits only for the writes of
+//! its inode. It reads the mark of the inode, and otherwise only words that flushes alone write.
+//! Each lane keeps a mark too, for a caller that wants all writes durable.
 //!
 //! Flushes run one at a time, because the host reports a failed flush to one caller only: a second
 //! concurrent flush may return success although writes are lost. After a failure all later flushes
@@ -39,8 +39,8 @@ pub(crate) struct Flusher {
 struct Numbers {
     /// The number of the last flush that was submitted or is about to be.
     submitted: AtomicU64,
-    /// A copy of `State::covered`, for callers that possibly need not wait; reset once a flush has
-    /// failed.
+    /// A copy of `State::covered`, with which a caller can see without the lock that it need not
+    /// wait. It is reset once a flush has failed.
     covered: AtomicU64,
 }
 
@@ -87,7 +87,6 @@ impl Flusher {
         FlushMark(newest.unwrap_or(0))
     }
 
-    /// Flushes.
     pub(crate) fn flush(&self) -> Result<(), DeviceError> {
         self.turn(|_| true, &Io::Flush).map(|_| ())
     }

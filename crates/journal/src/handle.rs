@@ -13,8 +13,8 @@ use once::Joined;
 /// is dropped.
 ///
 /// An operation passes its handle to the functions that it calls; a thread never joins twice.
-/// Dropping the handle leaves the transaction. If its thread panics, the drop aborts the journal
-/// first, since the operation is half done.
+/// Dropping the handle leaves the transaction. If the handle's thread panics, the drop aborts the
+/// journal first, since the operation is half done.
 ///
 /// # Locking
 /// A thread with a handle does not wait and does no I/O: a commit waits for the handle, and all
@@ -49,7 +49,7 @@ impl<'a, O, D> Handle<'a, O, D> {
         (self.left / self.journal.credits.limits().grains) as u32
     }
 
-    /// Adds an object to the list of objects to capture. Called once for each object that
+    /// Adds an object to the list of objects to capture. Call this once for each object that
     /// [`crate::Tracked::touch`] reports as newly dirty.
     pub fn dirty(&mut self, object: O) -> Listed {
         let lane = self.member.lane();
@@ -72,8 +72,8 @@ impl<'a, O, D> Handle<'a, O, D> {
     }
 
     /// Records that `block`, which may have images in the log, is freed: replay must not write it
-    /// after this transaction, unless it is used as metadata again. Costs a fraction of a credit,
-    /// so an operation needs one credit for up to a hundred revokes, and two for more.
+    /// after this transaction, unless the block is used as metadata again. Costs a fraction of a
+    /// credit, so an operation needs one credit for up to a hundred revokes, and two for more.
     ///
     /// # Panics
     /// If the credits are used up.
@@ -152,8 +152,8 @@ impl<O, D> Drop for Handle<'_, O, D> {
     }
 }
 
-/// Detects a thread that joins while it has a handle: it would wait for itself when the transaction
-/// closes.
+/// Detects a thread that joins while it has a handle. Such a thread would wait for itself when the
+/// transaction closes.
 mod once {
     #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
     pub(crate) use checked::Joined;
@@ -185,8 +185,8 @@ mod once {
         }
     }
 
-    /// The schedule checkers run all threads as one, where thread-local memory does not distinguish
-    /// them; release builds do not check.
+    /// The schedule checkers run all threads as one, so thread-local memory does not distinguish
+    /// the threads; release builds do not check.
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     mod unchecked {
         use std::marker::PhantomData;

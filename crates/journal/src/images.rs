@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// The block images of a transaction that is being captured.
 ///
-/// [`crate::Journal::image`] finds an image as soon as it is pushed, so its object may be evicted
-/// at once.
+/// [`crate::Journal::image`] finds an image as soon as it is pushed, so the object of the image may
+/// be evicted at once.
 pub struct Images {
     tid: Tid,
     block_size: BlockSize,

@@ -51,7 +51,8 @@ pub(crate) fn write_durably<E: From<DeviceError>>(
     flush()
 }
 
-/// Splits images where the next block is not adjacent, or a run has `longest` blocks.
+/// Splits images into runs: a run ends before a block that is not adjacent, or when the run has
+/// `longest` blocks.
 fn runs(
     images: &[(Block, Arc<[u8]>)],
     longest: usize,

@@ -44,9 +44,10 @@ pub struct Journal<O, D> {
     pub(crate) progress: Padded<Mutex<Progress>>,
     /// Notified when the server has work.
     pub(crate) work: Padded<Condvar>,
-    /// Notified when a transaction becomes durable or settled, and when a round ends; the parity of
-    /// the transaction's number selects one of the two. At most two transactions are not durable at
-    /// any time, and the commit of one must not wake the waiters of the other.
+    /// Notified when a transaction becomes durable or settled, and when a round ends. One of the
+    /// two is for transactions with even numbers, the other for transactions with odd numbers. At
+    /// most two transactions are not durable at any time, and the commit of one must not wake the
+    /// waiters of the other.
     pub(crate) moved: [Padded<Condvar>; 2],
     /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,
@@ -72,8 +73,8 @@ pub(crate) struct Progress {
     /// Whether the server (the thread in [`Journal::serve`]) has to run a round, even if another
     /// thread runs one.
     pub(crate) asked: bool,
-    /// The numbers of threads that wait for each `moved`, for `role_free` and for `fast_free`:
-    /// without waiters no wake-up is sent.
+    /// The numbers of threads that wait for each of `moved`, for `role_free` and for `fast_free`.
+    /// Without waiters no wake-up is sent.
     pub(crate) waiting: [u32; 2],
     pub(crate) waiting_for_role: u32,
     pub(crate) waiting_for_fast: u32,
@@ -155,7 +156,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Returns the newest transaction that is durable and whose deferred work is done: nothing is
-    /// left to do for the objects that it or an earlier one changed.
+    /// left to do for the objects that this or an earlier transaction changed.
     pub fn settled(&self) -> Tid {
         Tid(self.settled.load(Ordering::Acquire))
     }
@@ -181,8 +182,8 @@ impl<O, D> Journal<O, D> {
         self.flusher.last_write()
     }
 
-    /// Makes the data write of `mark` and earlier ones durable. Flushes only if no flush was
-    /// submitted since that write. Concurrent callers share one flush.
+    /// Makes the data write of `mark` and all earlier data writes durable. Flushes only if no flush
+    /// was submitted since that write. Concurrent callers share one flush.
     ///
     /// # Errors
     /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes

@@ -1,4 +1,4 @@
-//! Computes the log blocks of one transaction. Pure functions.
+//! Computes the log blocks of one transaction. The functions are pure.
 //!
 //! Revoke blocks come first, then descriptors, each followed by the copies that it lists. The
 //! commit block is separate because it must reach the device after all others.

@@ -7,7 +7,7 @@
 //! replay it. `docs/journal.md` describes the design.
 //!
 //! Invariants:
-//! - No transaction is reported durable before its commit block is.
+//! - No transaction is reported durable before its commit block is durable.
 //! - No block is written in place before the transaction that changed it is durable.
 //! - No log block is reused before its images are in place and the tail on the device has moved.
 //! - After the first failure no transaction is reported durable.

@@ -3,19 +3,21 @@
 use crate::error::Error;
 use lanefs_ondisk::BlockSize;
 
-/// In a log of at most this many blocks, a transaction may use more than a quarter, so that the
-/// smallest logs still accept handles of about sixty credits.
+/// In a log of at most this many blocks, a transaction may use more than a quarter of the log, so
+/// that the smallest logs still accept handles of about sixty credits.
 const SMALL_LOG: u32 = 256;
 
 /// The limits of a transaction. Credits are counted in *grains*: a logged block costs
 /// [`Limits::grains`], a revoke record costs one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Grains of a block: the number of records in a revoke block.
+    /// The number of grains that a logged block costs, which is the number of records in a revoke
+    /// block.
     pub(crate) grains: u64,
-    /// Blocks of one transaction, including revoke blocks, without descriptors and commit block.
+    /// The most blocks of one transaction: images and revoke blocks, but not descriptors and the
+    /// commit block.
     pub(crate) capacity: u32,
-    /// Blocks for which all lanes together may keep unused credits in their stashes.
+    /// The number of blocks for which all lanes together may keep unused credits in their stashes.
     pub(crate) stashes: u32,
 }
 
@@ -24,14 +26,14 @@ pub(crate) struct Limits {
 pub(crate) struct Density {
     /// The least number of blocks that one descriptor block describes.
     pub(crate) tags: u32,
-    /// Records of one revoke block.
+    /// The number of records in one revoke block.
     pub(crate) revokes: u32,
 }
 
 impl Limits {
     /// Computes the limits for a log of `usable` blocks. Images in memory take at most `image_cap`
-    /// bytes, which must suffice for two transactions: one that is captured, and one that is not
-    /// written in place yet.
+    /// bytes. This limit must suffice for two transactions: one that is captured, and one that is
+    /// not written in place yet.
     ///
     /// # Errors
     /// [`Error::LogTooSmall`] if only a few blocks fit.
@@ -42,10 +44,11 @@ impl Limits {
         image_cap: u64,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
-        // A quarter of the log for each of four transactions: one is written, one runs, and two
+        // Each of four transactions has a quarter of the log: one is written, one runs, and two
         // wait for their checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
-        // A commit block, and one descriptor and one revoke block that are only partly filled.
+        // Leaves room for a commit block, and for one descriptor and one revoke block that are only
+        // partly filled.
         let rest = log_blocks.saturating_sub(3);
         let by_log = u64::from(rest) * u64::from(tags) / (u64::from(tags) + 1);
         let capacity = by_log.min(in_memory(block_size, image_cap).into()) as u32;

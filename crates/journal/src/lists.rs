@@ -59,7 +59,7 @@ impl<O, D> Lists<O, D> {
     }
 }
 
-/// The lists of the running transaction, one for each lane, on its own lines.
+/// The lists of the running transaction: one per lane, each on its own cache lines.
 pub(crate) struct LaneLists<O, D> {
     /// [rank LaneList]
     lanes: PerLane<Mutex<Lists<O, D>>>,

@@ -81,8 +81,8 @@ impl LogWriter {
         superblock.set_features(compat, incompat);
         let area = superblock.log_area();
         let mut fast_area = if fast.is_empty() { 0..0 } else { superblock.fast_commit_area() };
-        // e2fsck (1.47.0) reads past the journal after a fast commit that fills the last block, and
-        // drops the whole log.
+        // The last block stays unused: if a fast commit fills it, e2fsck (1.47.0) reads past the
+        // journal, and drops the whole log.
         fast_area.end = fast_area.end.saturating_sub(1);
         Ok(LogWriter {
             fast_area,
@@ -187,8 +187,9 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
-    /// Returns whether the running transaction may have fast commits: the log has an area for them,
-    /// and the superblock on the device says where the log starts, so recovery will read the area.
+    /// Returns whether the running transaction may have fast commits. It may if the log has an area
+    /// for them, and the superblock on the device says where the log starts, so that recovery reads
+    /// the area.
     pub(crate) fn takes_fast_commits(&self) -> bool {
         !self.fast_area.is_empty() && self.is_marked()
     }
@@ -215,8 +216,8 @@ impl LogWriter {
         if len > self.fast_area.end.saturating_sub(start) {
             return Ok(None);
         }
-        // A fast commit of which only a part reached the device is the end of the area for
-        // recovery, so its blocks may be written in any order.
+        // If only a part of a fast commit reached the device, recovery stops there, as at the end
+        // of the area. So the blocks of a fast commit may be written in any order.
         self.write_durable_run(device, flusher, start, &bytes)?;
         self.fast_used = Some((tid, used + len));
         Ok(Some(len))
@@ -249,15 +250,15 @@ impl LogWriter {
         }
     }
 
-    /// Moves the log's tail, durably. The blocks before it may be overwritten afterwards.
+    /// Moves the log's tail, durably. The blocks before the tail may be overwritten afterwards.
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
         self.write_durable(flusher, self.superblock_offset(), &self.superblock.encode())
     }
 
-    /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The other fields are written as they are in memory, so this may also write an
-    /// update of the log's start that failed before.
+    /// Records durably in the journal superblock that the journal was aborted. The next mount and
+    /// e2fsck read this record. The other fields are written as they are in memory, so this may
+    /// also write an update of the log's start that failed before.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)

@@ -68,7 +68,7 @@ impl LogMap {
         Ok(map)
     }
 
-    /// Creates the map of a device of `blocks` blocks that only has a log: log blocks have the
+    /// Creates the map of a device of `blocks` blocks that only has a log. Log blocks have the
     /// numbers of device blocks, and the journal superblock is in block `superblock`.
     pub fn of_device(superblock: Block, blocks: u32) -> LogMap {
         let runs = vec![Run { log: 0, block: Block(0), len: blocks }];

@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// *Invariant*: segments follow each other around the ring, the last one ends at `head`, and at
+/// *Invariant*: segments follow each other around the ring, and the last one ends at `head`. At
 /// least one block is free, so that a full log differs from an empty one.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -82,7 +82,7 @@ impl Ring {
     }
 
     /// Returns the start of the log once everything up to `upto` is in place: the first block of
-    /// the next transaction, and its number if it is in the log.
+    /// the next transaction, and the number of that transaction if it is in the log.
     pub(crate) fn start_after(&self, upto: Tid) -> (u32, Option<Tid>) {
         match self.segments.iter().find(|s| s.tid > upto) {
             Some(segment) => (segment.start, Some(segment.tid)),
@@ -91,8 +91,8 @@ impl Ring {
     }
 
     /// Releases the log blocks of transactions up to `upto`. Called after all images of these
-    /// transactions are in place and the log in the journal superblock on the device starts after
-    /// them.
+    /// transactions are in place, and the journal superblock on the device says that the log starts
+    /// after these transactions.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

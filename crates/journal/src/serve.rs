@@ -135,7 +135,7 @@ impl<O, D> Journal<O, D> {
     /// until that is done. Joins fail from now on.
     ///
     /// # Errors
-    /// [`Error::Aborted`] with the failure, recent or earlier: the log needs recovery.
+    /// [`Error::Aborted`] if the journal was aborted, now or earlier: the log then needs recovery.
     pub fn stop(&self) -> Result<(), Error> {
         let mut progress = self.progress.lock();
         progress.stopping = true;
@@ -146,7 +146,8 @@ impl<O, D> Journal<O, D> {
         self.check_abort()
     }
 
-    /// Works like [`Journal::stop`], on the calling thread if no thread serves.
+    /// Does the work of [`Journal::stop`] on the calling thread. No other thread may run
+    /// [`Journal::serve`].
     ///
     /// # Errors
     /// The same as for [`Journal::stop`].

@@ -1,8 +1,8 @@
-//! One transaction of a program that is the only user of a file system: no threads, no running
-//! transaction, and the log is empty before and after.
+//! One transaction of a program that is the only user of a file system. There are no threads and no
+//! running transaction, and the log is empty before and after.
 //!
-//! The order is that of [`crate::commit`]: log blocks, flush, commit block, writes in place, flush,
-//! tail.
+//! The order is the same as in [`crate::commit`]: log blocks, flush, commit block, writes in place,
+//! flush, tail.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -67,8 +67,8 @@ impl Single {
         LogWriter::new(device, block_size, log)?.size(images, 0).map(|_| ())
     }
 
-    /// Writes all images except that of block `last` in place, durably. [`Single::checkpoint`] then
-    /// writes that image.
+    /// Writes all images in place, durably, except the image of block `last`.
+    /// [`Single::checkpoint`] then writes that image.
     ///
     /// # Errors
     /// [`Error::Device`]; the log then still has the transaction.

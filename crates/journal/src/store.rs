@@ -1,12 +1,12 @@
 //! The image store: metadata blocks that are not yet written in place.
 //!
-//! The store has a block's image from its capture until it is written in place. Two versions can
-//! exist: the newest *durable* version, which a checkpoint may write, and a *pending* version of
-//! the transaction that is being committed, which must not be written in place before its commit
-//! block is durable. Readers get the newest version.
+//! A block's image is in the store from its capture until it is written in place. Two versions can
+//! exist. A checkpoint may write the newest *durable* version. The *pending* version is of the
+//! transaction that is being committed, and must not be written in place before the commit block of
+//! this transaction is durable. Readers get the newest version.
 //!
-//! *Invariant*: only the committer changes the store, so an entry that it has read stays the same
-//! until it writes the entry.
+//! *Invariant*: only the committer changes the store, so an entry that the committer has read stays
+//! the same until the committer writes the entry.
 
 use crate::tid::Tid;
 use lanefs_lanes::Map;

@@ -1,14 +1,14 @@
-//! Records the transaction in which an object is dirty; stored in the object, under the object's
-//! guard.
+//! Records the transaction in which an object is dirty. The record is stored in the object, under
+//! the object's guard.
 
 use crate::tid::Tid;
 
 /// Tracks changes of one object whose image at commit has the type `I`.
 ///
 /// At most two transactions matter for an object: the running one, and the previous one while it is
-/// being captured. Before a thread changes an object that the previous transaction has changed and
-/// not captured, it saves the object's image. The committer takes the saved image if there is one,
-/// and otherwise the object's present content.
+/// being captured. Before a thread changes an object that the previous transaction has changed but
+/// not captured, the thread saves the object's image. The committer takes the saved image if there
+/// is one, and otherwise the object's present content.
 ///
 /// # Locking
 /// The object's own guard protects it.
@@ -66,7 +66,7 @@ impl<I> Tracked<I> {
     }
 
     /// Records that the object is deleted in `tid`: no image as of `tid` is needed. The previous
-    /// transaction may still need its image, which `capture` returns.
+    /// transaction may still need an image of the object, which `capture` returns.
     pub fn bury(&mut self, tid: Tid, capture: impl FnOnce() -> I) {
         if let Some(earlier) = self.dirty.take().filter(|dirty| *dirty != tid) {
             self.frozen = Some((earlier, capture()));

@@ -63,8 +63,8 @@ impl Run {
         let mut handle = self.journal.join(cells.len() as u32 + 1).unwrap();
         for cell in cells {
             match self.now[cell] {
-                // The cell is freed; if it becomes metadata again in the same transaction, that
-                // cancels the revoke.
+                // The cell is freed. If the cell becomes metadata again in the same transaction,
+                // that cancels the revoke.
                 Some(_) if frees && cell >= FREEABLE => {
                     self.toy.free(&mut handle, cell);
                     self.now[cell] = None;

@@ -1,7 +1,7 @@
-//! debugfs writes logs; Lanefs and e2fsck replay copies of them, and every block must be the same.
-//! debugfs writes logs that no kernel writes today: logs with checksums of version 2. It also
-//! writes all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs:
-//! without checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
+//! debugfs writes logs, Lanefs and e2fsck replay copies of them, and every block must be the same.
+//! The logs with checksums of version 2 are logs that no kernel writes today. debugfs also writes
+//! all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs: without
+//! checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
 //! `journal_async_commit`.
 
 mod host;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 1024;
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
-/// Checksums of version 1, which debugfs writes without `metadata_csum`.
+/// The option of debugfs for checksums, which have version 1 without `metadata_csum`.
 const VERSION_1: &str = "-c";
 /// Data blocks of the second group, which are free.
 const FREE: std::ops::Range<u64> = 12_000..16_000;
@@ -89,8 +89,8 @@ impl Logged {
             }
             let uncommitted = if n == 5 { "-c " } else { "" };
             commands.push(format!("jw {uncommitted}-b {} {}", list(&blocks), arg(&data)));
-            // With checksums of version 1, debugfs writes a wrong one for a transaction without
-            // copies, and e2fsck ends the replay there.
+            // With checksums of version 1, debugfs writes a wrong checksum for a transaction
+            // without copies, and e2fsck ends the replay there.
             if n < 4 && checksums != VERSION_1 {
                 earlier.extend(&blocks);
                 rng.shuffle(&mut earlier);

@@ -1,5 +1,5 @@
-//! The n-th write or flush fails, for every n: no acknowledged change is lost, and the first
-//! failure is kept.
+//! Makes the n-th write or flush fail, for every n. No acknowledged change may be lost, and the
+//! first failure is kept.
 
 mod toy;
 

@@ -1,5 +1,5 @@
-//! Damaged logs: recovery distinguishes an interrupted commit from corruption, and damage never
-//! makes it fail in another way.
+//! Tests damaged logs. Recovery distinguishes an interrupted commit from corruption, and damage
+//! never makes recovery panic, hang or write where it must not.
 
 mod toy;
 
@@ -195,8 +195,9 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
     assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));
 }
 
-/// Random bytes in the log: recovery succeeds or returns an error, and writes only blocks of the
-/// file system. Only one log in three has checksums, since they detect nearly all damage at once.
+/// Writes random bytes into the log. Recovery then succeeds or returns an error, and writes no
+/// block of the log. Only one log in three has checksums, since they detect nearly all damage at
+/// once.
 #[test]
 fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
     let seed = 31;

@@ -39,7 +39,8 @@ fn live(root: &Path, rng: &mut fastrand::Rng) {
     }
 }
 
-/// Compares the replays of the log of one run on a fresh image, mounted with `options`.
+/// Runs `live` on a fresh image that the kernel mounts with `options`, and compares the two replays
+/// of the log.
 fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("seed {seed}, {mkfs:?}, {options}");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -154,7 +155,8 @@ fn fast_commits_of_the_kernel_are_read_until_they_are_torn() {
     let refused = recover(&source, &target).unwrap_err();
     assert!(refused.to_string().contains("fast_commit"), "{refused}");
     assert_eq!(target.held(), 0);
-    // If the end of the first fast commit is missing, the log has no fast commit, as for e2fsck.
+    // If the end of the first fast commit is damaged, Lanefs finds no fast commit, and neither does
+    // e2fsck.
     let place = ext4.map.place(superblock.fast_commit_area().start).unwrap().0;
     let mut first = vec![0; ext4.block_size.bytes()];
     let at = place.0 << ext4.block_size.bits();

@@ -1,4 +1,5 @@
-//! Logs of Lanefs, replayed by Lanefs, e2fsck and the kernel; and logs of debugfs.
+//! Compares replays of logs of Lanefs by Lanefs, e2fsck and the kernel, and replays of logs of
+//! debugfs by Lanefs and e2fsck.
 
 mod host;
 mod toy;
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use toy::{CELLS_OF_AN_IMAGE as CELLS, Toy, ToyJournal, stamps};
 
-/// An ext4 image whose cells are free blocks.
+/// Creates an ext4 image whose cells are free blocks.
 fn ext4_image(path: &Path, features: &str) -> Ext4 {
     File::create(path).unwrap().set_len(32 << 20).unwrap();
     let mkfs = ["-q", "-t", "ext4", "-b", "1024", "-N", "128", "-J", "size=1", "-O", features];
@@ -112,8 +113,8 @@ fn lanefs_e2fsck_and_the_kernel_replay_logs_of_lanefs_alike() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// Logs that debugfs writes: with checksums of version 2, which current kernels do not write, with
-/// checksums of version 3, and without checksums.
+/// The logs that debugfs writes have checksums of version 2, which current kernels do not write,
+/// checksums of version 3, or no checksums.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

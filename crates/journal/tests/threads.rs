@@ -1,5 +1,5 @@
-//! Transfers of many threads between cells, with one committer: the sum is the same in every crash
-//! state.
+//! Many threads transfer amounts between cells, with one committer. The sum of the cells must be
+//! the same in every crash state.
 
 mod toy;
 
@@ -108,7 +108,8 @@ fn every_crash_state_has_the_acknowledged_commits_of_each_thread() {
     }
 }
 
-/// How the first handle, which has all credits of the transaction, uses them before it is dropped.
+/// How the first handle uses its credits before it is dropped. This handle has all credits of the
+/// transaction.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
     /// The handle changes a cell, and has charged all credits when it is dropped.

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Each thread has its own tree and stats every file in it, directory by directory. Three walks are
-//! then measured alternately: the same walk again; a walk of as many files as the small caches
-//! hold, with large caches that hold them already; and a walk of files that are read for the first
-//! time. Memory is the heap in use, and the process's anonymous memory (which excludes the device,
-//! a file in memory).
+//! then measured in turn. The first is the same walk again. The second stats as many files as the
+//! small caches hold, but with large caches that have these files already. The third stats files
+//! that are read for the first time. Memory is the heap in use, and the process's anonymous memory
+//! (which excludes the device, a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};

@@ -30,16 +30,16 @@ impl FileSystem {
         }
     }
 
-    /// Changes the attributes in `set` of the inode at `path`.
+    /// Changes those attributes of the inode at `path` that `set` gives.
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
         self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
     }
 
-    /// Encrypts an empty directory by `key`, which is one of [`crate::OpenOptions::keys`]: contents
-    /// by AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All new files and
-    /// directories in it are encrypted too.
+    /// Encrypts an empty directory with `key`, which is one of [`crate::OpenOptions::keys`].
+    /// Contents are encrypted by AES-256-XTS, names by AES-256-CTS with a padding of 32 bytes. All
+    /// new files and directories in the directory are encrypted too.
     ///
     /// # Errors
     /// See [`lanefs_ext4::Fs::set_encryption_policy`].
@@ -50,7 +50,7 @@ impl FileSystem {
         self.vfs().set_encryption_policy(self.credentials(), &dir, &policy).at(path)
     }
 
-    /// Returns the encryption policy of the inode at `path`; `None` if it is not encrypted.
+    /// Returns the encryption policy of the inode at `path`; `None` if the inode is not encrypted.
     pub fn encryption_policy(
         &self,
         path: impl AsRef<Path>,
@@ -62,7 +62,7 @@ impl FileSystem {
     }
 
     /// Makes a regular file a verity file: its data is verified by a hash tree when it is read, and
-    /// never changes again. Returns its digest.
+    /// never changes again. Returns the file's digest.
     ///
     /// # Errors
     /// See [`lanefs_ext4::Fs::enable_verity`].

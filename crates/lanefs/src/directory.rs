@@ -66,7 +66,7 @@ impl DirEntry {
 /// ```
 pub struct ReadDir {
     dir: OpenFile,
-    /// Declared last, so that it is dropped after `dir`.
+    /// Declared after `dir`, so that it is dropped after `dir`.
     mounted: Shared,
     path: PathBuf,
     cookie: u64,

@@ -49,7 +49,7 @@ use std::{fmt, io};
 /// ```
 pub struct File {
     open: OpenFile,
-    /// Declared last, so that it is dropped after `open`.
+    /// Declared after `open`, so that it is dropped after `open`.
     mounted: Shared,
     path: PathBuf,
     position: AtomicU64,
@@ -146,12 +146,12 @@ impl File {
         self.mounted.vfs.fs().extents(self.open.inode()).at(&self.path)
     }
 
-    /// Moves the data of a file opened to be written to fewer runs of blocks, where free space
-    /// permits that. A crash loses no data. [`File::extents`] shows the result.
+    /// Moves the data of the file to fewer runs of blocks, where free space permits that. The file
+    /// must be open for writing. A crash loses no data. [`File::extents`] shows the result.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a file that maps its blocks one by one, as in ext2 and ext3; `EPERM` for an
-    /// append-only file; `ENOSPC` without free space for a copy.
+    /// append-only file; `ENOSPC` if there is no free space for a copy.
     pub fn defragment(&self) -> Result<()> {
         self.mounted.vfs.defragment(&self.open).at(&self.path)
     }

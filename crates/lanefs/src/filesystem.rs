@@ -82,8 +82,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Opens the image or block device at `image` for reading and writing, or an array: see
-    /// [`Source::open`].
+    /// Opens the image or block device at `image` for reading and writing. `image` may also be the
+    /// name of an array: see [`Source::open`].
     pub fn open(image: impl AsRef<Path>) -> Result<FileSystem> {
         FileSystem::open_with(image, &OpenOptions::new())
     }
@@ -158,7 +158,7 @@ impl FileSystem {
         self.vfs().fs().statistics()
     }
 
-    /// Makes all earlier changes durable, as sync(2) does.
+    /// Makes all earlier changes of this file system durable, as syncfs(2) does.
     pub fn sync(&self) -> Result<()> {
         Ok(self.vfs().sync()?)
     }
@@ -286,7 +286,7 @@ impl FileSystem {
         }
     }
 
-    /// Creates a file of any type with a mode: device, pipe, socket, regular file or directory.
+    /// Creates a file of any type: device, pipe, socket, symbolic link, regular file or directory.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
         let slash = match new.kind {
             NewKind::Directory => Slash::Trailing,

@@ -1,8 +1,9 @@
 //! ext4 in user space that keeps scaling as cores are added.
 //!
 //! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel create them. Its
-//! methods are those of [`std::fs`], and need neither a mount nor privileges. They take `&self`, so
-//! threads can share a file system; threads in different directories do not wait for each other.
+//! methods resemble the functions of [`std::fs`], and need neither a mount nor privileges. They
+//! take `&self`, so threads can share a file system; threads in different directories do not wait
+//! for each other.
 //!
 //! ```
 //! use lanefs::device::RamDevice;

@@ -28,7 +28,8 @@ pub enum Source {
 impl Source {
     /// Opens the source `name`: the path of an image or block device, or the name of an array. An
     /// array is `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID`
-    /// searches the block devices for its members, and `md:UUID,DIRECTORY` a directory.
+    /// searches the host's block devices for the members. `md:UUID,DIRECTORY` searches a directory
+    /// for them.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].

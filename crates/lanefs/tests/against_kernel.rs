@@ -1,4 +1,4 @@
-//! Compares paths and permissions with the kernel's ext4: the kernel and the library run the same
+//! Compares paths and permissions with the kernel's ext4. The kernel and the library run the same
 //! operations on two copies of one image, and must return the same results and error numbers.
 
 mod images;
@@ -310,7 +310,8 @@ fn an_ordinary_user_has_the_rights_that_the_kernel_gives() {
         let kernel = KernelMounted::new(&image.path, "kernel", "rw").unwrap();
         let links = "/proc/sys/fs/protected_hardlinks";
         if std::fs::read_to_string(links).is_ok_and(|value| value.trim() != "0") {
-            // The kernel's rule `protected_hardlinks` is not part of file systems.
+            // The rule `protected_hardlinks` belongs to the kernel's VFS, not to a file system, so
+            // Lanefs does not have it.
             steps.retain(|step| step.what != "link");
         }
         let program = std::env::current_exe().unwrap();

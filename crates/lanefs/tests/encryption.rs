@@ -21,7 +21,8 @@ fn open(image: &Image, keys: &[MasterKey]) -> FileSystem {
     FileSystem::open_with(&image.path, &OpenOptions::new().keys(keys)).unwrap()
 }
 
-/// An image with the empty directory `/d`, encrypted by key 1.
+/// Returns an image with the empty directory `/d`, which is encrypted by key 1, and its open file
+/// system.
 fn encrypted() -> (Image, FileSystem) {
     let image = Image::with("32M", &["-O", "encrypt"]);
     let fs = open(&image, &[key(1), key(2)]);

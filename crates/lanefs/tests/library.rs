@@ -395,23 +395,23 @@ fn a_directory_that_ignores_case_finds_names_behind_the_name_cache() {
     assert!(!fs.exists("/d/readme").unwrap());
     let set = SetAttr { casefold: Some(true), ..SetAttr::default() };
     fs.set_attr("/d", &set, Follow::Links).unwrap();
-    // Names that were looked up before, absent ones too.
+    // Finds names that were looked up before, even names that were absent then.
     fs.write("/d/README", b"text").unwrap();
     for spelling in ["/d/readme", "/d/ReadMe", "/d/README"] {
         assert_eq!(fs.read(spelling).unwrap(), b"text");
     }
-    // A path through such directories.
+    // Walks paths through directories that ignore case.
     fs.create_dir_all("/d/in/ner").unwrap();
     fs.write("/D/x", b"").unwrap_err();
     fs.write("/d/IN/Ner/file", b"").unwrap();
     assert!(fs.exists("/d/in/NER/FILE").unwrap());
-    // A name of another directory that the cache knows.
+    // Moves a name of another directory, which the cache knows, and removes it by another spelling.
     fs.write("/plain", b"").unwrap();
     assert!(fs.exists("/plain").unwrap());
     fs.rename("/plain", "/d/Plain").unwrap();
     fs.remove_file("/d/PLAIN").unwrap();
     assert!(!fs.exists("/d/Plain").unwrap() && !fs.exists("/plain").unwrap());
-    // Another spelling of the same name.
+    // Uses other spellings of the same name.
     fs.remove_dir("/d/in/NER").unwrap_err();
     fs.rename("/d/readme", "/d/ReadMe.").unwrap();
     fs.rename("/d/README.", "/d/readme.").unwrap();

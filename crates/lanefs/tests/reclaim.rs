@@ -50,8 +50,8 @@ fn a_walk_of_a_large_tree_stays_under_the_cap() {
     assert!(looked > CAP as u64 / 8 && opened > CAP as u64 / 8, "{looked} and {opened}");
 }
 
-/// Visits all files with less than `cap` bytes of heap; returns the bytes that are cached at the
-/// end.
+/// Visits all files. Fails if the heap grows by `cap + BESIDE` bytes or more. Returns the bytes
+/// that are cached at the end.
 fn walk(
     device: Arc<RamDevice>,
     options: &OpenOptions,

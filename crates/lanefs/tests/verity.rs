@@ -39,8 +39,8 @@ fn data(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n / 1024 * 7 + n % 251) as u8).collect()
 }
 
-/// Returns the digest of the host file `name`, as `fsverity digest` prints it, and writes its tree
-/// and descriptor next to it.
+/// Returns the digest of the host file `name`, as `fsverity digest` prints it. Writes the hash tree
+/// and the descriptor next to the file.
 fn fsverity(dir: &Path, name: &str, method: Method) -> String {
     let Method { algorithm, block, salt } = method;
     let salt = if salt.is_empty() { String::new() } else { format!("--salt={salt}") };
@@ -51,7 +51,7 @@ fn fsverity(dir: &Path, name: &str, method: Method) -> String {
     shell(dir, &line).split(' ').next().unwrap().to_owned()
 }
 
-/// Writes a verity file to the root directory of an image, by debugfs. Returns its digest.
+/// Writes a verity file to the root directory of an image, by debugfs. Returns the file's digest.
 fn add(image: &Image, name: &str, data: &[u8], method: Method, block_size: usize) -> String {
     let dir = image.dir.path();
     std::fs::write(dir.join(name), data).unwrap();
@@ -189,8 +189,8 @@ fn flip(image: &Image, at: u64) {
     device.write_all_at(&[byte[0] ^ 4], place).unwrap();
 }
 
-/// Reads a file with one changed byte. Returns the errno of opening it, else the blocks that cannot
-/// be read and the first message.
+/// Reads a file with one changed byte. If the file cannot be opened, returns the errno and the
+/// message. Otherwise returns 0, the blocks that cannot be read, and the first message.
 fn reads(image: &Image, len: usize) -> (i32, Vec<usize>, String) {
     let fs = FileSystem::open(&image.path).unwrap();
     let file = match fs.open_file("/f") {
@@ -329,7 +329,8 @@ fn verity_files_are_made_as_fsverity_would() {
             let (name, content) = (format!("/f{n}"), data(len));
             fs.write(&name, &content).unwrap();
             if n > 3 {
-                // Allocates space after the end of the file, all of which the change has to free.
+                // Allocates space after the end of the file. The change to a verity file has to
+                // free all of it.
                 let file = fs.open_file_with(&name, &FileOptions::new().write()).unwrap();
                 file.fallocate(Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
             }

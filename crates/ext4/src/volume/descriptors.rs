@@ -6,7 +6,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
 
-/// Reads and checks all group descriptors; `read` returns the contents of a block.
+/// Reads and checks all group descriptors. `read` returns the contents of a block.
 ///
 /// # Errors
 /// [`Error::Corruption`], [`Error::TooManyGroups`], and the errors of `read`.

@@ -19,7 +19,7 @@ pub(crate) enum MetaKind {
     Extents { ino: Ino, generation: u32 },
     /// An indirect block of the block map of `ino`. It has no checksum.
     Indirect { ino: Ino, generation: u32 },
-    /// Extended attributes; several inodes may share the block, so it has no owner.
+    /// Extended attributes; several inodes may share the block, so the block has no owner.
     Xattr,
     /// Block `block` of the orphan file `ino`.
     Orphans { ino: Ino, generation: u32, block: FileBlock },
@@ -50,8 +50,8 @@ impl MetaKind {
         volume.check_place(self.owner(), block, 1)
     }
 
-    /// Checks contents that were read from `block`. `flags_of` returns the flags of the owner, if
-    /// it is a directory.
+    /// Checks contents that were read from `block`. For a directory block, `flags_of` returns the
+    /// flags of the directory's inode.
     pub(crate) fn verify(
         self,
         volume: &Volume,

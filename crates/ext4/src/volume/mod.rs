@@ -36,14 +36,15 @@ pub(crate) struct Volume {
     pub(crate) checksums: Checksums,
     dir_format: DirFormat,
     hasher: NameHasher,
-    /// How directories with the flag `CASEFOLD` compare names; `None` without the feature.
+    /// How directories with the flag `CASEFOLD` compare names; `None` without the feature
+    /// `casefold`.
     pub(crate) folding: Option<Folding>,
     /// Feature `dir_index`: directories of several blocks get an index.
     pub(crate) dir_index: bool,
     /// Feature `dir_nlink`: a directory with too many subdirectories no longer counts them.
     pub(crate) dir_nlink: bool,
-    /// The file system's own files beyond the reserved numbers: the orphan file, quota files, a
-    /// journal in another inode than 8.
+    /// The file system's own files whose inode numbers are not in the reserved range: the orphan
+    /// file, quota files, and a journal in an inode other than 8.
     own_files: Vec<Ino>,
     system: Arc<SystemBlocks>,
     /// The first block of each group's inode table.
@@ -67,7 +68,7 @@ pub(crate) struct Volume {
     pub(crate) has_verity: bool,
     /// The master keys that the mount was given.
     pub(crate) keys: Vec<MasterKey>,
-    /// Feature `ea_inode`: the seed of the hashes of attribute values in inodes of their own.
+    /// Feature `ea_inode`: the seed for hashes of attribute values that have inodes of their own.
     pub(crate) value_seed: Option<Seed>,
     /// Feature `project`: inodes belong to projects.
     pub(crate) projects: bool,
@@ -130,8 +131,8 @@ impl Volume {
         self.geometry.get()
     }
 
-    /// Adds the new groups at the end, and the blocks by which the last old group became larger.
-    /// The caller must not call it on two threads at once.
+    /// Adds the new groups at the end, and the blocks that the last old group gained. Two threads
+    /// must not call this function at once.
     pub(crate) fn grow(&self, geometry: Geometry, descriptors: &[GroupDesc]) {
         self.inode_tables.extend(descriptors.iter().map(|desc| desc.inode_table));
         self.geometry.set(geometry);
@@ -184,8 +185,8 @@ impl Volume {
 
     /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        // As in the kernel's statfs, the blocks of the journal do not count, and the block of mmp
-        // does.
+        // As in the kernel's statfs, files cannot use the blocks of the journal, but the MMP block
+        // counts as usable.
         let has_mmp = self.geometry().features().incompat.contains(Incompat::MMP);
         let system = self.system.count().saturating_sub(has_mmp.into());
         self.geometry().block_count().saturating_sub(system)
@@ -215,13 +216,13 @@ impl Volume {
         group(last).saturating_sub(group(start.0)) + 1
     }
 
-    /// Returns whether a name may refer to this inode: it is not one of the file system's own
-    /// files.
+    /// Returns whether a name may refer to this inode. A name must not refer to one of the file
+    /// system's own files, except the root directory.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry().first_ino() && !self.own_files.contains(&ino))
     }
 
-    /// Fails if a file of this size exceeds the limits of its mappings' form.
+    /// Fails if `size` exceeds the largest size of a file whose mappings have this form.
     pub(crate) fn check_size(&self, form: Form, size: u64) -> Result<(), Error> {
         let most = match form {
             Form::Extents => self.max_size,
@@ -248,8 +249,8 @@ impl Volume {
         Limits::new(ino, self.geometry().block_size(), space)
     }
 
-    /// Returns the seed of an inode's checksums; an arbitrary one without `metadata_csum`, where it
-    /// is unused.
+    /// Returns the seed of an inode's checksums. Without `metadata_csum` the seed is arbitrary, and
+    /// is not used.
     pub(crate) fn seed_of(&self, ino: Ino, generation: u32) -> Seed {
         self.file_system_seed().of_inode(ino, generation)
     }
@@ -276,7 +277,8 @@ impl Volume {
         self.folding.filter(|_| folds).unwrap_or_default()
     }
 
-    /// Returns whether a directory has an index, if `flagged` is the index flag of its inode.
+    /// Returns whether a directory has or may get an index. `flagged` is the index flag of its
+    /// inode.
     pub(crate) fn indexing(&self, flagged: bool) -> Indexing {
         match (self.dir_index, flagged) {
             (false, _) => Indexing::Never,
@@ -297,10 +299,10 @@ pub(crate) fn own_files(superblock: &Superblock) -> Vec<Ino> {
 }
 
 /// Returns the number of blocks reserved for the nodes of extent trees, so that a write into
-/// allocated space never fails for lack of a node: the same number as in the kernel's ext4, whose
-/// statfs shows it.
+/// allocated space never fails for lack of a node. The kernel's ext4 reserves the same number, and
+/// its statfs shows it.
 fn extent_reserve(superblock: &Superblock) -> u64 {
-    // A block map needs no node to punch a hole or to write into allocated space.
+    // A block map needs no new node to punch a hole or to write into allocated space.
     if !superblock.features().incompat.contains(Incompat::EXTENTS) {
         return 0;
     }
@@ -344,7 +346,7 @@ fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
     let mapped = match form {
         Form::Extents => {
             let counted = if counts_blocks { u64::MAX } else { (1 << 41) - (1 << 20) };
-            // With `bigalloc`, file blocks end where the last whole cluster ends.
+            // With `bigalloc`, a file ends at the latest where the last whole cluster ends.
             let end = superblock.geometry().clusters().floor(extent::END);
             (u64::from(end) << size.bits()).min(counted)
         }

@@ -4,8 +4,8 @@ use crate::error::Error;
 use lanefs_ondisk::Block;
 use std::sync::Arc;
 
-/// Reads metadata blocks as the newest committed or captured transaction left them: the journal's
-/// image if it is not written in place yet, otherwise the device.
+/// Reads metadata blocks as the newest committed or captured transaction left them: from the
+/// journal's image if the block is not written in place yet, otherwise from the device.
 pub(crate) trait BlockReader: Send + Sync {
     /// Returns the contents of `block`, one block long. Sleeps.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
@@ -14,6 +14,7 @@ pub(crate) trait BlockReader: Send + Sync {
     /// once.
     fn damaged(&self, _error: &Error) {}
 
-    /// Reports that memory exceeds its limit, and a commit would make some of it clean.
+    /// Reports that a cache exceeds its limit, and that a commit would make some of its blocks
+    /// clean.
     fn over_limit(&self) {}
 }

@@ -7,8 +7,8 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal: they are never claimed, mapped or freed. Whole clusters, sorted and merged; each
-/// growth of the file system adds a part, after all others.
+/// the journal. No inode may claim, map or free these blocks. The runs consist of whole clusters,
+/// and are sorted and merged. Each growth of the file system adds a part, after all others.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     parts: Growing<Box<[Range<u64>]>>,
@@ -22,7 +22,8 @@ impl SystemBlocks {
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
         let mut all = SystemBlocks::of_groups(geometry, Group(0), descriptors);
-        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead.
+        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead, so it is
+        // added here.
         all.push(geometry.primary_metadata());
         all.push(0..geometry.first_data_block().0);
         all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
@@ -30,7 +31,7 @@ impl SystemBlocks {
     }
 
     /// Adds the file system's own blocks in new groups from `first` on, which all lie after the
-    /// blocks of older groups. The caller must not call it on two threads at once.
+    /// blocks of older groups. Two threads must not call this function at once.
     pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
         let all = SystemBlocks::of_groups(geometry, first, descriptors);
         self.parts.extend(std::iter::once(merged(all, geometry)));
@@ -60,7 +61,7 @@ impl SystemBlocks {
         self.parts().flatten().map(|run| run.end - run.start).sum()
     }
 
-    /// Returns the first of `len` blocks from `start` that belongs to the file system.
+    /// Returns the first block of the set among the `len` blocks from `start` on.
     pub(crate) fn first_in(&self, start: Block, len: u64) -> Option<Block> {
         let first = self.within(start.0..start.0.saturating_add(len)).next();
         first.map(|run| Block(run.start))
@@ -77,7 +78,8 @@ impl SystemBlocks {
     }
 }
 
-/// Returns the clusters of all runs. With `bigalloc` group 0 starts at block 0.
+/// Extends the runs to whole clusters, and sorts and merges them. With `bigalloc` group 0 starts at
+/// block 0, so clusters begin at multiples of their size.
 fn merged(mut all: Vec<Range<u64>>, geometry: &Geometry) -> Box<[Range<u64>]> {
     all.retain(|run| !run.is_empty());
     let bits = geometry.cluster_bits();

@@ -34,7 +34,7 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// Returns a copy, like the image after a power cut now, with all writes done.
+    /// Returns a copy: what a power cut now would leave if all writes so far were durable.
     pub fn copied(&self) -> Image {
         let dir = tempfile::tempdir_in(self.dir.path().parent().unwrap()).unwrap();
         let copy = Image { dir };

@@ -1,5 +1,5 @@
-//! Scenarios in which threads change names of one directory, whose lock is held shared as long as
-//! its shape stays the same.
+//! Scenarios in which threads change names of one directory. The directory's lock is held shared as
+//! long as the directory's shape stays the same.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{find, workers};
@@ -90,7 +90,8 @@ fn in_leaves(world: &World) {
     check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
-/// Reads the directory in pieces: names that exist all the time are returned exactly once.
+/// Reads the directory in pieces, and checks that names that exist all the time are returned
+/// exactly once.
 fn see_those_that_stay(world: &World) {
     let root = world.fs.root().unwrap();
     let dir = find(world, &root, "all").expect("nobody removes it");
@@ -154,8 +155,8 @@ fn directories_come_and_go_and_their_parent_counts_them() {
     explore(&EMPTY, nests);
 }
 
-/// Two threads create directories while a third one commits: in each commit the link count equals
-/// the number of directories.
+/// Two threads create directories while a third thread commits. In each commit the link count
+/// equals the number of directories.
 fn counted(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let makes = |world: &World, me: &str| {
@@ -174,8 +175,8 @@ fn each_commit_has_as_many_links_as_directories() {
     explore(&EMPTY, counted);
 }
 
-/// One thread creates names that are known to be absent; as soon as the directory has such a name,
-/// the other thread finds it in the name cache.
+/// One thread creates names that are known to be absent. As soon as the directory has such a name,
+/// the other thread finds the name in the name cache.
 fn known_at_once(world: &World) {
     let root = world.fs.root().unwrap();
     let all = world.directory(&root, "all");
@@ -211,7 +212,7 @@ fn a_name_seen_in_a_directory_is_found_by_lookup() {
     explore(&EMPTY, known_at_once);
 }
 
-/// One thread creates names, others look each of them up once: the cached entries are right at the
+/// One thread creates names, and others look each name up once. The cached entries are right at the
 /// end.
 fn looked_for(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));

@@ -13,8 +13,9 @@ const SECTOR: usize = 1024;
 type Sector = Arc<[u8]>;
 type Sectors = HashMap<u64, (u64, Sector)>;
 
-/// A shared base and the writes over it. Other threads may run at each operation. After
-/// [`Disk::lose_power_at`] it keeps the contents after a power cut at that write or flush.
+/// A disk in memory: a shared base, and the writes over it. Other threads may run at each
+/// operation. [`Disk::lose_power_at`] chooses a write or flush. At this operation the disk saves
+/// the contents that a power cut would leave, and goes on.
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,

@@ -1,4 +1,5 @@
-//! Runs schedules of whole file systems: each uses its own disk, which is checked at the end.
+//! Runs schedules of whole file systems. Each schedule uses its own disk, which is checked at the
+//! end.
 //!
 //! `LANEFS_SCHEDULES` is the number of schedules of each scenario, `LANEFS_SEED` the first one.
 
@@ -26,8 +27,8 @@ use tree::{Totals, Tree};
 const SCHEDULES: usize = 150;
 /// One in this many results is checked by e2fsck.
 const JUDGED: u64 = 50;
-/// The number of steps after which a schedule counts as endless: if all other threads wait for
-/// ever, the committer continues with its clock, so the checker reports no deadlock.
+/// The number of steps after which a schedule counts as endless. If all other threads wait for
+/// ever, the checker reports no deadlock, because the committer's timed waits still end.
 const ENDLESS: usize = 400_000;
 
 /// The number of schedules that this process ran.
@@ -87,8 +88,8 @@ fn fill(world: &World, blocks: u64) {
     assert_eq!(world.fs.write_at(&filler, 0, &contents, Privilege::Root).unwrap(), contents.len());
 }
 
-/// The same as [`EMPTY`], with a directory `/all` of several leaves: the names [`long`] of 0 to 11,
-/// which no thread changes.
+/// The same as [`EMPTY`], with a directory `/all` of several leaves. It contains the names
+/// `long(0)` to `long(11)`, which no thread changes.
 pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| {
         let all = world.directory(&world.fs.root().unwrap(), "all");
@@ -132,8 +133,8 @@ impl Start {
             let totals = Tree::of(mount.fs()).totals(mount.fs());
             *out.lock().unwrap() = Some(Start { image, totals });
         };
-        // Each thread runs as long as it can: a missing synchronisation should be found by the
-        // scenario, not by its preparation.
+        // Each thread runs as long as it can: the scenario should find a missing synchronisation,
+        // not its preparation.
         shuttle::Runner::new(DfsScheduler::new(Some(1), true), config(None)).run(once);
         let prepared = start.lock().unwrap().take();
         prepared.expect("prepared")
@@ -203,8 +204,8 @@ pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// Explores schedules of `scenario`, half of them at random, half with few changes of thread at
-/// random places, which finds errors that need long runs of one thread (PCT, ASPLOS 2010).
+/// Explores schedules of `scenario`. Half of them are random. The other half change threads seldom
+/// and at random places, which finds errors that need long runs of one thread (PCT, ASPLOS 2010).
 pub fn explore(start: &'static LazyLock<Start>, scenario: fn(&World)) {
     LazyLock::force(start);
     let schedules = number("LANEFS_SCHEDULES", SCHEDULES as u64) as usize;
@@ -269,7 +270,7 @@ fn config(endless: Option<usize>) -> shuttle::Config {
     config.stack_size = 1 << 19;
     config.max_steps = endless.map_or(shuttle::MaxSteps::None, shuttle::MaxSteps::FailAfter);
     config.silence_warnings = true;
-    // The seed describes the schedule more briefly.
+    // The schedule itself is not printed: the seed describes it more briefly.
     config.failure_persistence = shuttle::FailurePersistence::None;
     config
 }
@@ -335,8 +336,8 @@ fn options() -> MountOptions {
     MountOptions { policies, cache_bytes, ..MountOptions::default() }
 }
 
-/// Chooses the old or the new value of each policy, since combinations that no named set has must
-/// work too.
+/// Chooses a value of each policy, independently of the others, since combinations that no named
+/// set has must work too.
 fn mixed() -> Policies {
     let mut mixed = Policies::default();
     for (name, values) in [

@@ -3,7 +3,7 @@
 use super::ranges::Ranges;
 
 /// The id that means "no id" to the kernel. A file with this owner is shown with the overflow id
-/// (65534), no process has its owner's rights, and the kernel refuses changes of the file, also by
+/// (65534). No process has its owner's rights, and the kernel refuses changes of the file, even by
 /// root. If 65534 itself were the owner, user 65534 would have the owner's rights.
 pub(crate) const UNMAPPED: u32 = u32::MAX;
 
@@ -25,7 +25,7 @@ pub(crate) enum Map {
 pub enum Refusal {
     /// The id is unmapped.
     Unmapped,
-    /// All files are shown with one id, and no file can be given another.
+    /// All files are shown with one id, and no file can be given another id.
     Fixed,
 }
 

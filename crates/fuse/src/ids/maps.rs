@@ -68,9 +68,9 @@ impl Ids {
         self.groups.chosen(gid)
     }
 
-    /// Returns the permissions of a new file that the caller with these host ids asks for. If all
-    /// files are shown with one owner, the set-user-ID and set-group-ID bits are cleared for other
-    /// callers: their programs would run as that owner.
+    /// Returns the permissions of a new file for which the caller with these host ids asked for
+    /// `asked`. If all files are shown with one owner, the set-user-ID and set-group-ID bits are
+    /// cleared for other callers, because their programs would run as that owner.
     pub fn new_permissions(&self, uid: u32, gid: u32, asked: u16) -> u16 {
         let mut cleared = 0;
         if !self.users.is_shown_as(uid) {
@@ -146,7 +146,8 @@ impl Ids {
     }
 }
 
-/// Decodes a list, maps its subjects, and encodes it again; `None` if one of these steps fails.
+/// Decodes a list, maps the users and groups in it, and encodes it again. Returns `None` if one of
+/// these steps fails.
 fn mapped(list: &[u8], map: impl Fn(Tag) -> Option<Tag>) -> Option<Vec<u8>> {
     let Some(acl) = Acl::from_system(list).ok()? else { return Some(list.to_vec()) };
     let entries: Option<Vec<AclEntry>> = acl

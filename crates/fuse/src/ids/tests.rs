@@ -61,7 +61,7 @@ fn a_shown_owner_is_for_all_files_and_cannot_be_changed() {
     assert_eq!(shown.chosen_user(0), Err(Refusal::Fixed));
     assert_eq!(shown.chosen_group(100), Ok(None));
     assert!(shown.keeps_lists());
-    // Another user's program would run as the shown owner.
+    // The set-ID bits are cleared for other users, whose programs would run as the shown owner.
     assert_eq!(shown.new_permissions(1000, 100, 0o6755), 0o6755);
     assert_eq!(shown.new_permissions(7, 100, 0o6755), 0o2755);
     assert_eq!(shown.new_permissions(7, 8, 0o6755), 0o755);
@@ -155,7 +155,8 @@ proptest! {
     fn the_owner_of_a_file_on_the_host_owns_it_in_the_image(
         text in "b:[1-3]?[0-9]:[1-3]?[0-9]:[1-9]", caller in 0..60u32, owner in 0..60u32,
     ) {
-        // The kernel compares shown ids; the comparison of the stored ids has the same outcome.
+        // The kernel compares shown ids. A comparison of the stored ids would have the same
+        // outcome.
         let map = mapped_by(&text);
         let (shown, _) = map.shown(owner, owner);
         let stored = map.caller(caller, caller).ids.map(|(uid, _)| uid);

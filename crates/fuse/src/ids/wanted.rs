@@ -19,7 +19,7 @@ pub struct IdOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionValue(pub &'static str);
 
-/// Options that exclude each other.
+/// Two options that exclude each other, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("mount options {0} and {1} exclude each other: {2}")]
 pub struct Conflict(pub &'static str, pub &'static str, pub &'static str);
@@ -33,7 +33,7 @@ impl IdOptions {
     /// Shows all files with user `text`.
     ///
     /// # Errors
-    /// If it is not an id.
+    /// If `text` is not an id.
     pub fn set_user(&mut self, text: Option<&str>) -> Result<(), OptionValue> {
         self.uid = Some(id(text).ok_or(OptionValue("the number of a user"))?);
         Ok(())
@@ -42,7 +42,7 @@ impl IdOptions {
     /// Shows all files with group `text`.
     ///
     /// # Errors
-    /// If it is not an id.
+    /// If `text` is not an id.
     pub fn set_group(&mut self, text: Option<&str>) -> Result<(), OptionValue> {
         self.gid = Some(id(text).ok_or(OptionValue("the number of a group"))?);
         Ok(())
@@ -76,7 +76,7 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Returns the map for a mount of user `owner`. Root needs no `fakeroot`.
+    /// Returns the map for a mount of user `owner`. For root, `fakeroot` has no effect.
     ///
     /// # Errors
     /// If options exclude each other.

@@ -9,7 +9,7 @@ pub struct Parent {
     report: Option<std::fs::File>,
 }
 
-/// The process in which [`background`] returned.
+/// The process in which [`background`] returns: each of the two processes gets its variant.
 pub enum Half {
     /// The server process. The parent waits for [`Parent::serving`] or [`Parent::failed`].
     Server(Parent),

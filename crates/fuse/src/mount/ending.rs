@@ -1,10 +1,11 @@
 //! Reports the server's result to the command that unmounts and waits for it.
 //!
-//! The server has an unnamed file, which it locks as long as it runs, and writes its result there.
-//! An attribute of the root has the value `PID FD INODE`, from which the command gets the path
-//! `/proc/PID/fd/FD`. The command opens the file before it unmounts, waits for the lock, which the
-//! host releases when the process terminates for any reason, and reads the result. No file remains,
-//! and no socket needs protection: the kernel lets only root and the server's user open the file.
+//! The server has an unnamed file, and holds a lock on it as long as the server runs. When it
+//! terminates, it writes its result to the file. An attribute of the root has the value `PID FD
+//! INODE`, from which the command gets the path `/proc/PID/fd/FD`. The command opens the file
+//! before it unmounts. Then it waits for the lock, which the host releases when the server
+//! terminates for any reason, and reads the result. No file remains, and no socket needs
+//! protection: the kernel lets only root and the server's user open the file.
 
 use crate::protocol::Errno;
 use crate::service::Control;
@@ -21,8 +22,8 @@ const ATTRIBUTE: &str = "system.lanefs_ending";
 const WELL: &[u8] = b"+";
 /// The most bytes of a message that are read.
 const MOST: u64 = 4096;
-/// The number of times that the command asks a server that has no file or does not answer, and the
-/// pause between two tries: while a server is being killed, some of its threads may still answer.
+/// How often the command asks a server that has no file or does not answer, and the pause between
+/// two tries. While a server is being killed, some of its threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,7 +44,8 @@ impl Ending {
         Ok(Ending { file })
     }
 
-    /// Returns the control that serves the attribute with the numbers of the file.
+    /// Returns the control that serves the attribute. The attribute's value has the numbers of the
+    /// file.
     ///
     /// # Errors
     /// The file's inode number cannot be read.
@@ -147,8 +149,8 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The file belongs to another user, or to another process, since PIDs differ between PID
-    /// namespaces.
+    /// The server belongs to another user. Or the server is in another PID namespace, so that the
+    /// file is that of another process.
     Closed,
     /// There is no such process, or it has no such file any more.
     Missing,

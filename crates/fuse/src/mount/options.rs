@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The word for a change of a mount that exists.
+/// The option that asks for a change of a mount that exists.
 const REMOUNT: &str = "remount";
 
 /// Options of a FUSE mount that the kernel shows in the mount table.
@@ -51,11 +51,11 @@ pub struct Options {
     pub no_execute: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
-    /// The owners whose quota limits are obeyed.
+    /// The kinds of owners (users, groups, projects) whose quota limits are obeyed.
     pub limits: Vec<Kind>,
     /// Which changes are durable when the system call returns.
     pub synchronous: Synchronous,
-    /// The kernel features that are wanted.
+    /// The kernel features that the options ask for.
     pub wishes: Wishes,
     /// Whether file data and the log go past the host's page cache.
     pub direct: DirectIo,
@@ -63,10 +63,10 @@ pub struct Options {
     pub discard: bool,
     /// Whether an fsync may write a fast commit.
     pub fast_commits: FastCommitting,
-    /// The blocks to which large allocations are aligned; with 0 the superblock or the array
-    /// determines the alignment.
+    /// Large allocations are aligned to multiples of this number of blocks. If it is 0, the
+    /// superblock or the array determines the alignment.
     pub stripe: u32,
-    /// The rows of an array that may be written at once; `None`: the default.
+    /// The number of rows of an array that may be written at once; `None`: the default.
     pub rows: Option<usize>,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,
@@ -184,9 +184,9 @@ impl Options {
         list.split(',').any(|word| word == REMOUNT)
     }
 
-    /// Returns the options of a remount by the words of `lists`. A remount changes `read_only` and
-    /// what the kernel obeys alone (`nodev`, `nosuid`, `noexec`, `nosymfollow`). Words that
-    /// mount(8) copies from the mount table are ignored.
+    /// Returns the options of a remount with `lists`. A remount can change `read_only`, and the
+    /// options that only the kernel obeys (`nodev`, `nosuid`, `noexec`, `nosymfollow`). Options
+    /// that mount(8) copies from the mount table are ignored.
     ///
     /// # Errors
     /// [`OptionError::Refused`] for an option that only a new mount can change; the errors of
@@ -235,7 +235,8 @@ impl Options {
                 let why = "each open of another user has to be checked";
                 return Err(Conflict("no_open", "fakeroot with allow_other", why).into());
             }
-            // With its writeback cache the kernel changes times on behalf of any user.
+            // With a writeback cache the kernel would send changes of times on behalf of any user,
+            // so the server could not check the caller.
             self.wishes.caching = Caching::Writethrough;
         }
         Ok(ids)

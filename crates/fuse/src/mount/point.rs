@@ -1,4 +1,4 @@
-//! Mounts and unmounts: by mount(2) where that is allowed, else by fusermount3.
+//! Mounts and unmounts: by mount(2) where that is allowed, otherwise by fusermount3.
 
 use super::options::Options;
 use crate::protocol::Checks;
@@ -96,15 +96,15 @@ impl MountPoint {
         Ok((device, MountPoint { path }))
     }
 
-    /// Does the same as [`MountPoint::attach`], with type `fuseblk`: the kernel claims
-    /// `block_device` exclusively and tells the server of sync(2) and syncfs(2), and umount(2)
+    /// Does the same as [`MountPoint::attach`], with type `fuseblk`. The kernel then claims
+    /// `block_device` exclusively, and tells the server of sync(2) and syncfs(2), and umount(2)
     /// waits for the server. Only mount(2) supports this type.
     ///
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
     /// # Errors
-    /// See [`MountError`]. EBUSY, also if the kernel has reused another server's mount of the
-    /// device.
+    /// See [`MountError`]. The error is EBUSY also if the block device is already mounted by
+    /// another server, because the kernel then reuses that server's mount.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,
@@ -162,7 +162,7 @@ impl MountPoint {
     /// # Errors
     /// The same as for [`MountPoint::detach`].
     pub fn cut_off(&self) -> io::Result<()> {
-        // Aborts the connection; umount(2) nevertheless fails while files are open.
+        // The connection is aborted even if umount(2) fails because files are open.
         let forced =
             rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
         match forced {
@@ -259,9 +259,9 @@ fn mount_directly(
     let fs_type = match kind {
         Type::Fuse => c"fuse.lanefs",
         Type::FuseBlock => {
-            // One page, for any block size of the file system: with a smaller block size, kernels
-            // that buffer by iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits
-            // for iomap partial writes").
+            // One page, for any block size of the file system. With a smaller size, kernels that
+            // buffer by iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for
+            // iomap partial writes").
             data.push_str(&format!(",blksize={}", rustix::param::page_size()));
             c"fuseblk.lanefs"
         }

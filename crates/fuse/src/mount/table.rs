@@ -54,9 +54,9 @@ fn find(table: &[u8], path: &Path) -> Vec<MountEntry> {
     entries
 }
 
-/// Parses one line, and returns the entry if it is a Lanefs mount: the fifth word is the mount
-/// point; type and source are the first and second after a lone `-`. The type on a block device is
-/// `fuseblk`.
+/// Parses one line, and returns the entry if it is a Lanefs mount. The fifth word is the mount
+/// point. The type and the source are the first and second words after a lone `-`. The type on a
+/// block device is `fuseblk`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&b| b == b' ');
     let mount_point = unescape(words.nth(4)?);
@@ -68,7 +68,8 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { mount_point: mount_point.into(), source: source.into() })
 }
 
-/// Decodes blanks, tabs, newlines and backslashes, which the table has as three octal digits.
+/// Decodes blanks, tabs, newlines and backslashes. In the table each is a backslash and three octal
+/// digits.
 fn unescape(word: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -40,8 +40,8 @@ pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Re
     Ok(trimmed)
 }
 
-/// Changes the mount on `mount_point` to be read-only or writable, and the options that the kernel
-/// obeys alone. Once a mount is read-only, its image is clean, as after an unmount.
+/// Makes the mount on `mount_point` read-only or writable, and changes the options that only the
+/// kernel obeys. Once a mount is read-only, its image is clean, as after an unmount.
 ///
 /// # Errors
 /// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing;

@@ -99,8 +99,9 @@ fn not_wanted(wishes: Wishes) -> u64 {
         flags |= init::ASYNC_DIO;
     }
     if wishes.checks != Checks::ByKernel {
-        // These are refused. With POSIX_ACL the kernel would check permissions. With
-        // NO_OPENDIR_SUPPORT it would not send OPENDIR, and the server could not check it.
+        // The server refuses these flags. With POSIX_ACL the kernel would check permissions. With
+        // NO_OPENDIR_SUPPORT the kernel would not send OPENDIR, and the server could not check the
+        // caller's permission.
         flags |= init::POSIX_ACL | init::NO_OPENDIR_SUPPORT;
     }
     flags

@@ -107,8 +107,9 @@ impl Outbox {
         self.put_bytes(&[0; 8][..self.len.next_multiple_of(8) - self.len]);
     }
 
-    /// Clears the buffer, adds `len` bytes, at most `MAX_DATA`, on a page boundary, and returns
-    /// them to be filled. The caller sets the reply's length by [`Outbox::set_len`].
+    /// Clears the buffer, and adds `len` bytes on a page boundary, but at most `MAX_DATA`. Returns
+    /// these bytes for the caller to fill. The caller sets the reply's length by
+    /// [`Outbox::set_len`].
     pub fn data(&mut self, len: usize) -> &mut [u8] {
         (self.header, self.len) = (Self::BULK, 0);
         let at = self.body();

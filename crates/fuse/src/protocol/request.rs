@@ -8,13 +8,14 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 pub struct Request<'a> {
     /// The header.
     pub header: InHeader,
-    /// The rest of the body, which is not parsed yet.
+    /// The bytes that are not parsed yet: `body`, and then `rest`, which is empty unless the parts
+    /// of the request are separate.
     body: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Parses the header of `bytes`, as read from the device; `None` if they are shorter than a
+    /// Parses the header of `bytes`, as read from the device; `None` if `bytes` is shorter than a
     /// header.
     pub fn new(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
@@ -38,7 +39,7 @@ impl<'a> Request<'a> {
     /// Parses the next record.
     ///
     /// # Errors
-    /// EINVAL if the rest of the body is shorter.
+    /// EINVAL if the rest of the body is shorter than the record.
     pub fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
         let (record, rest) = T::read_from_prefix(self.body).map_err(|_| Errno::INVAL)?;
         self.body = rest;

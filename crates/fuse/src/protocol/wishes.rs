@@ -1,11 +1,11 @@
-//! The kernel features that a mount wants; the handshake agrees on them.
+//! The kernel features that a mount wants. The handshake asks the kernel for them.
 
 /// How the kernel caches the data that programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Caching {
-    /// The kernel caches pages and sends them later: many small writes cost one request. Then the
-    /// kernel owns the size and times of regular files, and sends its own times after each unlink,
-    /// link and rename of a regular file.
+    /// The kernel caches pages and sends them later: many small writes cost one request. With this
+    /// cache the kernel owns the size and times of regular files, and sends its own times after
+    /// each unlink, link and rename of a regular file.
     #[default]
     Writeback,
     /// Each write(2) is a request, and so is each page that was changed through a mapping.

@@ -15,7 +15,7 @@ pub enum Answer {
 /// Serves the requests of one mount, on several threads. [`crate::Server`] serves an ext4 file
 /// system; the example `floor` measures the cost of a session without a file system.
 pub trait Service: Sync {
-    /// Returns the kernel features that are wanted.
+    /// Returns the kernel features that the service wants.
     fn wishes(&self) -> Wishes {
         Wishes::default()
     }
@@ -33,7 +33,8 @@ pub trait Service: Sync {
         false
     }
 
-    /// Is called when requests have paused for a moment. Requests may be served concurrently.
+    /// The session calls this when requests have paused for a moment. Other threads may serve
+    /// requests meanwhile.
     fn paused(&self) {}
 
     /// Serves `request` and writes the reply to `outbox`.

@@ -9,8 +9,8 @@ pub trait Control: Send + Sync {
     /// Returns the value of the attribute; `None` if this control does not have the name.
     fn get(&self, name: &[u8]) -> Option<Vec<u8>>;
 
-    /// Sets the attribute; `None` if this control does not have the name. Must return soon: it may
-    /// be called on the thread that reads requests.
+    /// Sets the attribute; `None` if this control does not have the name. This function must return
+    /// soon, since it may be called on the thread that reads requests.
     fn set(&self, name: &[u8], value: &[u8]) -> Option<Result<(), Errno>>;
 
     /// Returns figures for `lanefs stats`, with their names; by default none.
@@ -19,5 +19,5 @@ pub trait Control: Send + Sync {
     }
 }
 
-/// The prefix of all such names.
+/// The prefix of the names of all these attributes.
 pub const PREFIX: &[u8] = b"system.lanefs_";

@@ -1,17 +1,17 @@
 //! Serves requests on an ext4 file system.
 //!
-//! The kernel checks permissions (`default_permissions`), or the server does ([`checks`]). The
-//! kernel caches names and attributes for any time: every change passes through the kernel, so no
-//! cached entry can be stale. On a file system with `casefold` the kernel caches fewer names, since
-//! it does not know which spellings are equal. The kernel owns the size and times of a file while
-//! its writeback cache has dirty pages of that file.
+//! The kernel checks permissions (`default_permissions`), or the server checks them ([`checks`]).
+//! The kernel caches names and attributes without a time limit: every change passes through the
+//! kernel, so no cached entry can be stale. On a file system with `casefold` the kernel caches
+//! fewer names, since it does not know which spellings are equal. The kernel owns the size and
+//! times of a file while its writeback cache has dirty pages of that file.
 //!
 //! # Permissions
 //!
-//! The server adds, by [`lanefs_vfs::rules`], the checks that the kernel lacks: immutable and
-//! append-only files, the umask (which a default ACL replaces), `trusted.` names (listed to user 0
-//! only, outside of user namespaces), and the loss of set-user-ID, set-group-ID and file
-//! capabilities.
+//! The server adds, by [`lanefs_vfs::rules`], what the kernel lacks: the checks of immutable and
+//! append-only files, the umask (which a default ACL replaces), the hiding of `trusted.` names
+//! (listed to user 0 only, outside of user namespaces), and the loss of set-user-ID, set-group-ID
+//! and file capabilities.
 //!
 //! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear set-ID bits and
 //! capabilities, sends them at once, and keeps its cached mode. So the server invalidates the
@@ -51,7 +51,7 @@ use std::time::Instant;
 use tally::Tally;
 use writers::Writers;
 
-/// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
+/// For how many seconds the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
 /// The result of serving a request; on success the reply is in the outbox.
@@ -71,8 +71,8 @@ pub struct Server {
     writers: Writers,
     tally: Tally,
     controls: Vec<Box<dyn Control>>,
-    /// Set while a request makes the kernel flush a file's pages, which only one request does at a
-    /// time; see [`Server::lseek`].
+    /// Set while a request makes the kernel flush a file's pages. Only one request at a time does
+    /// so; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory may be inconsistent, so every request fails until the unmount.
     broken: AtomicBool,
@@ -83,9 +83,9 @@ impl Service for Server {
         self.wishes
     }
 
-    /// Lets files opened for direct I/O bypass the kernel's cache and their writes run in parallel,
-    /// if the kernel can map such files. With the writeback cache this is not done: there the
-    /// kernel owns a file's times and sets none for such a write.
+    /// If the kernel can map files opened for direct I/O, lets such files bypass the kernel's
+    /// cache, and their writes run in parallel. With the writeback cache this is not done, because
+    /// the kernel then owns a file's times and sets none for such a write.
     fn agreed(&mut self, flags: u64) {
         self.parallel_direct = self.wishes.caching == Caching::Writethrough
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
@@ -95,10 +95,10 @@ impl Service for Server {
     /// for sync(2).
     fn paused(&self) {
         if !self.is_broken() {
-            // The next fsync reports an error of this commit.
+            // If this commit fails, the next fsync reports the error.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns free memory to the system; a program with another heap has nothing to return.
+        // Returns free memory to the system. This does nothing if the program has another heap.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -138,8 +138,8 @@ impl Service for Server {
 
 impl Server {
     /// Creates the server of `mount`, whose ids are mapped by `ids`. If there can be verity files,
-    /// the kernel is asked to send OPEN: otherwise it would write to its cached pages of such a
-    /// file, and show them to readers, before the server can refuse the write.
+    /// the kernel is asked to send OPEN. Otherwise the kernel would write to its cached pages of a
+    /// verity file, and show them to readers, before the server can refuse the write.
     ///
     /// # Errors
     /// If the root directory cannot be read.
@@ -161,15 +161,15 @@ impl Server {
         })
     }
 
-    /// Adds controls, whose attributes the root then has.
+    /// Adds a control. The root then has the control's attributes.
     #[must_use]
     pub fn with(mut self, control: Box<dyn Control>) -> Server {
         self.controls.push(control);
         self
     }
 
-    /// Returns the controls if `name` can belong to one and the caller is root or the owner of the
-    /// mount. No other user may see how a mount is used.
+    /// Returns the controls if `name` can belong to a control, and the caller is root or the owner
+    /// of the mount. No other user may see how a mount is used.
     fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
         let may = header.nodeid == abi::ROOT_ID
             && name.starts_with(control::PREFIX)
@@ -207,14 +207,14 @@ impl Server {
         self.vfs.fs()
     }
 
-    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode
-    /// of this type.
+    /// Returns for how many seconds the kernel may cache that a name in `dir` refers to an inode of
+    /// this type.
     ///
-    /// The kernel would not find another spelling of a name in a directory that ignores case. A
-    /// rename moves the kernel's cached name together with its validity. So a file's cached name
-    /// could be moved into such a directory, and would still be valid after the file was removed in
-    /// another spelling. A directory has only one cached name, which the kernel moves when it looks
-    /// the directory up in another spelling.
+    /// In a directory that ignores case, the kernel would not find a cached name by another
+    /// spelling. A rename moves the kernel's cached name together with its validity. So a file's
+    /// cached name could be moved into such a directory, and would still be valid after the file
+    /// was removed by another spelling. A directory has only one cached name, which the kernel
+    /// moves when it looks the directory up by another spelling.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));
@@ -222,8 +222,8 @@ impl Server {
     }
 
     /// Returns the seconds for which the kernel may cache that a name does not exist. A name can
-    /// come to exist without a request for it: after `chattr +F` of an empty directory, a name
-    /// created there also matches other spellings.
+    /// begin to exist without a request for this name: after `chattr +F` of an empty directory, a
+    /// name created there also matches other spellings.
     fn absence_validity(&self) -> u64 {
         self.validity_unless(self.fs().has_casefold())
     }
@@ -344,7 +344,7 @@ impl Server {
 }
 
 impl Server {
-    /// Returns the text of `lanefs stats`: lines of a name and a number.
+    /// Returns the text of `lanefs stats`. Each line has a name and a number.
     fn statistics(&self) -> String {
         let mut text = String::new();
         for (name, value) in self.fs().statistics().entries() {
@@ -360,8 +360,8 @@ impl Server {
         text
     }
 
-    /// Returns whether a request is for the statistics and its user is the owner of the mount or
-    /// root: no other user may see how a mount is used.
+    /// Returns whether a request is for the statistics, and comes from the owner of the mount or
+    /// root. No other user may see how a mount is used.
     fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
         let owner = rustix::process::geteuid().as_raw();
         header.nodeid == abi::ROOT_ID

@@ -10,14 +10,14 @@
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
 //! replied last, so with one client the same thread serves all requests. A thread that waits for
 //! the device delays no other request as long as another thread of its queue waits for requests. So
-//! if the reserve has too few threads, a thread starts another one before it serves its request.
-//! The watch thread also starts threads, for a queue that makes no progress.
+//! if too few other threads of the queue wait, a thread starts another one before it serves its
+//! request. The watch thread also starts threads, for a queue that makes no progress.
 //!
 //! A request that finds no waiting thread stays in the kernel's queue until a thread of the queue
 //! replies, even if a thread is started for it. So some threads wait in reserve. A search for holes
-//! and a change of flags make the kernel send requests and wait for them. If no other thread of the
-//! queue waits and none can be started, they fail with EBUSY. The queues of absent processors need
-//! an entry too; one thread serves all these queues.
+//! and a change of flags make the kernel send further requests and wait for them. If no other
+//! thread of the queue waits and none can be started, the search or the change fails with EBUSY.
+//! The queues of absent processors need an entry too; one thread serves all these queues.
 //!
 //! The number of threads never decreases: the kernel has no way to take an entry out of a queue. If
 //! a thread that has an entry terminates for any reason, the session ends: otherwise its queue
@@ -40,7 +40,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// The largest number of threads of all queues together; but each queue may have [`FEWEST_MOST`].
+/// The largest number of threads of all queues together. Nevertheless each queue may have
+/// [`FEWEST_MOST`].
 const ALL: usize = 1024;
 /// The most requests of one processor that may be under way; further requests wait in the kernel's
 /// queue.
@@ -252,7 +253,7 @@ impl<S: Service> Shared<'_, S> {
         let (queue, mut beside) = (&*self.queues[at], Outbox::new());
         let mut warm = false;
         if !ring.has_event() && self.must_end() {
-            // The session ended before this thread was in the list of those to interrupt.
+            // The session ended before this thread was in the list of threads to interrupt.
             return Ok(None);
         }
         loop {

@@ -1,9 +1,9 @@
 //! Decides how many threads read requests, by the number of clients that send requests.
 
-/// The increase of the score for a request of another client than the previous request's; a request
-/// of the same client decreases it by 1.
+/// By how much the score increases if a request's client differs from that of the previous request.
+/// A request of the same client decreases the score by 1.
 const STEP: u8 = 4;
-/// The score from which another reader is wanted. A shell that starts one program after the other
+/// From this score on, another reader is wanted. A shell that starts one program after the other
 /// stays below this score, since each program sends more than four requests.
 const SEVERAL: u8 = 32;
 /// The highest score: a reader stops reading after at most this many requests of one client in a
@@ -12,7 +12,7 @@ const MOST: u8 = 160;
 /// The number of requests of other clients after which one more reader is wanted.
 const AGAIN: u8 = 8;
 
-/// The conclusion of a reader from a request.
+/// What a reader concludes from a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The present number of readers is right.
@@ -27,7 +27,7 @@ pub enum Wanted {
 pub struct Clients {
     last: u32,
     score: u8,
-    /// The requests of other clients since the last reader was wanted.
+    /// The requests of other clients since this reader last wanted another reader.
     others: u8,
 }
 

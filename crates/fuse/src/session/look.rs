@@ -2,7 +2,7 @@
 //!
 //! A client usually sends its next request a few microseconds after a reply. If the reader sleeps
 //! until then, its wake-up, often on another processor, takes longer than serving a request. So a
-//! single reader *looks*: it checks for a request repeatedly for a while, and yields the processor
+//! single reader *looks*: for a while it checks repeatedly for a request. It yields the processor
 //! after each check, since the client possibly runs on the same processor. The reader stops looking
 //! if requests do not come so soon, or if other programs need the processor.
 
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// The time for which a reader looks.
 const PATIENCE: Duration = Duration::from_micros(30);
-/// The most successes that are remembered.
+/// The largest number of successful looks that is remembered.
 const MOST: u8 = 16;
-/// The number of successful looks that one look without a request cancels.
+/// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;
 /// The number of requests without a look after which a reader tries one look. If that look finds no
 /// request, the number doubles, up to [`SELDOM`]: on a busy machine a look takes processor time

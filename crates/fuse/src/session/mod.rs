@@ -1,10 +1,9 @@
 //! Serves a mount: the handshake first, then the threads that serve requests.
 //!
-//! On type `fuseblk` the last request is DESTROY, and umount(2) waits for its reply. The thread
-//! that receives it does not reply, and ends the session. Other threads wait in read(2), which only
-//! a signal interrupts, or at a ring, whose wait a signal interrupts too. When all threads have
-//! terminated, the caller closes the file system and then drops the [`Farewell`], which sends the
-//! reply.
+//! On type `fuseblk` the last request is DESTROY, and umount(2) waits for the reply. The thread
+//! that receives DESTROY does not reply, and ends the session. Other threads wait in read(2) or at
+//! a ring; only a signal interrupts these waits. When all threads have terminated, the caller
+//! closes the file system and then drops the [`Farewell`], which sends the reply.
 
 mod by_read;
 mod by_ring;
@@ -79,7 +78,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Returns the transport of requests. If the kernel refuses the rings later,
-    /// [`Service::carried`] receives the new one.
+    /// [`Service::carried`] receives the new transport.
     pub fn carried(&self) -> &Carried {
         &self.carried
     }

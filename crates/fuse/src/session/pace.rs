@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// The time above which a request counts as slow: more than waking another thread takes.
 const SLOW: Duration = Duration::from_micros(100);
-/// The increase of the score for a slow request; a quick one decreases it by 1. One slow request
-/// proves nothing: the thread may have lost its processor meanwhile.
+/// By how much a slow request increases the score. A quick request decreases it by 1. One slow
+/// request proves nothing: the thread may have lost its processor meanwhile.
 const STEP: u8 = 16;
-/// The score from which requests of a kind are expected to be slow: that of two slow requests in a
-/// row.
+/// From this score on, requests of a kind are expected to be slow. Two slow requests in a row give
+/// this score.
 const EXPECTED: u8 = 2 * STEP;
 const MOST: u8 = 2 * EXPECTED;
 /// The number of scores; higher opcodes share the scores of lower ones.

@@ -42,8 +42,8 @@ pub struct Seen {
 }
 
 impl Queue {
-    /// Creates the state of a queue with `threads` threads, which are being started and are its
-    /// reserve, and at most `most`.
+    /// Creates the state of a queue whose `threads` threads are being started. The queue keeps as
+    /// many threads in reserve, and may have at most `most` threads.
     pub fn new(number: u16, threads: usize, most: usize) -> Queue {
         Queue {
             number,

@@ -1,6 +1,6 @@
 //! Manages the threads that read requests. There are as many readers as clients, up to a maximum,
-//! and each serves the requests that it reads. For each thread that waits for the device there is
-//! one thread more.
+//! and each serves the requests that it reads. In addition there is one thread for each request
+//! that waits for the device.
 //!
 //! The number of wanted readers is learned ([`super::clients`]): each reader records which client
 //! sends each request. With one client, one thread reads. A second reader would be woken for every
@@ -18,8 +18,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, 
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
-/// The most threads besides the readers: the most requests that may wait for the device at once.
-/// Further requests wait in the kernel's queue.
+/// The most threads besides the readers, and so the most requests that may wait for the device at
+/// once. Further requests wait in the kernel's queue.
 pub const WAITING: usize = 64;
 /// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
 /// served.
@@ -27,7 +27,8 @@ const FEWEST: usize = 1;
 /// The fewest threads without rings. With one thread, a search for holes would wait for ever: the
 /// kernel first writes a file's dirty pages, and another thread must serve these writes.
 pub const FEWEST_THREADS: usize = 2;
-/// The time that a request expected to be quick may take before another thread is woken or started.
+/// How long a request that is expected to be quick may take before another thread is woken or
+/// started.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The number of looks without any request after which the session counts as paused, which is 40
 /// ms.
@@ -154,7 +155,7 @@ impl Readers {
         self.ready.load(Ordering::Relaxed) <= FEWEST
     }
 
-    /// Adds a reader, since requests of several clients come.
+    /// Adds a reader, since several clients send requests.
     pub fn grow(&self) {
         if self.enough.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
             return;
@@ -187,8 +188,8 @@ impl Readers {
         self.stand_back(me, spares)
     }
 
-    /// Records that thread `me` starts a request expected to be quick; returns the argument for
-    /// [`Readers::done`].
+    /// Records that thread `me` starts a request that is expected to be quick. Returns the argument
+    /// for [`Readers::done`].
     pub fn begin(&self, me: usize) -> u64 {
         self.note(me, 1)
     }
@@ -219,7 +220,7 @@ impl Readers {
         post.compare_exchange(serving, serving + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Makes thread `me` leave the readers before it serves a request expected to be slow.
+    /// Makes thread `me` leave the readers before it serves a request that is expected to be slow.
     pub fn leave(&self, me: usize) {
         self.note(me, 2);
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
@@ -390,7 +391,7 @@ impl Readers {
             let now = post.serving.load(Ordering::Relaxed);
             busy |= now != *seen;
             if now == *seen && now % 2 == 1 {
-                // The new number is even, but not the one that the thread expects.
+                // The new number is even, and is not the number `now + 1` that `done` would leave.
                 let (old, new) = (now, now + 3);
                 let relaxed = Ordering::Relaxed;
                 if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()

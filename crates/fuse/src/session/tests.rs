@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A service that replies to statfs(2), which the kernel never caches, or panics.
+/// A service that replies to statfs(2), or panics. The kernel never caches the result of statfs(2).
 #[derive(Default)]
 struct Tiny {
     panics: bool,
@@ -100,7 +100,8 @@ fn if_the_kernel_refuses_rings_requests_are_read() {
     if !is_ring_wanted() {
         return;
     }
-    // A queue that no machine has, first as the only one, then together with a valid queue.
+    // The rings are for a queue that no machine has: first for this queue alone, then also for a
+    // valid queue.
     for queues in [vec![vec![u16::MAX]], vec![vec![0], vec![u16::MAX]]] {
         let (dir, device, point) = attach();
         let mut session = Session::start(device, Tiny::default()).unwrap();

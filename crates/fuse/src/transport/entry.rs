@@ -54,8 +54,9 @@ impl Entry {
         InHeader::read_from_prefix(&self.head().in_out).expect("128 bytes").0
     }
 
-    /// Returns the request and the buffer for its reply: the payload itself if the request has
-    /// none, else `beside`. Returns `None` if the lengths contradict each other.
+    /// Returns the request and the buffer for its reply. The buffer is the payload's memory if the
+    /// request has no payload, otherwise `beside`. Returns `None` if the lengths contradict each
+    /// other.
     pub fn request<'a>(
         &'a mut self,
         beside: &'a mut Outbox,

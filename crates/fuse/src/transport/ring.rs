@@ -39,7 +39,8 @@ pub struct Ring {
     // freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
-    /// The indexes in `entries` without an entry: the requests of these entries are being served.
+    /// The indexes at which `entries` has no entry, because the requests of these entries are being
+    /// served.
     free: Vec<usize>,
     /// The queues of this ring.
     queues: Vec<u16>,
@@ -108,8 +109,8 @@ impl Ring {
     }
 
     fn push(&mut self, sqe: &Entry128) -> io::Result<()> {
-        // SAFETY: the SQE refers to memory of an `Entry` that stays in `entries` until its
-        // completion, and outlives the ring, which is dropped first.
+        // SAFETY: the SQE refers to memory of an `Entry` that stays in `entries` until the command
+        // completes. That memory outlives the ring, which is dropped first.
         let pushed = unsafe { self.ring.submission().push(sqe) };
         pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
     }

@@ -9,7 +9,7 @@ use lanefs_ondisk::jbd2::{FastCommits, FastFault, FastNext, JournalSuperblock, S
 /// most, and 1 MiB unless mke2fs is told otherwise.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Reads the fast commits after the transaction before `end`.
+/// Reads the fast commits that belong to `end`, the number after the last transaction in the log.
 pub(super) fn read(
     reader: &Reader<'_>,
     superblock: &JournalSuperblock,

@@ -13,7 +13,7 @@
 //!
 //! *Where a log ends.* The log ends at the first block that does not belong to the expected
 //! transaction. If the commit block, a descriptor or a revoke block of a transaction has a wrong
-//! checksum, a crash has probably interrupted that transaction, so the log ends before it. But if
+//! checksum, a crash has probably interrupted that transaction, and the log ends before it. But if
 //! the log has commit blocks which prove that the transaction was committed, the wrong checksum is
 //! corruption. A wrong copy in a committed transaction is corruption too. (With `async_commit` the
 //! commit block may reach the device before the copies, so the last transaction is dropped in this

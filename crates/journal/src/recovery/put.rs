@@ -2,8 +2,8 @@
 //!
 //! Fast commits belong to the number after the last transaction. As soon as the log has a
 //! transaction with that number or a later one, the fast commits have no effect. So the replacement
-//! takes effect by one write of the journal superblock. The order of the writes, and the crash that
-//! makes it necessary:
+//! takes effect by one write of the journal superblock. The order of the writes, and the reason of
+//! each step:
 //! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
 //!   use the whole ring;
 //! - *the block after the last transaction is zeroed, then the log starts there*: such a log has no
@@ -77,8 +77,8 @@ pub fn put(
     writer.start_without_fast_commits(&flusher, tid)
 }
 
-/// Returns a writer whose head has room for the transaction up to the end of the log: after the
-/// zeroed block, or else at the start.
+/// Returns a writer whose head has room for the transaction before the end of the log. The head is
+/// after the zeroed block, or else at the start of the log.
 ///
 /// At the start of the log, the transaction may cover the zeroed block. The log starts at this
 /// block until the transaction is valid. That does no harm: no block of the transaction has the

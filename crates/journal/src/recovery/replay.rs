@@ -43,8 +43,8 @@ struct Wrong {
     cause: Cause,
 }
 
-/// Checks the log and selects the copies to write. Drops the last transaction from `log` if a copy
-/// of it is missing and its commit block may have been written before its copies.
+/// Checks the log and selects the copies to write. Drops the last transaction from `log` if one of
+/// its copies is wrong, and its commit block may have been written before the copies.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
@@ -122,8 +122,8 @@ impl Plan {
     }
 }
 
-/// Writes the copies in place, durably, and that of block `last` after all others; returns their
-/// number.
+/// Writes the copies in place, durably; the copy of block `last` is written after all others.
+/// Returns the number of copies.
 pub(super) fn write(
     reader: &Reader<'_>,
     plan: &Plan,

@@ -41,7 +41,7 @@ impl Scanned {
 /// The content of the log where a transaction is expected.
 enum Found {
     Committed(Transaction),
-    /// No commit block.
+    /// There is no commit block.
     Nothing,
     /// A part of a transaction, with a wrong checksum or count.
     Damaged {
@@ -136,10 +136,10 @@ fn transaction(
     Ok(Found::Nothing)
 }
 
-/// Returns whether the transaction after `log`, damaged at block `damaged`, was committed: a
-/// correct commit block of this transaction or of the next one follows. Commit blocks that remain
-/// from an older log, whose numbers were reset, have an earlier time than the last transaction of
-/// `log` and do not count.
+/// Returns whether the transaction after `log`, which is damaged at block `damaged`, was committed.
+/// It was committed if a correct commit block of this transaction or of the next one follows.
+/// Commit blocks that remain from an older log, whose numbers were reset, have an earlier time than
+/// the last transaction of `log`, and do not count.
 ///
 /// Between two header blocks of these transactions there are at most as many copies as a descriptor
 /// can list. So the search stops after that many blocks without a header, and is cheap in an empty

@@ -18,7 +18,7 @@ pub type ToyJournal = Journal<usize, usize>;
 pub type ToyHandle<'j> = Handle<'j, usize, usize>;
 
 pub const BS: usize = 1024;
-/// Blocks of the whole image.
+/// The number of blocks of the whole image.
 pub const BLOCKS: u64 = 2048;
 /// The first block of the cells.
 pub const HOME: u64 = 1500;
@@ -30,7 +30,7 @@ pub fn block_size() -> BlockSize {
     BlockSize::new(BS as u32).unwrap()
 }
 
-/// The log in three pieces, not in order.
+/// Returns the map of the log, which has three pieces that are not in the order of their blocks.
 pub fn log_map() -> LogMap {
     LogMap::new([(Block(300), 600), (Block(3), 24), (Block(1000), 400)], BLOCKS).unwrap()
 }

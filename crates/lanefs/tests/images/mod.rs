@@ -1,4 +1,5 @@
-//! Images for tests, in memory and removed at the end in any case, and mounts by the kernel.
+//! Images for tests, and mounts of images by the kernel. The images are in memory, and are removed
+//! at the end in any case.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -200,7 +201,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches a loop device; returns `None` and prints that if the host has none.
+    /// Attaches a loop device. Returns `None` and prints a message if the host has none.
     pub fn new(image: &Path) -> Option<LoopDevice> {
         let (status, said) = try_run(Command::new("losetup").args(["--find", "--show"]).arg(image));
         if !status.success() {

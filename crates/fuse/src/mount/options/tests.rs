@@ -128,14 +128,15 @@ fn ids_are_mapped_as_asked_and_the_server_checks_for_fakeroot() {
         ("ro", "the same ids on the host and in the image", Checks::ByKernel),
         ("uid=7", "all files are shown with user 7", Checks::ByKernel),
         ("idmap=u:7:0:1 g:8:0:1", "idmap u:7:0:1, idmap g:8:0:1", Checks::ByKernel),
-        // mount(8)'s own name, and one map for each option.
+        // The option has its name in mount(8), or the shorter one. Each of the two options has one
+        // map.
         ("X-mount.idmap=u:7:0:1,idmap=u:8:1:1", "idmap u:7:0:1, idmap u:8:1:1", Checks::ByKernel),
         ("fakeroot", "user 1000 acts as root of the image", Checks::ByServer),
         ("fakeroot,allow_other", "user 1000 acts as root of the image", Checks::ByServerEachName),
     ] {
         assert_eq!(settled(list, 1000), Ok((ids.to_owned(), checks)), "{list}");
     }
-    // Root is root of the image without `fakeroot`.
+    // Root acts as root of the image even without `fakeroot`.
     let same = "the same ids on the host and in the image".to_owned();
     assert_eq!(settled("fakeroot,allow_other", 0), Ok((same, Checks::ByKernel)));
     for list in ["fakeroot,idmap=7:0:1", "gid=7,idmap=7:0:1", "no_open,allow_other,fakeroot"] {

@@ -78,7 +78,7 @@ pub(super) const IGNORED: &[&str] = &[
     "mbcache",
     "nombcache",
     "debug",
-    // Used by FUSE: the name and type that mount.fuse3 passes.
+    // Options of FUSE. mount.fuse3 passes `subtype`.
     "subtype",
     "blkdev",
     "nonempty",
@@ -153,7 +153,6 @@ impl<'w> Word<'w> {
 }
 
 impl Options {
-    /// Adds one option.
     pub(super) fn add_one(&mut self, text: &str) -> Result<(), OptionError> {
         let word = Word::new(text);
         let is_known = self.set_access(&word)?

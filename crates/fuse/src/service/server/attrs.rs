@@ -25,10 +25,10 @@ pub fn rdev_of(word: u32) -> Rdev {
     Rdev { major: (word >> 8) & 0xfff, minor: (word & 0xff) | ((word >> 12) & 0xfff00) }
 }
 
-/// Returns whether `set` changes nothing: it has times only, and the file has them already. With
+/// Returns whether `set` changes nothing, because it has only times that the file has already. With
 /// the writeback cache the kernel sends its own times of a file after each unlink, link and rename
-/// of it. Usually these times are of the same clock tick as the stored times; then no transaction
-/// is needed.
+/// of the file. Usually these times are of the same clock tick as the stored times, and no
+/// transaction is needed.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
     let SetAttr {
         permissions,
@@ -66,8 +66,9 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
 
 /// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
 /// also sends times of its own, with the handle of a file that was written: the change time and the
-/// modification time, which are equal then. The request does not tell whether a program or the
-/// kernel set the times. But the two are equal only if they were set to the present.
+/// modification time, which are then equal. The request does not tell whether a program or the
+/// kernel set the times. But if a program sets another modification time than the present, the two
+/// times differ.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };
@@ -91,7 +92,7 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
 }
 
 /// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
-/// without these bits, or `asked` if there are no such bits. Fails if the inode's flags
+/// without these bits. If there are no such bits, returns `asked`. Fails if the inode's flags
 /// forbid the change. The kernel does not send the caller's groups.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
@@ -210,8 +211,8 @@ impl Server {
             project: None,
         };
         let now = inode.attr();
-        // A SETATTR that changes nothing can precede a write that removes set-ID bits: the WRITE
-        // itself has a flag for that.
+        // The kernel may send a SETATTR that changes nothing before a write that removes set-ID
+        // bits. It has no effect, since the WRITE itself has a flag for the removal.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());
@@ -222,7 +223,7 @@ impl Server {
                 Some(size) if given(fattr::FH) && input.fh == Self::WRITES => {
                     self.vfs.set_len_of_open(&who, &inode, size)?
                 }
-                // The new size sets the times, too.
+                // The change of the size sets the times too.
                 Some(_) => {
                     let set = SetAttr { atime: None, mtime: None, ctime: None, ..set };
                     self.vfs.set_attr(&who, &inode, &set)?
@@ -260,7 +261,8 @@ impl Server {
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Done {
         let now = inode.attr();
         if stripped(&now.rights(), None)?.is_some() {
-            // The mode is read in the transaction: chmod(2) may run before the write.
+            // The mode is read again in the transaction, since a chmod(2) may have changed it
+            // meanwhile.
             self.fs().set_attr_as(inode, |now| {
                 let permissions = stripped(&now.rights(), None)?;
                 Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
@@ -375,7 +377,7 @@ mod tests {
         // touch(1), with the writeback cache and without.
         assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
         assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
-        // A time that is given, and a time that is left out.
+        // A program gives a time, or leaves a time out.
         assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
         assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
         assert_eq!(change(mtime_now, 0, 0), Change::TIMES);

@@ -1,18 +1,18 @@
 //! The caller of a request, and the permissions that the server checks where the kernel does not.
 //!
 //! With `-o fakeroot` the owner of the mount acts as root of the image. The kernel does not know
-//! about this option and would refuse most of the owner's operations, so on such a mount the kernel
-//! does not check permissions ([`Checks`]). The server then applies all rules of [`lanefs_vfs`] to
-//! every request, for the owner and for other users.
+//! about this option, and would refuse most of the owner's operations. So on such a mount the
+//! kernel does not check permissions ([`Checks`]). The server then applies all rules of
+//! [`lanefs_vfs`] to every request, for the owner and for other users.
 //!
 //! Without `allow_other` the kernel admits only the owner of the mount, and caches names as usual.
 //! With `allow_other` any user would walk through a cached name unchecked. So the kernel is given
 //! names that expire at once: each component of a path is a LOOKUP, in which the server checks the
 //! search permission. The kernel then asks for OPEN (`no_open` is refused), OPENDIR and ACCESS. The
 //! kernel gets no writeback cache: with one, it would set times on behalf of any user.
-//! Supplementary groups are not in a request; they are read from `/proc/PID/status` if that has the
-//! ids of the request. Leaving a directory by ".." needs no permission, since the kernel does not
-//! ask.
+//! Supplementary groups are not in a request; the server reads them from `/proc/PID/status`, if
+//! this file has the same user and group as the request. Leaving a directory by ".." needs no
+//! permission, since the kernel does not ask.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};
@@ -31,7 +31,7 @@ const FOR_EXECUTION: i32 = 0x20;
 const NO_IDS: (u32, u32) = (u32::MAX, u32::MAX);
 
 impl Server {
-    /// Returns the credentials of the caller if the server has to check them.
+    /// Returns the credentials of the caller if the server checks permissions.
     pub(super) fn checked_caller(&self, header: &InHeader) -> Option<Credentials> {
         (self.wishes.checks != Checks::ByKernel).then(|| self.credentials(header))
     }

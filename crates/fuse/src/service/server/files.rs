@@ -10,7 +10,8 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// Writes to a file that found no space are tried again once this many blocks are free.
+/// After writes to a file have found no space, the server tries writes again once this many blocks
+/// are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -54,7 +55,7 @@ impl Server {
         kernel: &Channel,
     ) -> Done {
         if self.wishes.opens == Opens::NotAsked {
-            // The kernel stops sending OPEN.
+            // After this error the kernel stops sending OPEN.
             return Err(Errno::NOSYS);
         }
         let input: abi::OpenIn = request.take()?;
@@ -133,11 +134,11 @@ impl Server {
         Ok(())
     }
 
-    /// Writes dirty pages of the kernel's cache. With the writeback cache this sets no times and
-    /// removes no privileges: the request may come long after the program's write, and after a
-    /// utimensat(2) or chmod(2) that followed it. Without that cache the pages were changed through
-    /// a mapping, and then only the server can set the time. Writes everything or returns an error:
-    /// the kernel does not check the number of bytes written.
+    /// Writes dirty pages of the kernel's cache. With the writeback cache this function sets no
+    /// times and removes no privileges: the request may come long after the program's write, and
+    /// after a utimensat(2) or chmod(2) that followed the write. Without that cache the pages were
+    /// changed through a mapping, and then only the server can set the time. Writes everything or
+    /// returns an error: the kernel does not check the number of bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Done {
         // The kernel does not send the user of these writes; the file's owner is the best guess.
         let by = privilege(inode.attr().uid);

@@ -1,6 +1,7 @@
-//! Serves ioctl(2): the flags of chattr and lsattr, the project, the generation, and changes of the
-//! whole file system by root or the owner of the mount: a larger size, the discard of free blocks,
-//! and read-only or read-write access. `verity.rs` serves those of verity files.
+//! Serves ioctl(2): the flags of chattr and lsattr, the project, and the generation. For root and
+//! the owner of the mount it also changes the whole file system: it makes the file system larger,
+//! discards free blocks, and sets read-only or read-write access. `verity.rs` serves the ioctls of
+//! verity files.
 
 use super::verity::{ENABLE_VERITY, MEASURE_VERITY};
 use super::{Done, Server};
@@ -128,8 +129,8 @@ impl Server {
     ) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
-        // Data that programs have written must be stored before the change: afterwards the write
-        // would be refused.
+        // Data that programs have written must be stored before the change: afterwards the server
+        // would refuse the kernel's writes of this data.
         if marks && !self.flush_pages(inode, id, kernel) {
             return Err(Errno::BUSY);
         }
@@ -144,7 +145,7 @@ impl Server {
     }
 }
 
-/// Returns 64-bit numbers.
+/// Parses `N` 64-bit numbers in the byte order of the host.
 fn words<const N: usize>(data: &[u8]) -> Result<[u64; N], Errno> {
     let mut words = [0; N];
     for (word, bytes) in words.iter_mut().zip(data.chunks(8)) {

@@ -32,7 +32,8 @@ impl Server {
             return Ok(());
         }
         self.check(&request.header, &dir, Want::EXECUTE)?;
-        // The kernel locks the directory against changes meanwhile, so the inode keeps its number.
+        // The kernel locks the directory against changes until the reply, so the inode keeps its
+        // number.
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
             // The kernel may also cache that the name does not exist.

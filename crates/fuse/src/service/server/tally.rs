@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The attribute of the root that has the counters as text, for the owner of the mount and root.
-/// listxattr does not list it, and it is never on disk.
+/// listxattr does not list this attribute, and the attribute is never on disk.
 pub const ATTRIBUTE: &[u8] = b"system.lanefs_statistics";
 
 /// The operations that are counted separately, and the names of their counters.
@@ -122,7 +122,7 @@ impl Tally {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
-            // A lane's counter wraps, and so does their sum.
+            // The counters of lanes wrap, and so does their sum.
             let sum = |of: &dyn Fn(&Row) -> Option<&AtomicU64>| -> u64 {
                 let counters = rows.iter().filter_map(|row| of(row));
                 counters.map(|n| n.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)

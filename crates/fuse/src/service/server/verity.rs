@@ -1,5 +1,5 @@
-//! Serves the ioctls of verity files. Since Linux 6.10 FUSE passes them on with their data of
-//! variable length.
+//! Serves the ioctls of verity files. Since Linux 6.10 FUSE passes these ioctls to the server, with
+//! data of variable length.
 //!
 //! Source: kernel documentation, *fs-verity: read-only file-based authenticity protection*, "User
 //! API".
@@ -41,9 +41,9 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a verity file, as a `struct fsverity_enable_arg` says: version, algorithm, block size,
-    /// lengths of salt and signature, each 32 bits, and reserved words. The salt follows it. FUSE
-    /// does not check permissions for an ioctl.
+    /// Makes a verity file. The request has a `struct fsverity_enable_arg`: version, algorithm,
+    /// block size, lengths of salt and signature, each 32 bits, and reserved words. The salt
+    /// follows this struct. FUSE does not check permissions for an ioctl, so the server does.
     ///
     /// # Errors
     /// The same errors as from the kernel's ext4; EOPNOTSUPP for a file with a signature.

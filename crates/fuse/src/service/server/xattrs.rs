@@ -51,8 +51,8 @@ impl Server {
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
         let all = self.fs().list_xattr(&inode)?;
-        // The kernel does not send the caller's capabilities. In a user namespace the kernel lets
-        // no user read such attributes.
+        // The kernel does not send the caller's capabilities, so user 0 stands for them. In a user
+        // namespace the kernel lets no user read `trusted.` attributes.
         let superuser = request.header.uid == 0 && self.is_in_first_namespace;
         for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
@@ -98,7 +98,8 @@ impl Server {
     pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Done {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        // The kernel itself removes capabilities, and checks a program's request to do so.
+        // The caller's permissions are not checked for capabilities: the kernel removes them itself
+        // before a write, and checks the permissions of a program that asks for it.
         if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
