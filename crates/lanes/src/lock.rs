@@ -41,8 +41,8 @@ impl<T> Mutex<T> {
     /// ascending `order`.
     ///
     /// # Panics
-    /// The same as for [`Mutex::lock`]; of two locks of the same rank, the one with the lower order
-    /// must be taken first.
+    /// In debug builds, if the thread holds a lock of a higher rank, or one of the same rank that
+    /// was not taken with a lower `order`.
     #[track_caller]
     pub fn lock_in_order(&self, order: u64) -> MutexGuard<'_, T> {
         self.lock_as(Some(order))
@@ -128,7 +128,7 @@ impl<T> RwLock<T> {
         RwLock { rank, inner: world::RwLock::new(value) }
     }
 
-    /// Waits for shared access. Not recursive.
+    /// Waits for shared access. A thread that has shared access must not call this again.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.

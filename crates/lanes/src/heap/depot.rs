@@ -6,8 +6,9 @@
 //! Each block of a carved span is in use, in a thread's lists, or in the depot. A span that is not
 //! carved has no contents and possibly no memory.
 //!
-//! The blocks of the span that was carved last become batches a few at a time, and the batches of a
-//! class double up to a full one: a short program touches no page that it does not need.
+//! The blocks of the spans that were carved last become batches a few at a time. Each new batch of
+//! a class is twice as large as the one before, up to a full batch. So a short program touches no
+//! page that it does not need.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::lane::Padded;
@@ -55,8 +56,8 @@ pub(super) struct Depot {
     left: Range<usize>,
     /// The number of blocks in the next new batch.
     next_len: usize,
-    /// The number of free blocks that the last trim kept, or the smallest number of free blocks
-    /// since that trim.
+    /// The number of free blocks that the last trim kept, or fewer if [`Depot::is_due`] found fewer
+    /// free blocks since.
     kept: usize,
 }
 // SAFETY: only the thread that holds the lock accesses the memory of a depot.
