@@ -300,7 +300,7 @@ impl<T: Holdable> Shares<T> {
         Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
     }
 
-    /// Drops all unused shares, since a share keeps its value in memory.
+    /// Drops all shares, because each keeps its value in memory. No hold may be counted in a share.
     pub fn clear(&self) {
         for lane in Lane::all() {
             drop(std::mem::take(&mut *self.lanes.of(lane).lock()));

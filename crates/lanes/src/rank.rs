@@ -13,8 +13,8 @@ pub enum Rank {
     /// reads and then changes. Several are taken in ascending inode number. Held across I/O, waits
     /// for log space, and several transactions.
     Operation,
-    /// `Inode::growth`: a file's end, against other writes that extend the file. Held across I/O
-    /// and several transactions.
+    /// `Inode::growth`: a file's end, so that only one write at a time extends the file. Held
+    /// across I/O and several transactions.
     Growth,
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
     /// reads, waits for log space, and several transactions.

@@ -7,8 +7,9 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! A reader that reads a word also reads the version of the change before it. So if the first look
-//! missed a change, or saw a half-finished one, the second look finds another version.
+//! A reader that sees the word of one change also sees the version of the change before that one.
+//! So if the first look missed a change, or saw a half-finished one, the second look finds another
+//! version.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
