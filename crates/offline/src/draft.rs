@@ -30,7 +30,7 @@ pub struct Draft {
     changes: Arc<OverlayDevice>,
 }
 
-/// The numbers of written blocks.
+/// How many blocks were written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Published {
     /// Blocks that were free before.
@@ -169,7 +169,7 @@ fn log_of(image: &Image) -> Result<LogMap, Error> {
 }
 
 impl Image {
-    /// Returns whether a block is free; `known` keeps the bitmaps.
+    /// Returns whether a block is free. `known` keeps the bitmaps that were read.
     fn is_free(&self, block: Block, known: &mut BTreeMap<Group, Bitmap>) -> Result<bool, Error> {
         let Some((group, bit)) = self.geometry().group_of(block) else { return Ok(false) };
         if let Some(bitmap) = known.get(&group) {

@@ -140,7 +140,7 @@ impl Image {
     }
 
     /// Writes the copies of the descriptors, before the transaction. They are valid for the smaller
-    /// file system too, whose groups they all contain.
+    /// file system too, because they contain all its groups.
     pub(crate) fn copy_descriptors(&mut self) -> Result<(), Error> {
         self.encode()?;
         let geometry = self.geometry();
