@@ -1,4 +1,5 @@
-//! Tests of sizes: compared with resize2fs, used by the kernel, and crashed at every write.
+//! Tests that make file systems larger and smaller. The results are compared with those of
+//! resize2fs, used by the kernel, and crashed at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_offline::{Error, Image};
