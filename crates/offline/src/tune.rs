@@ -30,7 +30,7 @@ pub enum Reserved {
 pub struct OptionChange {
     /// The options.
     pub options: DefaultMountOptions,
-    /// The bits that are replaced.
+    /// The options that are cleared before `options` is set.
     pub mask: DefaultMountOptions,
 }
 

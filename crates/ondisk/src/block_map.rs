@@ -124,7 +124,7 @@ impl Pointers {
         decode(bytes, &expected.space, |index| expected.start + index as u64 * each)
     }
 
-    /// Writes the pointers over `bytes`, which must have exactly their length.
+    /// Writes the pointers over `bytes`, which must be exactly as long as the pointers.
     ///
     /// # Panics
     /// If `bytes` has another length, or a block number has more than 32 bits. Both are errors of

@@ -105,7 +105,7 @@ pub enum Sought<'a> {
         /// The offset from which [`remove`] can search.
         before: usize,
     },
-    /// No entry has the name. Contains the room for a new entry with it, if there is any.
+    /// No entry has the name. Contains the room for a new entry with the name, if there is room.
     Room(Option<Room>),
 }
 
