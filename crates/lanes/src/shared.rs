@@ -208,8 +208,7 @@ impl SharedLock {
         slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let visible = Visible { slot, address };
         world::fence_after_update();
-        // Acquire: the thread that set the bias held the inner lock after the last writer, so that
-        // writer's work is visible here.
+        // Acquire: the thread that set the bias held the inner lock after the last writer.
         self.bias.load(Ordering::Acquire).then_some(visible)
     }
 
