@@ -105,7 +105,8 @@ impl<T: Words> SeqCell<T> {
         });
     }
 
-    /// Makes the sequence odd, for writers that the caller's lock orders, and completes the store.
+    /// Makes the sequence odd, and completes the store. A lock of the caller must order the
+    /// writers.
     #[inline]
     fn change_in_order(&self, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);

@@ -278,7 +278,8 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// Works like [`Holds::add`], even while the count contains [`MANY`] of a running fold.
+    /// Works like [`Holds::add`], but may fill the part of the count that `add` leaves free for
+    /// folds.
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }

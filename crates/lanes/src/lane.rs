@@ -86,7 +86,7 @@ impl Drop for Lease {
         // use. Then the thread stays the owner, and the lane never gets another owner.
         if owner && !pin_depth::is_pinned() {
             users.owned = false;
-            // Later destructors of the thread run as a guest.
+            // In its later destructors the thread is a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }

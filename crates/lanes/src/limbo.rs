@@ -44,7 +44,7 @@ pub(crate) struct Retired {
     drop: unsafe fn(*mut ()),
 }
 
-// SAFETY: `Retired::new` accepts only values that may be sent, by their owning pointer.
+// SAFETY: `Retired::new` accepts only owning pointers, to values that may be sent to other threads.
 unsafe impl Send for Retired {}
 
 impl Retired {
@@ -133,7 +133,7 @@ impl Limbo {
     /// short.
     pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
-            // The outermost collection frees them.
+            // The outermost collection frees the values.
             return true;
         }
         let _outermost = Outermost;

@@ -126,7 +126,8 @@ where
         self.change(&key, |_| Change::Put(value), look)
     }
 
-    /// Removes `key` if `condition` holds under the bucket's lock.
+    /// Removes `key` if `condition` is true for its value, and returns the value. `condition` runs
+    /// under the bucket's lock.
     pub fn remove_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
         self.update(key, |now| match now {
             Some(value) if condition(value) => Change::Remove,
@@ -134,8 +135,8 @@ where
         })
     }
 
-    /// Makes the change of the entry of `key` that `decide` returns. `decide` gets the present
-    /// value, and runs under the bucket's lock. Returns the value that was replaced or removed.
+    /// Changes the entry of `key`. `decide` gets the present value, returns the change, and runs
+    /// under the bucket's lock. The result is the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }

@@ -60,7 +60,7 @@ impl VersionedWord {
     }
 
     /// Makes [`VersionedWord::is_still`] return false for every [`Seen`] that was read before this
-    /// call. Callers are ordered as in `change`.
+    /// call. As for `change`, a lock of the callers must order the calls.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);

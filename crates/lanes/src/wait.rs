@@ -46,7 +46,7 @@ struct Waiter {
 /// Why a waiter was picked. The reason determines to which waiter a wake-up is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Picked {
-    /// A resource of its key was freed.
+    /// A resource of the waiter's key was freed.
     ForKey,
     /// A resource for any key was freed.
     ForAny,
@@ -106,8 +106,8 @@ impl WaitBuckets {
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter after a resource for any key was freed, preferably one in the bucket of
-    /// `key`; returns `false` if no thread waits.
+    /// Wakes one waiter, preferably one in the bucket of `key`, after a resource for any key was
+    /// freed. Returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
@@ -178,7 +178,8 @@ struct Queued<'a> {
 }
 
 impl Queued<'_> {
-    /// Sleeps until picked; the thread that picks it removes it from the queue.
+    /// Sleeps until the waiter is picked. The thread that picks the waiter removes it from the
+    /// queue.
     fn sleep(mut self) {
         self.waiter.sleep();
         self.picked = true;

@@ -35,8 +35,8 @@ pub enum Copied {
     },
 }
 
-/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports it,
-/// else without its holes.
+/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports this,
+/// and otherwise by copying all data outside of holes.
 ///
 /// # Errors
 /// Errors of the host.

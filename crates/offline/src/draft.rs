@@ -90,7 +90,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // The boot block of a file system with blocks of 1 KiB belongs to no group.
+        // Leaves out the boot block too, which belongs to no group if blocks have 1 KiB.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();

@@ -10,7 +10,7 @@
 //! the inode is reserved and is read only if the superblock names it. After a crash,
 //! [`crate::recover`] removes the remains: if the superblock is not clean it frees the journal's
 //! blocks, and then it clears the inode. That is safe only if no other program has written since.
-//! None has if the inode and the superblock have the same time.
+//! The sign that none has is that the inode and the superblock have the same time.
 
 use crate::commit::seconds;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl Image {
         self.clear_journal_inode()
     }
 
-    /// Clears the journal's inode, in place: one record, in one sector.
+    /// Clears the journal's inode in place. The write changes one record, which lies in one sector.
     fn clear_journal_inode(&mut self) -> Result<(), Error> {
         let blank = Inode::zeroed(self.superblock.extra_isize());
         self.put_inode(Ino::JOURNAL, &blank)?;

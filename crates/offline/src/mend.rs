@@ -1,5 +1,4 @@
-//! Writes a repair that was planned elsewhere. If the program is killed at any write, no more is
-//! lost.
+//! Writes a repair that was planned elsewhere. A kill at any write does not make the damage worse.
 //!
 //! - *With an undo file*: the old content of every block is in the file, durably, before the first
 //!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.

@@ -46,7 +46,8 @@ impl Image {
         Ok(joined(taken))
     }
 
-    /// Allocates at most `most` blocks of the first run in `group` that has at least `least`.
+    /// Allocates at most `most` blocks of the first run in `group` that has at least `least`
+    /// blocks.
     fn claim_in(
         &mut self,
         group: Group,

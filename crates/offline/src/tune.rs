@@ -264,7 +264,7 @@ impl Image {
         if change.clear.incompat.contains(Incompat::MMP) {
             self.remove_mmp()?;
         }
-        // The feature of a journal changes with the journal.
+        // The feature `has_journal` changes only when a journal is added or removed.
         let compat = !Compat::HAS_JOURNAL;
         self.edit(|raw| {
             if sets {

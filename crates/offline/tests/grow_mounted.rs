@@ -277,8 +277,8 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
 }
 
-/// Checks that e2fsck and the kernel read `state` with the superblock that they find first, and
-/// complete or ignore the growth in its log.
+/// Checks that e2fsck and the kernel read `state` by its primary superblock, not by a backup, and
+/// that they complete or ignore the growth in its log.
 fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
     let disk = scratch.put(state).expect("a scratch file");
     let verdict = disk.repair();

@@ -1,4 +1,4 @@
-//! The word of a [`crate::Mutex`]: a thread that finds it taken spins briefly, then sleeps.
+//! The word of a [`crate::Mutex`]: a thread that finds the lock taken spins briefly, then sleeps.
 //!
 //! The locks guard about a microsecond of work; putting a thread to sleep and waking it takes
 //! several microseconds. So as few threads as possible sleep, and the lock never waits for a thread
