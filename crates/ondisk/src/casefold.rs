@@ -52,7 +52,7 @@ impl Folding {
         }
     }
 
-    /// Returns the form of a name that is compared and hashed.
+    /// Returns the form in which a name is compared and hashed.
     pub fn form(self, name: &[u8]) -> Cow<'_, [u8]> {
         if self == Folding::None {
             return name.into();

@@ -133,7 +133,8 @@ pub struct Inode {
     pub flags: InodeFlags,
     /// Root of the extent tree, block map, short link target, or device number.
     pub block: [u8; 60],
-    /// The generation: changes when the inode is reused, and is part of all its checksums.
+    /// The generation, which changes when the inode is reused. All checksums of the inode depend on
+    /// it.
     pub generation: u32,
     /// Block of extended attributes, if there is one.
     pub file_acl: Option<Block>,

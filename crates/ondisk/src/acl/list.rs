@@ -115,7 +115,7 @@ impl Acl {
         Ok(Acl { entries })
     }
 
-    /// Creates a list of the entries, which must be complete, in any order.
+    /// Creates a list of the entries, which must be complete, but may have any order.
     pub fn from_unordered(mut entries: Vec<AclEntry>) -> Result<Acl, Cause> {
         entries.sort_by_key(|entry| (entry.tag.rank(), entry.tag.id()));
         Acl::new(entries)

@@ -62,7 +62,7 @@ impl Bitmap {
         self.bits
     }
 
-    /// Returns a bit; true beyond the end.
+    /// Returns a bit. Bits beyond the end count as set.
     pub fn get(&self, bit: u32) -> bool {
         self.words.get((bit / WORD) as usize).is_none_or(|word| word & mask_of(bit) != 0)
     }

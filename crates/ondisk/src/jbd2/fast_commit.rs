@@ -28,9 +28,9 @@ const TAIL: u16 = 8;
 const HEAD: u16 = 9;
 /// A record's tag and length.
 const PREFIX: usize = 4;
-/// The bytes of a range that are added: an inode number and an extent.
+/// The bytes in the record of an added range: an inode number and an extent.
 const ADDED: usize = 16;
-/// The bytes of a range that are removed: an inode number, a block, and a length.
+/// The bytes in the record of a removed range: an inode number, a block, and a length.
 const REMOVED: usize = 12;
 /// The bytes before a name: the numbers of the parent and of the inode.
 const BEFORE_NAME: usize = 8;
@@ -117,7 +117,7 @@ pub enum FastNext {
     End,
 }
 
-/// Collects the changes of all whole fast commits after one transaction, block by block.
+/// Collects the changes of all whole fast commits of one transaction, block by block.
 #[derive(Debug)]
 pub struct FastCommits {
     expected: Sequence,

@@ -48,7 +48,8 @@ pub fn encode_fast_commit(
     Some(bytes)
 }
 
-/// Adds a record. No record crosses a block, and each block keeps room for a padding record.
+/// Adds a record. No record crosses the end of a block, and each block keeps room for a padding
+/// record.
 fn put(bytes: &mut Vec<u8>, size: usize, tag: u16, value: &[u8]) -> Option<()> {
     let len = PREFIX + value.len();
     if len + PREFIX > size {
