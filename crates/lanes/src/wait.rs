@@ -106,8 +106,8 @@ impl WaitBuckets {
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter, preferably one in the bucket of `key`, after a resource for any key was
-    /// freed. Returns `false` if no thread waits.
+    /// Wakes one waiter after a resource for any key was freed, preferably one from the bucket of
+    /// `key`; returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
