@@ -398,7 +398,7 @@ impl Magazine {
         self.len.set(self.len.get() + 1);
     }
 
-    /// Takes the whole list as a batch; null if the list is empty.
+    /// Takes the whole list as a batch. Returns null if the list is empty.
     fn close(&self) -> *mut Free {
         let batch = self.head.replace(ptr::null_mut());
         let len = self.len.replace(0);

@@ -308,8 +308,8 @@ impl<T: Holdable> Shares<T> {
         }
     }
 
-    /// Adds one hold to the calling lane's share of a spread value; `None` if the value is not
-    /// spread any more.
+    /// Adds one hold to the calling lane's share of a spread value. Returns `None` if the value is
+    /// not spread any more.
     fn take(&self, value: &Arc<T>) -> Option<Arc<Share<T>>> {
         let mut unused = Vec::new();
         let mut table = self.lanes.mine().lock();

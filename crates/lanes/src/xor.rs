@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// Bytes of a step: one register of AVX-512, two of AVX2.
 const STEP: usize = 64;
 
-/// Sets `into` to the XOR of `sources`; zeros if there are none.
+/// Sets `into` to the XOR of `sources`, or to zeros if there are none.
 ///
 /// # Panics
 /// If a source is not as long as `into`.

@@ -201,7 +201,7 @@ impl Inode {
     }
 
     /// Decodes an inode without any check, for a caller that knows that the record was checked or
-    /// written before. `None` if `bytes` are too few for an inode.
+    /// written before. Returns `None` if `bytes` are too few for an inode.
     pub fn decode_unchecked(bytes: &[u8], geometry: &Geometry) -> Option<Inode> {
         let (base, rest) = RawInode::ref_from_prefix(bytes).ok()?;
         let extra = RawExtra::from_front(rest);

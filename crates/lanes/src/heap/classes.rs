@@ -71,8 +71,8 @@ pub(super) struct Span {
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class. Spans are as short as possible with at most a sixteenth unused, since a
-/// span can be returned to the system only when all its blocks are free.
+/// The spans of each class. Each span is the shortest of which at most a sixteenth stays unused,
+/// since a span can be returned to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];
     let mut class = 0;

@@ -21,7 +21,7 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Creates a [`Packed`] from an entry that was read; `None` if the entry is not in use.
+    /// Creates a [`Packed`] from an entry that was read. Returns `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
         // The bytes were checked when the entry was read.
         let name = Name::of(NameForm::Encrypted, entry.name).ok()?;
