@@ -125,7 +125,8 @@ impl NameKey {
         (len + at, hasher.after_rest(word & first_bytes(at), len + at))
     }
 
-    /// Returns a hash for a table, of a number and of the bytes whose [`NameKey::hash`] is `hash`.
+    /// Returns a hash for a table. It covers `number`, and the bytes whose [`NameKey::hash`] is
+    /// `hash`.
     #[inline]
     pub fn join(self, hash: u64, number: u64) -> u64 {
         let mut hasher = KeyedHasher { state: hash, key: self };

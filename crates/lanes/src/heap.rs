@@ -147,8 +147,9 @@ impl LineHeap {
     /// kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // The sum can be negative if, during the sum, one thread takes a block after its counter
-        // was added, and another thread gives the block back before its own counter is added.
+        // While the counters are added up, one thread may take a block after its counter was added,
+        // and another thread may give this block back before its own counter is added. So the sum
+        // can be negative.
         usize::try_from(sum).unwrap_or(0)
     }
 

@@ -31,7 +31,8 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.lock_as(None)
@@ -131,7 +132,8 @@ impl<T> RwLock<T> {
     /// Waits for shared access. A thread that has shared access must not call this again.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
@@ -147,7 +149,8 @@ impl<T> RwLock<T> {
     /// Waits for exclusive access.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });

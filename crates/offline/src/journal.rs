@@ -79,8 +79,8 @@ pub struct JournalSize {
     /// Blocks of the log. `None` means as many as the present journal has or, without a journal, as
     /// many as mke2fs chooses.
     pub blocks: Option<u32>,
-    /// Further blocks for fast commits, used with the feature `fast_commit`. `None` means as many
-    /// as mke2fs chooses.
+    /// Further blocks for fast commits. `None` means as many as mke2fs chooses, or 0 without the
+    /// feature `fast_commit`.
     pub fast_commit_blocks: Option<u32>,
 }
 

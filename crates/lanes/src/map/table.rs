@@ -13,9 +13,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 /// The number of buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. Only the field `next` changes. Each entry is on its own line: readers that
-/// look for other keys read the entry, and must not share a line with other data of the thread that
-/// allocated the entry.
+/// An entry in a chain. Only the field `next` changes. Readers that look for other keys read the
+/// entry too. So each entry is on its own line: readers must not share a line with other data of
+/// the thread that allocated the entry.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,

@@ -18,7 +18,7 @@ pub enum FastPlace {
 }
 
 /// Returns the whole blocks of a fast commit with `changes` in transaction `sequence`; `None` if a
-/// change cannot be a record, because a name or an inode is too long for a block or a range is no
+/// change cannot be a record, because a name or an inode is too long for a block, or a range is no
 /// extent.
 pub fn encode_fast_commit(
     changes: &[FastChange],
