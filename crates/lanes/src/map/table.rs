@@ -130,7 +130,7 @@ impl<K, V> Table<K, V> {
     /// there are two or three nodes per bucket. Only when such a chain is found, the nodes of other
     /// buckets are counted, so that keys that were chosen to collide do not make the table grow
     /// without need.
-    pub(super) fn is_crowded(&self, chain: u32) -> bool {
+    pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
