@@ -1,5 +1,6 @@
-//! Makes the tables of Unicode 12.1 for names that ignore case: the assigned code points, and those
-//! that are ignored. Later versions of Unicode change neither for code points of version 12.1.
+//! Makes the tables of Unicode 12.1 for names that ignore case: the assigned code points and the
+//! ignored ones. Later versions of Unicode change neither property of the code points of version
+//! 12.1.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::error::Error;
@@ -9,7 +10,7 @@ use std::path::Path;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     let mut text = table("ASSIGNED", r"\p{age=12.1}")?;
-    // Also ignored are some code points that no version has assigned.
+    // Some code points that no version has assigned are ignored too.
     let ignored = r"[\p{Default_Ignorable_Code_Point}&&[\p{age=12.1}\p{Unassigned}]]";
     text += &table("IGNORED", ignored)?;
     let folder = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;

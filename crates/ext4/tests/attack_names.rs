@@ -84,8 +84,8 @@ fn damage_makes_the_mount_read_only_on_request_and_is_recorded() {
 
 #[test]
 fn a_wrong_number_of_unused_inodes_does_not_abort_the_journal() {
-    // Group 0 has inodes in use beyond the part of its table that is said to be initialised. The
-    // tables of groups 1 and 2 are said to be initialised as a whole.
+    // Group 0 has inodes in use beyond the initialised part of its table; the tables of groups 1
+    // and 2 would be initialised as a whole.
     let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
     let sizes = ["-b", "1024", "-g", "4096", "-N", "16384", "-J", "size=1"];
     let image = Image::made(&[&lazy[..], &sizes[..]].concat(), "16M");

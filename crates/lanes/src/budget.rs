@@ -8,8 +8,8 @@
 //! *No waiter is forgotten.* A thread gives back a unit, fences, and then searches for waiters. A
 //! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So the
 //! waiter sees the unit, or the other thread sees the waiter. Any waiter can use any unit, so the
-//! thread that gives one back searches *all* queues, that of its own key first. Waking only the
-//! queue of its own key would leave waiters of another queue asleep while units are free.
+//! thread that gives a unit back searches *all* queues, and the queue of its own key first. Waking
+//! only the queue of its own key would leave waiters of another queue asleep while units are free.
 
 use crate::lane::{MAX_LANES, PerLane};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -30,7 +30,7 @@ const QUEUES: usize = 16;
 #[cfg(any(loom, shuttle))]
 const QUEUES: usize = 2;
 
-/// Equal units that threads take and give back, and for which they wait.
+/// A number of equal units that threads take and give back. If no unit is free, threads wait.
 #[derive(Debug)]
 pub struct Budget {
     units: PerLane<AtomicUsize>,
@@ -40,7 +40,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates `total` units, at least one.
+    /// Creates a budget of `total` units, or of one unit if `total` is 0.
     pub fn new(total: usize, wake: Wake) -> Budget {
         let total = total.max(1);
         let share = |lane: usize| total / MAX_LANES + usize::from(lane < total % MAX_LANES);
@@ -53,13 +53,13 @@ impl Budget {
         }
     }
 
-    /// Returns the number of units, taken ones included.
+    /// Returns the number of all units, free and taken.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Takes a unit, and waits if there is none; `key` chooses the queue. Returns the number of
-    /// times that the thread slept; `None` if it did not have to wait.
+    /// Takes a unit. If none is free, waits in the queue that `key` chooses. Returns how often the
+    /// thread slept, or `None` if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {
         let mut attempts = 0;
         self.waits.wait_until(key, || {
@@ -100,8 +100,8 @@ impl Budget {
         }
     }
 
-    /// Returns whether no unit is taken. If so, a thread that takes a unit later, fences and then
-    /// reads sees all stores of the caller before this call.
+    /// Returns whether no unit is taken. If none is, and a thread later takes a unit and then
+    /// fences, its reads after the fence see all stores that the caller made before this call.
     pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let present: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

@@ -17,8 +17,8 @@ use crate::world;
 /// A small value that is replaced as a whole. A read writes nothing, and never returns a mixture of
 /// two values.
 ///
-/// For a value that is read much more often than written: a reader that overlaps a store tries
-/// again.
+/// Meant for a value that is read much more often than written, because a reader that overlaps a
+/// store tries again.
 #[derive(Debug)]
 pub struct SeqCell<T: Words> {
     /// Odd during a store.
@@ -64,8 +64,8 @@ impl<T: Words> SeqCell<T> {
         (words, before & 1 == 0 && before == after)
     }
 
-    /// Returns only word `at` of the value, as one of the last stores left it. Only for a reader
-    /// that needs no other word of the same store.
+    /// Returns only word `at` of the value, as a recent store left it. That store may still be in
+    /// progress, so this function is for readers that need no other word of the same store.
     ///
     /// # Panics
     /// If the value has no such word.
@@ -76,23 +76,23 @@ impl<T: Words> SeqCell<T> {
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 
-    /// Replaces the value. A lock of the caller should order the writers; writers without a common
-    /// lock wait for each other, and the last value stays.
+    /// Replaces the value. A lock of the caller should order the writers. Writers without a common
+    /// lock wait for each other, and the value of the last one stays.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();
         self.finish(odd, |atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store`], for writers that the caller's lock orders, and needs one
-    /// locked instruction less. With unordered writers, readers may see a mixture.
+    /// Works like [`SeqCell::store`], but a lock of the caller must order the writers. Needs one
+    /// locked instruction less. Without that order, readers may see a mixture of two values.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         self.change_in_order(|atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store_in_order`], for a value that differs from the last one only in
-    /// `words`; each word is given with its index.
+    /// Works like [`SeqCell::store_in_order`], but replaces only `words`, which are given with
+    /// their indexes.
     ///
     /// # Panics
     /// If the value has no such word.
@@ -105,7 +105,8 @@ impl<T: Words> SeqCell<T> {
         });
     }
 
-    /// Makes the sequence odd, for writers that the caller's lock orders, and completes the store.
+    /// Makes the sequence odd, and completes the store. A lock of the caller must order the
+    /// writers.
     #[inline]
     fn change_in_order(&self, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
@@ -122,7 +123,7 @@ impl<T: Words> SeqCell<T> {
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
-    /// Makes the sequence odd; excludes other writers.
+    /// Makes the sequence odd, which excludes other writers, and returns it.
     fn begin(&self) -> u64 {
         let mut round = 0;
         loop {
@@ -200,8 +201,9 @@ mod loom_tests {
                     }
                 })
             };
-            // The writer runs first: loom searches for other schedules from the last access to a
-            // location, and a writer that loads the location before would hide the reader's access.
+            // The writer is the thread that runs first. Loom searches for other schedules only from
+            // the last access to a location. If the reader ran first, the load with which a store
+            // begins would be that access, and would hide the reader's.
             (1..=2).for_each(|n| cell.store([n; 2]));
             reader.join().expect("no panic");
             assert_eq!(cell.load(), [2; 2]);

@@ -12,7 +12,8 @@ pub struct CoarseTime {
     pub nanos: u32,
 }
 
-/// Returns the time of the last tick. Makes no system call; times between two ticks are equal.
+/// Returns the time of the last tick, so calls between two ticks return the same time. Makes no
+/// system call.
 #[cfg(not(any(loom, shuttle)))]
 pub fn coarse_now() -> CoarseTime {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);

@@ -4,7 +4,7 @@ use crate::rank::Rank;
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Waits for contended locks of one rank since the process started.
+/// The waits for contended locks of one rank, since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contention {
     /// The rank of the locks.

@@ -1,4 +1,4 @@
-//! Counters to which lanes add without a shared line.
+//! Counters to which threads of different lanes add without sharing a cache line.
 
 use crate::lane::{Lane, LaneSlot, PerLane};
 use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
@@ -35,7 +35,7 @@ impl LaneCounter {
         self.parts.of(lane).add(owner, delta);
     }
 
-    /// Returns the sum over all lanes: exact if no thread adds concurrently.
+    /// Returns the sum over all lanes. It is exact only if no thread adds concurrently.
     pub fn sum(&self) -> i64 {
         Lane::given().map(|lane| self.parts.of(lane).sum()).fold(0, i64::wrapping_add)
     }
@@ -54,14 +54,14 @@ impl<const N: usize> Default for LaneCounters<N> {
 }
 
 impl<const N: usize> LaneCounters<N> {
-    /// Adds `delta` to counter number `n`, below `N`, on the caller's lane.
+    /// Adds `delta` to counter `n` (below `N`) on the caller's lane.
     #[inline]
     pub fn add(&self, n: usize, delta: i64) {
         let slot = LaneSlot::current();
         self.lanes.of(slot.lane)[n].add(slot.owner, delta);
     }
 
-    /// Returns the sums over all lanes: exact if no thread adds concurrently.
+    /// Returns the sums over all lanes. They are exact only if no thread adds concurrently.
     pub fn sums(&self) -> [i64; N] {
         std::array::from_fn(|n| {
             Lane::given().map(|lane| self.lanes.of(lane)[n].sum()).fold(0, i64::wrapping_add)

@@ -1,7 +1,8 @@
 //! Values that rarely grow, while other threads read them without a lock and without writing shared
 //! memory.
 
-// The checkers need not see these accesses: a reader gets the whole old value or the whole new one.
+// The schedule checkers need not see these accesses, because a reader gets the whole old value or
+// the whole new one.
 use crate::sync::unscheduled::OnceLock;
 use crate::sync::unscheduled::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
@@ -76,8 +77,8 @@ impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for Latest<T> {
     }
 }
 
-/// A table that gets longer at its end. Its elements stay in place; each extension adds one step to
-/// the search for an element that is not in the first part.
+/// A table that grows at its end, and whose elements stay in place. Each extension adds a part, and
+/// a look-up goes through the parts in order.
 #[derive(Debug)]
 pub struct Growing<T> {
     first: Box<[T]>,

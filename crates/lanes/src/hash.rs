@@ -2,10 +2,10 @@
 //!
 //! An image determines the names of its files and the numbers of its inodes. Because of the random
 //! keys, the author of an image cannot choose names or numbers that fall into one bucket:
-//! - A number is multiplied by a random odd number, and the *highest* bits are used. For a random
-//!   odd factor, two numbers chosen without knowing it fall into the same of *m* buckets with a
+//! - A number is multiplied by a random odd number, and the *highest* bits are used. Two numbers
+//!   that are chosen without knowing this factor fall into the same one of *m* buckets with a
 //!   probability of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
-//!   randomized algorithm for the closest-pair problem", 1997). Only odd numbers that also spread
+//!   randomized algorithm for the closest-pair problem", 1997). Only factors that also spread
 //!   consecutive numbers are used.
 //! - A name is read in words of eight bytes. Each word is mixed into a secret state and multiplied
 //!   by a secret number to 128 bits, and the two halves of the product are folded.
@@ -95,7 +95,8 @@ impl NameKey {
         keys().name
     }
 
-    /// Returns a hash of bytes for [`NameKey::join`], not spread enough for a table.
+    /// Returns a hash of bytes for [`NameKey::join`]. By itself it is not spread enough for a
+    /// table.
     #[inline]
     pub fn hash(self, bytes: &[u8]) -> u64 {
         let mut hasher = KeyedHasher::with(self);
@@ -124,7 +125,8 @@ impl NameKey {
         (len + at, hasher.after_rest(word & first_bytes(at), len + at))
     }
 
-    /// Returns a hash for a table, of a number and of the bytes whose [`NameKey::hash`] is `hash`.
+    /// Returns a hash for a table. It covers `number`, and the bytes whose [`NameKey::hash`] is
+    /// `hash`.
     #[inline]
     pub fn join(self, hash: u64, number: u64) -> u64 {
         let mut hasher = KeyedHasher { state: hash, key: self };
@@ -133,7 +135,8 @@ impl NameKey {
     }
 }
 
-/// Returns the place of the first byte `wanted` in a word, counted from its lowest byte.
+/// Returns the place of the first byte in `word` that equals `wanted`, counted from the lowest
+/// byte.
 #[inline]
 fn place_in_word(wanted: u8, word: u64) -> Option<usize> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
@@ -143,7 +146,7 @@ fn place_in_word(wanted: u8, word: u64) -> Option<usize> {
     (same != 0).then(|| same.trailing_zeros() as usize / 8)
 }
 
-/// Returns the mask of the lowest `count` bytes of a word, less than eight.
+/// Returns the mask of the lowest `count` bytes of a word. `count` is less than eight.
 #[inline]
 fn first_bytes(count: usize) -> u64 {
     (1 << (count * 8)) - 1
@@ -163,9 +166,9 @@ impl NumberKey {
         hasher.finish()
     }
 
-    /// Returns whether the key spreads consecutive numbers, and the first numbers of many groups of
-    /// equal length: inodes and blocks of a tree have such numbers. About one key in sixty spreads
-    /// them, so 2^57 keys are left.
+    /// Returns whether the key spreads both consecutive numbers and the first numbers of many
+    /// groups of equal length. The inodes and blocks of a tree have such numbers. About one key in
+    /// sixty spreads them, so 2^57 keys are left.
     fn spreads(self) -> bool {
         self.spreads_rows() && self.spreads_groups()
     }
@@ -189,7 +192,7 @@ impl NumberKey {
     }
 
     /// Checks the first 16 numbers of each of 64 groups of usual lengths: no two may fall into the
-    /// same of 2^14 buckets.
+    /// same one of 2^14 buckets.
     fn spreads_groups(self) -> bool {
         let apart = |distance: i64| {
             let hash = self.0.wrapping_mul(distance as u64).cast_signed();
@@ -232,7 +235,7 @@ impl KeyedHasher {
         KeyedHasher { state: key.seed, key }
     }
 
-    /// Returns the state after the last bytes of a name of `len` bytes, which follow its whole
+    /// Returns the state after `rest`: the bytes of a name of `len` bytes that follow its whole
     /// words.
     #[inline]
     fn after_rest(mut self, rest: u64, len: usize) -> u64 {
@@ -394,8 +397,8 @@ mod tests {
         }
     }
 
-    /// Returns the mean number of entries that a look-up compares, with these hashes in 2^14
-    /// buckets.
+    /// Returns the mean number of entries that a look-up compares in a table of 2^14 buckets with
+    /// these hashes.
     fn looks(hashes: impl Iterator<Item = u64>) -> f64 {
         let mut buckets = vec![0_u32; 1 << 14];
         hashes.for_each(|hash| buckets[(hash >> 50) as usize] += 1);

@@ -32,7 +32,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// Counts a large block from the system, and returns it; null if there is no memory.
+/// Counts `block`, a large block from the system, unless it is null. Returns `block`.
 fn large(size: usize, block: *mut u8) -> *mut u8 {
     if !block.is_null() {
         count_large(size as isize);
@@ -118,8 +118,8 @@ static COUNTING: AtomicUsize = AtomicUsize::new(0);
 /// The time of the last check in [`LineHeap::trim_some`], in seconds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// The bytes of a class that must be free for a trim, in addition to the bytes that the last trim
-/// kept.
+/// The bytes of a class that must be free for a trim, in addition to five quarters of the bytes
+/// that the last trim kept.
 const WORTH: usize = 1 << 20;
 
 /// Whether new threads start as [`State::Forgetful`].
@@ -147,22 +147,23 @@ impl LineHeap {
     /// kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // The sum can be negative if, during the sum, one thread takes a block after its counter
-        // was added, and another thread gives the block back before its own counter is added.
+        // While the counters are added up, one thread may take a block after its counter was added,
+        // and another thread may give this block back before its own counter is added. So the sum
+        // can be negative.
         usize::try_from(sum).unwrap_or(0)
     }
 
     /// Returns free blocks to the system where they fill whole spans of pages. Returns the number
     /// of bytes; 0 if another thread is trimming.
     ///
-    /// Visits every free block in the depots, and holds no lock meanwhile that an allocation takes.
+    /// Visits every free block in the depots. Meanwhile it holds no lock that an allocation takes.
     pub fn trim() -> usize {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims each block size that has at least a mebibyte more free memory than after its last
-    /// trim. Returns the number of bytes. Programs call it in idle times; it costs little in a
-    /// program with another heap.
+    /// Trims each block size whose free memory is at least a mebibyte more than five quarters of
+    /// what its last trim kept. Returns the number of bytes. Meant for idle times. Costs little in
+    /// a program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
@@ -282,8 +283,8 @@ impl Magazines {
         unsafe { magazine.push(block) };
     }
 
-    /// Gets a batch when the list of `class` is empty, and takes a block from it; null if there is
-    /// no memory.
+    /// Gets a batch for the list of `class`, which is empty, and takes a block from the batch.
+    /// Returns null if there is no memory.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: usize) -> *mut u8 {
@@ -398,7 +399,7 @@ impl Magazine {
         self.len.set(self.len.get() + 1);
     }
 
-    /// Takes the whole list as a batch; null if the list is empty.
+    /// Takes the whole list as a batch. Returns null if the list is empty.
     fn close(&self) -> *mut Free {
         let batch = self.head.replace(ptr::null_mut());
         let len = self.len.replace(0);

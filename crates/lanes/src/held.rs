@@ -83,8 +83,8 @@ fn check(key: LockKey) {
     }
 }
 
-/// Checks that the thread may sleep for long: that it holds no lock that must not be held across a
-/// wait, except the lock of rank `own`, which the sleep releases.
+/// Checks that the thread may sleep for long: it must hold no lock that must not be held across a
+/// wait. The lock of rank `own` is allowed, because the sleep releases it.
 ///
 /// # Panics
 /// In debug builds, if the thread holds such a lock.

@@ -1,9 +1,10 @@
-//! Holds: references that keep values in memory. Many lanes can hold a value without a shared line.
+//! Holds: references that keep values in memory. Many lanes can hold a value without sharing a
+//! cache line.
 //!
 //! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
 //! While only one lane holds the value, the word has the whole count. A value without holds can
 //! *move* to another lane once, from the lane that created the value to the lane that uses it.
-//! After that, or if there are holds, the next other lane that takes a hold sets *spread*. From
+//! After the move, or while the value has holds, another lane that takes a hold sets *spread*. From
 //! then on each lane counts its holds in its own share, found in the lane's table by the value's
 //! address.
 //!
@@ -50,8 +51,7 @@ const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
 /// The bits that are all clear in the word of a value that can be evicted.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// A fold adds this number to the count while the fold runs. The number is larger than that of all
-/// holds.
+/// A fold adds this number to the count while the fold runs. It is larger than any number of holds.
 const MANY: u64 = 1 << 40;
 
 /// Set in a share that was removed from its table, after the share's count moved to the word.
@@ -210,7 +210,7 @@ impl Holds {
     }
 }
 
-/// Records whether `value` has lost its last name; the caller holds it.
+/// Records whether `value` has lost its last name. The caller holds the value.
 pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     let holds = value.holds();
     match nameless {
@@ -224,8 +224,9 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     }
 }
 
-/// Marks a value with a name as nameless and dead if the caller is its only holder: then it cannot
-/// be held again, and the caller has to end it. Returns `false` if the value has other holds too.
+/// If the caller is the only holder of a value with a name, marks the value as nameless and dead.
+/// Then no thread can hold the value again, and the caller has to end it. Returns `false` if the
+/// value has other holds too.
 ///
 /// # Locking
 /// The same as for [`evict`].
@@ -277,7 +278,8 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// Works like [`Holds::add`], even while the count contains [`MANY`] of a running fold.
+    /// Works like [`Holds::add`], but may fill the part of the count that `add` leaves free for
+    /// folds.
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }
@@ -299,15 +301,15 @@ impl<T: Holdable> Shares<T> {
         Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
     }
 
-    /// Drops all unused shares, since a share keeps its value in memory.
+    /// Drops all shares, because each keeps its value in memory. No hold may be counted in a share.
     pub fn clear(&self) {
         for lane in Lane::all() {
             drop(std::mem::take(&mut *self.lanes.of(lane).lock()));
         }
     }
 
-    /// Adds one hold to the calling lane's share of a spread value; `None` if the value is not
-    /// spread any more.
+    /// Adds one hold to the calling lane's share of a spread value. Returns `None` if the value is
+    /// not spread any more.
     fn take(&self, value: &Arc<T>) -> Option<Arc<Share<T>>> {
         let mut unused = Vec::new();
         let mut table = self.lanes.mine().lock();

@@ -4,8 +4,8 @@
 //! terminates. So short-lived threads use the same few lanes, whose lines are in the processors'
 //! caches, and long-lived threads are spread over the lanes.
 //!
-//! One of a lane's threads is its *owner*, the others are guests. Only the owner writes some words
-//! of the lane, so it needs fewer locked instructions.
+//! One of a lane's threads is its *owner*, the others are guests. Some words of a lane are written
+//! only by its owner, which therefore needs fewer locked instructions.
 
 use crate::pin_depth;
 use crate::sync::unscheduled::Mutex;
@@ -86,7 +86,7 @@ impl Drop for Lease {
         // use. Then the thread stays the owner, and the lane never gets another owner.
         if owner && !pin_depth::is_pinned() {
             users.owned = false;
-            // Later destructors of the thread run as a guest.
+            // In its later destructors the thread is a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }
@@ -133,8 +133,8 @@ impl Lane {
     ///
     /// A thread that must see every lane's slot need read only the slots of these lanes, if it
     /// fences before this call and the writers fence after they write. If these fences make the
-    /// slot's value visible to the thread, it also finds the lane here: the lane was given before
-    /// its slot was written.
+    /// slot's value visible to the thread, the thread also finds the lane here, because the lane
+    /// was given before its slot was written.
     pub fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not model `GIVEN`, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };

@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 /// A shared value with one reference count per lane: clones on different lanes write different
 /// lines.
 ///
-/// For the few values that all threads clone often, such as a mount: each [`LaneArc`] takes some
-/// kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all lanes. After this
-/// handle is dropped, the clones still work, but a lane without a clone of its own uses the count
-/// of another lane.
+/// Meant for the few values that all threads clone often, such as a mount, because the counts of
+/// each value take some kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all
+/// lanes. After this handle is dropped, the clones still work, but a lane without a clone of its
+/// own uses the count of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);
@@ -53,7 +53,8 @@ impl<T> LaneArc<T> {
         Arc::ptr_eq(&this.count.body, &other.count.body)
     }
 
-    /// Returns the value if `this` is its last handle. Otherwise the last handle drops it.
+    /// Returns the value if `this` is its last handle. Otherwise the value is dropped with its last
+    /// handle.
     pub fn into_inner(this: LaneArc<T>) -> Option<T> {
         let body = this.count.body.clone();
         drop(this);

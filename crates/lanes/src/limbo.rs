@@ -44,7 +44,7 @@ pub(crate) struct Retired {
     drop: unsafe fn(*mut ()),
 }
 
-// SAFETY: `Retired::new` accepts only values that may be sent, by their owning pointer.
+// SAFETY: `Retired::new` accepts only owning pointers, to values that may be sent to other threads.
 unsafe impl Send for Retired {}
 
 impl Retired {
@@ -128,12 +128,12 @@ impl Limbo {
         is_due
     }
 
-    /// Frees the oldest values, of those that were retired in epoch `last` or before, until the
-    /// list has `keep` values and no more than [`MOST_BYTES`]. Returns whether the list has become
-    /// that short.
+    /// Frees values that were retired in epoch `last` or before, the oldest first, until the list
+    /// has at most `keep` values and [`MOST_BYTES`]. Returns whether the list has become that
+    /// short.
     pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
-            // The outermost collection frees them.
+            // The outermost collection frees the values.
             return true;
         }
         let _outermost = Outermost;

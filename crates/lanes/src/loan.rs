@@ -52,7 +52,7 @@ impl Loan {
         body(&loan)
     }
 
-    /// Borrows the bytes; `None` if another thread has them, or the loan is over.
+    /// Borrows the bytes. Returns `None` if another thread has them, or the loan is over.
     pub fn borrow(loan: &Arc<Loan>) -> Option<Borrowed> {
         let mut state = loan.state.lock();
         if *state != State::Free {

@@ -31,7 +31,8 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.lock_as(None)
@@ -41,8 +42,8 @@ impl<T> Mutex<T> {
     /// ascending `order`.
     ///
     /// # Panics
-    /// The same as for [`Mutex::lock`]; of two locks of the same rank, the one with the lower order
-    /// must be taken first.
+    /// In debug builds, if the thread holds a lock of a higher rank, or one of the same rank that
+    /// was not taken with a lower `order`.
     #[track_caller]
     pub fn lock_in_order(&self, order: u64) -> MutexGuard<'_, T> {
         self.lock_as(Some(order))
@@ -128,10 +129,11 @@ impl<T> RwLock<T> {
         RwLock { rank, inner: world::RwLock::new(value) }
     }
 
-    /// Waits for shared access. Not recursive.
+    /// Waits for shared access. A thread that has shared access must not call this again.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
@@ -147,7 +149,8 @@ impl<T> RwLock<T> {
     /// Waits for exclusive access.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock whose rank is not below the rank of this lock.
+    /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher
+    /// rank.
     #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
@@ -209,8 +212,8 @@ impl Condvar {
     /// notification.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a state guard or a lock of a higher rank, apart from
-    /// locks of the rank of `guard`: such locks are never held across a wait.
+    /// In debug builds, if the thread holds a state guard or a lock of a higher rank, because such
+    /// locks are never held across a wait. Locks of the rank of `guard` are allowed.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         may_sleep(Some(guard.rank));

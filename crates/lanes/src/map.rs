@@ -11,8 +11,8 @@
 //! the mark continue in the successor. The thread that moves the last bucket makes the successor
 //! the root. Before a bucket is marked, no thread reaches the two buckets to which it moves.
 //!
-//! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of
-//! `get_or_insert_with`, `update`, `remove_if` and `retain` run under it.
+//! *Locking*: a thread takes one lock of [`Rank::Bucket`](crate::Rank::Bucket) at a time. The
+//! closures of `get_or_insert_with`, `update`, `remove_if` and `retain` run under this lock.
 
 mod table;
 
@@ -126,7 +126,8 @@ where
         self.change(&key, |_| Change::Put(value), look)
     }
 
-    /// Removes `key` if `condition` holds under the bucket's lock.
+    /// Removes `key` if `condition` is true for its value, and returns the value. `condition` runs
+    /// under the bucket's lock.
     pub fn remove_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
         self.update(key, |now| match now {
             Some(value) if condition(value) => Change::Remove,
@@ -134,8 +135,8 @@ where
         })
     }
 
-    /// Changes the entry of `key` as `decide` returns. `decide` gets the present value, and runs
-    /// under the bucket's lock. Returns the value that was replaced or removed.
+    /// Changes the entry of `key`. `decide` gets the present value, returns the change, and runs
+    /// under the bucket's lock. The result is the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }
@@ -177,8 +178,8 @@ where
         seen
     }
 
-    /// Returns the number of entries: a sum over the lanes, exact if no thread inserts or removes
-    /// any concurrently.
+    /// Returns the number of entries. It is exact only if no thread inserts or removes entries
+    /// concurrently.
     pub fn len(&self) -> usize {
         // The sum can be negative: during the sum, a lane whose count was already read may insert
         // an entry, and a lane whose count is read later may remove it.
@@ -242,7 +243,7 @@ where
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Locks the bucket for `hash` in its present table.
+    /// Locks the bucket for `hash`, in the table that has the bucket's entries now.
     fn lock<'p>(&'p self, pin: &'p Pin, hash: u64) -> (&'p Table<K, V>, Locked<'p, K, V>) {
         let mut table = self.root(pin);
         self.help(pin, table);
@@ -254,8 +255,8 @@ where
         }
     }
 
-    /// Visits the buckets with numbers in `range`; if `visit` reports that a bucket was moved,
-    /// visits its buckets in the successor.
+    /// Visits the buckets with numbers in `range`. If `visit` reports that a bucket was moved,
+    /// visits the buckets of the successor to which its entries were moved.
     fn each_bucket<'p>(
         &'p self,
         pin: &'p Pin,

@@ -25,8 +25,8 @@ use crate::rank::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::world;
 
-/// The members of the running transaction: counted by lane; the transaction closes when all have
-/// left.
+/// The members of the running transaction, counted by lane. The transaction closes when all members
+/// have left.
 #[derive(Debug)]
 pub struct Membership {
     /// `tid << 1 | closed`; only the closing thread writes it.
@@ -45,8 +45,8 @@ struct Door {
     closing: bool,
 }
 
-/// A member of transaction `tid`, until dropped. A member may move to another thread: it leaves on
-/// the lane on which it entered.
+/// A member of transaction `tid`, until dropped. A member may move to another thread, because it
+/// leaves on the lane on which it entered.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the transaction"]
 pub struct Member<'a> {
@@ -174,7 +174,7 @@ impl Member<'_> {
         self.tid
     }
 
-    /// Returns the lane of the join; the member uses that lane's lists.
+    /// Returns the lane on which the member joined. The member uses the lists of this lane.
     pub fn lane(&self) -> Lane {
         self.lane
     }

@@ -3,11 +3,11 @@
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A set of numbers as bits in levels: on each level, a bit is set if its word one level below has
-/// any bits. The top level is one word.
+/// A set of numbers, stored as bits. Above the bits of the numbers are further levels: there a bit
+/// is set if its word one level below has any bits. The top level is one word.
 ///
-/// For hints that change rarely and are looked up often. A search writes nothing. A change without
-/// effect writes nothing; one with an effect writes a word of 64 numbers.
+/// Meant for hints that change rarely and are looked up often. A search writes nothing, and neither
+/// does a change without effect. A change with an effect writes a word of 64 numbers.
 ///
 /// *Invariant*: when no change is in progress, the bit for a word is set if the word has any bits.
 /// While a word loses its last number and gains another, a search may briefly miss the new one. The
@@ -37,15 +37,16 @@ impl NumberSet {
         }
     }
 
-    /// Returns the number from which on all numbers are in the next part.
+    /// Returns the first number that belongs to the next part.
     fn end(&self) -> u32 {
         self.levels.first().map_or(0, |words| words.len() as u32 * 64)
     }
 
-    /// Makes room for numbers below `len`. The caller orders its calls.
+    /// Makes room for numbers below `len`. The caller makes sure that one thread at a time calls
+    /// this.
     ///
     /// # Panics
-    /// If another thread does the same at the same time.
+    /// If another thread grows the set at the same time.
     pub fn grow(&self, len: u32) {
         let Some(more) = len.checked_sub(self.end()).filter(|more| *more > 0) else { return };
         match self.next.get() {
@@ -142,7 +143,7 @@ impl NumberSet {
     }
 }
 
-/// Returns the word of a bit, and the bit's mask.
+/// Returns the index of the word that contains a bit, and the bit's mask.
 fn place(at: usize) -> (usize, u64) {
     (at / 64, 1 << (at % 64))
 }

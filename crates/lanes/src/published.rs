@@ -34,7 +34,8 @@ impl<T: Send + Sync + 'static> Published<T> {
     }
 
     /// Replaces the value; the old value is freed once no reader has it. A lock of the caller
-    /// should order the writers; of concurrent stores, any one comes last.
+    /// should order the writers. Without such a lock, the value of any of the concurrent stores may
+    /// stay.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
@@ -59,7 +60,7 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
 /// A value of a [`Slot`]. Replaced values wait until no pin sees them. Their bytes are counted, so
 /// that the memory of waiting values is bounded.
 pub trait Replaced: Send + Sync + 'static {
-    /// Returns the bytes that the value owns on the heap, about.
+    /// Returns approximately how many bytes the value owns on the heap.
     fn heap_bytes(&self) -> usize;
 }
 

@@ -2,7 +2,7 @@
 
 /// A lock's position in the order: a thread may take a lock only if its rank is above every rank
 /// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: a thread may hold
-/// several of one rank, taken in ascending number of the inode or block.
+/// several locks of these ranks, taken in ascending order of their inode or block numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
@@ -10,14 +10,14 @@ pub enum Rank {
     /// `Fs::growing`: the size of the file system, while it grows. Held across I/O.
     Topology,
     /// `Inode::op`, an inode's operation lock: its names, mappings and size, which an operation
-    /// reads and then changes. Several are taken in ascending inode number. Held across I/O, waits
-    /// for log space, and several transactions.
+    /// reads and then changes. Several are taken in ascending inode number. Held across I/O, across
+    /// waits for log space, and across several transactions.
     Operation,
-    /// `Inode::growth`: a file's end, against other writes that extend the file. Held across I/O
-    /// and several transactions.
+    /// `Inode::growth`: a file's end, so that only one write at a time extends the file. Held
+    /// across I/O and several transactions.
     Growth,
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
-    /// reads, waits for log space, and several transactions.
+    /// reads, across waits for log space, and across several transactions.
     Mapping,
     /// A lock by inode number, and `Inode::loading`: the loading of an inode, and of its mappings.
     /// Held across reads.
@@ -41,12 +41,12 @@ pub enum Rank {
     /// The unfinished entries of one member's partial parity log. Never held across I/O.
     ParityLog,
     /// `MetaBlock::names`: the names in one block of a directory whose operation lock is held
-    /// shared. Held inside a handle, several in ascending block number. Never held across a wait or
-    /// I/O.
+    /// shared. Held inside a handle. A thread takes several in ascending block number. Never held
+    /// across a wait or I/O.
     Names,
     /// A state guard, the last lock that operations take: `Inode::state`, `MetaBlock::state`, a
-    /// group, the orphan list, the pool of free blocks; one at a time. It guards the object against
-    /// the committer too. Never held across a wait or I/O.
+    /// group, the orphan list, the pool of free blocks. A thread holds one at a time. A state guard
+    /// protects the object against the committer too. Never held across a wait or I/O.
     Guard,
     /// A lane's own lists: dirty lists, stashes, lane deltas of a directory, inodes with a window.
     /// Never held across a wait or I/O.

@@ -15,8 +15,8 @@
 //!
 //! *Invariants*: only holders of the inner lock set the bias. A *fast hold* (an address in a row)
 //! exists only while the bias is set, or while the writer that cleared the bias still waits. A
-//! release of a fast hold does not access the lock, which may be freed as soon as the slot is
-//! empty: it uses the address only as a number.
+//! release of a fast hold uses the lock's address only as a number. It does not access the lock,
+//! which may be freed as soon as the slot is empty.
 //!
 //! A writer does not starve: after it cleared the bias, new readers wait for the inner lock, which
 //! lets no reader pass a waiting writer.
@@ -28,15 +28,15 @@ use crate::rank::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 use crate::world;
 
-/// Slots in a lane's row, a power of two. After a collision the later reader only misses the fast
-/// path.
+/// The number of slots in a lane's row, a power of two. If two locks have the same slot, the later
+/// reader only misses the fast path.
 const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-/// The number of shared holds through the inner lock, after a revocation, before the bias may be
-/// set again. A revocation reads one line per lane, so this many operations share its cost.
+/// After a revocation, this many shared holds must be taken through the inner lock before the bias
+/// may be set again. A revocation reads one line per lane, and these operations share its cost.
 const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-/// Marks a slot for whose release a writer waits. Locks are aligned, so the bit is free.
+/// Marks a slot if a writer waits for its release. Locks are aligned, so the bit is free.
 const WAIT: usize = 1;
 
 /// Values of [`SharedLock::seen`]: no lane yet; several lanes; otherwise the lane plus one.
@@ -50,7 +50,8 @@ world::global! {
 
 world::global! { static WAITERS: [Padded<Waiters>; ROW] = std::array::from_fn(|_| Padded::default()) }
 
-/// Writers that wait for slots to become empty. The innermost lock, taken while others are held.
+/// Writers that wait for slots to become empty. Their lock is the innermost one, and is taken while
+/// other locks are held.
 #[derive(Default)]
 struct Waiters {
     lock: WaitersLock,
@@ -117,7 +118,8 @@ impl Drop for Visible {
     }
 }
 
-/// Spreads addresses over a row: the low bits of allocations are nearly equal.
+/// Returns the slot in a row for a lock's address. Addresses are hashed, because the low bits of
+/// allocations are nearly equal.
 fn place_in_row(address: usize) -> usize {
     ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROW - 1)
 }
@@ -136,7 +138,7 @@ impl SharedLock {
         }
     }
 
-    /// Waits for a shared hold. Not recursive.
+    /// Waits for a shared hold. A thread that has a hold on this lock must not call this.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock that must be taken after this one; among locks

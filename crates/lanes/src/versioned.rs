@@ -7,8 +7,9 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! A reader that reads a word also reads the version of the change before it. So if the first look
-//! missed a change, or saw a half-finished one, the second look finds another version.
+//! A reader that sees the word of one change also sees the version of the change before that one.
+//! So if the first look missed a change, or saw a half-finished one, the second look finds another
+//! version.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +60,7 @@ impl VersionedWord {
     }
 
     /// Makes [`VersionedWord::is_still`] return false for every [`Seen`] that was read before this
-    /// call. Callers are ordered as in `change`.
+    /// call. As for `change`, a lock of the callers must order the calls.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);

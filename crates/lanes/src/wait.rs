@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 /// Wait queues by the hash of a key.
 #[derive(Debug)]
 pub struct WaitBuckets {
-    /// A power of two.
+    /// Their number is a power of two.
     buckets: Box<[Padded<Bucket>]>,
 }
 
@@ -46,7 +46,7 @@ struct Waiter {
 /// Why a waiter was picked. The reason determines to which waiter a wake-up is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Picked {
-    /// A resource of its key was freed.
+    /// A resource of the waiter's key was freed.
     ForKey,
     /// A resource for any key was freed.
     ForAny,
@@ -67,8 +67,8 @@ impl WaitBuckets {
     }
 
     /// Runs `attempt` until it returns a value, and returns this value. Waiters for the same key,
-    /// or for a resource that fits any key, must need the same amount: a wake-up is for the first
-    /// of them.
+    /// or for a resource that fits any key, must need the same amount, because a wake-up goes to
+    /// the first of them.
     ///
     /// # Panics
     /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
@@ -106,7 +106,7 @@ impl WaitBuckets {
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter after a resource for any key was freed, preferably one in the bucket of
+    /// Wakes one waiter after a resource for any key was freed, preferably one from the bucket of
     /// `key`; returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
@@ -116,7 +116,7 @@ impl WaitBuckets {
         })
     }
 
-    /// Wakes all waiters that a queue has when this call comes to it; returns their number. A
+    /// Wakes the waiters that each queue has when this call visits it, and returns their number. A
     /// waiter that finds nothing and joins its queue again is not woken a second time.
     pub fn wake_all(&self) -> usize {
         fence(Ordering::SeqCst);
@@ -170,7 +170,7 @@ impl WaitBuckets {
     }
 }
 
-/// A waiter in its queue. Dropping it leaves the queue.
+/// A waiter in its queue. Dropping this value removes the waiter from the queue.
 struct Queued<'a> {
     buckets: &'a WaitBuckets,
     waiter: Arc<Waiter>,
@@ -178,7 +178,8 @@ struct Queued<'a> {
 }
 
 impl Queued<'_> {
-    /// Sleeps until picked; the thread that picks it removes it from the queue.
+    /// Sleeps until the waiter is picked. The thread that picks the waiter removes it from the
+    /// queue.
     fn sleep(mut self) {
         self.waiter.sleep();
         self.picked = true;

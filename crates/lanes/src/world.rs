@@ -8,8 +8,8 @@
 compile_error!("choose one of --cfg loom and --cfg shuttle");
 
 pub(crate) mod atomic;
-// Under the checkers, `Mutex` is the type of the checker. The production type is compiled too in
-// loom's tests, which check it.
+// Under the checkers, `Mutex` is the type of the checker. Loom's tests also compile the production
+// type, since they check it.
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]
 mod futex;
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]

@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// Bytes of a step: one register of AVX-512, two of AVX2.
 const STEP: usize = 64;
 
-/// Sets `into` to the XOR of `sources`; zeros if there are none.
+/// Sets `into` to the XOR of `sources`, or to zeros if there are none.
 ///
 /// # Panics
 /// If a source is not as long as `into`.
@@ -95,7 +95,8 @@ fn run_avx2(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     run_portable(old, into, sources);
 }
 
-/// Inlined into the functions above, and compiled there for the vectors that they enable.
+/// Runs a pass in portable code. The functions above inline it, so that it is compiled for the
+/// vectors that they enable.
 #[inline(always)]
 fn run_portable(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     match (old, sources) {

@@ -1,5 +1,5 @@
-//! Checks that every lock and atomic of the workspace comes from this crate: others would have no
-//! rank, and no model checker would schedule them.
+//! Checks that every lock and atomic of the workspace comes from this crate. Locks from elsewhere
+//! would have no rank, and no model checker would schedule them.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// Files that build the worlds from `std` and other crates.
 const FACADE: [&str; 3] = ["lanes/src/world/", "lanes/src/sync.rs", "lanes/tests/facade.rs"];
-/// The types of shared ownership, which every file may take from `std`. A test of `ondisk`, which
-/// depends on no other crate and has neither locks nor threads, also takes the type of a value that
+/// The types of shared ownership, which every file may take from `std`. `ondisk` depends on no
+/// other crate, and has neither locks nor threads. A test of it also takes the type of a value that
 /// is initialised once.
 const FREE: [&str; 2] = ["Arc", "Weak"];
 const FREE_IN_ONDISK: &str = "LazyLock";
 /// Crates whose locks would bypass the facade.
 const OTHERS: [&str; 3] = ["parking_lot", "crossbeam", "spin"];
 
-/// Returns the names that `text`, of the file at `path`, takes from elsewhere, with line numbers
-/// from 1.
+/// Returns the names that the file at `path` takes from elsewhere, with line numbers from 1. `text`
+/// is the file's contents.
 fn taken(path: &str, text: &str) -> Vec<(usize, String)> {
     let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
     let code = code.join("\n");

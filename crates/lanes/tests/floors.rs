@@ -324,7 +324,7 @@ fn a_planted_circle_is_seen() {
     .map(|(name, text)| (name.to_owned(), text.to_owned()))
     .to_vec();
     assert_eq!(Graph::of(sound).circles(), [""; 0]);
-    // The root file imports all others: no file may import from the root file.
+    // The root file imports all others, so no file may import from the root file.
     let found = planted("base.rs", "use crate::Top;\n");
     assert!(found.iter().any(|what| what.starts_with("circle: ")), "{found:?}");
 }

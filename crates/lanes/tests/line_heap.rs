@@ -27,7 +27,7 @@ impl Parcel {
         Parcel { mark, words: vec![mark; len] }
     }
 
-    /// Changes its length by the heap's `realloc`.
+    /// Changes the parcel's length by the heap's `realloc`.
     fn resize(&mut self, random: &mut fastrand::Rng) {
         let len = 1 + random.usize(..self.words.len() * 2);
         self.words.resize(len, self.mark);
@@ -137,7 +137,8 @@ fn anonymous_bytes() -> usize {
     number.map(|kib: usize| kib << 10).expect("a number")
 }
 
-/// Runs one thread that allocates twice; the next thread frees its blocks, except one in 1,000.
+/// Runs one thread, which allocates twice. The next thread frees the first thread's blocks, except
+/// one in 1,000.
 fn make_and_free(
     maker: usize,
     full: &Barrier,
@@ -185,7 +186,7 @@ fn small_blocks_that_are_free_go_back_to_the_system() {
             full.wait();
             full.wait();
             let end = Instant::now() + Duration::from_secs(10);
-            // Another test of this process may be trimming.
+            // While another test of this process trims, a trim here does nothing.
             let mut trimmed = 0;
             let begun = Instant::now();
             while anonymous_bytes() + BYTES / 4 * 3 > before && Instant::now() < end {

@@ -1,5 +1,5 @@
-//! Copies an image: shares its blocks with the copy, or copies the parts with data or the blocks in
-//! use.
+//! Copies an image. The copy shares the image's blocks, or gets only the parts with data, or only
+//! the blocks in use.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -35,8 +35,8 @@ pub enum Copied {
     },
 }
 
-/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports it,
-/// else without its holes.
+/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports this,
+/// and otherwise by copying all data outside of holes.
 ///
 /// # Errors
 /// Errors of the host.
@@ -67,7 +67,8 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
     Ok(Copied::Data { bytes })
 }
 
-/// Copies `device` to the new file `to`, without runs of zeros; with `used` only the blocks in use.
+/// Copies `device` to the new file `to`, without runs of zeros. With `used`, copies only the blocks
+/// in use.
 ///
 /// # Errors
 /// [`Error::Ext4`], and [`Error::Refused`] with the host's error on `to`.

@@ -1,6 +1,6 @@
 //! Writes the changes of an image together.
 //!
-//! The order of the writes, and the crash that makes it necessary:
+//! The orders of writes, and why each is necessary:
 //! - *`needs_recovery` durable, then the transaction*: a program that finds the file system clean
 //!   does not read the log, and would take half-written blocks for whole ones.
 //! - *transaction durable, then writes in place*: after a crash during the writes in place, a
@@ -28,9 +28,9 @@ use std::time::SystemTime;
 /// When the superblock on the device gets the mark that the log must be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Announced {
-    /// Before the transaction is written: the transaction is valid from its commit block on.
+    /// Before the transaction, which is valid as soon as its commit block is written.
     Before,
-    /// After the transaction: it is valid only after the write of the superblock.
+    /// After the transaction, which is valid only once the superblock is written.
     After,
 }
 

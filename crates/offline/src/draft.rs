@@ -30,7 +30,7 @@ pub struct Draft {
     changes: Arc<OverlayDevice>,
 }
 
-/// The numbers of written blocks.
+/// How many blocks were written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Published {
     /// Blocks that were free before.
@@ -90,7 +90,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // The boot block of a file system with blocks of 1 KiB belongs to no group.
+        // Leaves out the boot block too, which belongs to no group if blocks have 1 KiB.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();
@@ -169,7 +169,7 @@ fn log_of(image: &Image) -> Result<LogMap, Error> {
 }
 
 impl Image {
-    /// Returns whether a block is free; `known` keeps the bitmaps.
+    /// Returns whether a block is free. `known` keeps the bitmaps that were read.
     fn is_free(&self, block: Block, known: &mut BTreeMap<Group, Bitmap>) -> Result<bool, Error> {
         let Some((group, bit)) = self.geometry().group_of(block) else { return Ok(false) };
         if let Some(bitmap) = known.get(&group) {

@@ -108,7 +108,7 @@ impl Image {
         self.put_inode(Ino::RESIZE, &inode)
     }
 
-    /// Moves the block of pointers of the resize inode, if it lies at or beyond `end`.
+    /// Moves the resize inode's block of pointers, if that block lies at or beyond `end`.
     pub(crate) fn move_resize_pointers(&mut self, end: u64) -> Result<(), Error> {
         let has = self.superblock.features().compat.contains(Compat::RESIZE_INODE);
         let mut inode = self.inode(Ino::RESIZE)?;
@@ -140,7 +140,7 @@ impl Image {
     }
 
     /// Writes the copies of the descriptors, before the transaction. They are valid for the smaller
-    /// file system too, whose groups they all contain.
+    /// file system too, because they contain all its groups.
     pub(crate) fn copy_descriptors(&mut self) -> Result<(), Error> {
         self.encode()?;
         let geometry = self.geometry();

@@ -67,8 +67,8 @@ impl Image {
         Err(lanefs_ext4::Error::NoSpace.into())
     }
 
-    /// Zeroes the part of a group's table that was never used, if mke2fs left that for later. Its
-    /// inodes belong to nothing, so whole blocks are zeroed in place.
+    /// Zeroes the part of a group's inode table that was never used, if mke2fs left this for later.
+    /// No file has the inodes of this part, so whole blocks are zeroed in place.
     fn initialise_table(&mut self, group: Group) -> Result<(), Error> {
         let (geometry, mut desc) = (self.geometry(), *self.descriptor(group)?);
         if desc.flags.contains(GroupFlags::INODE_ZEROED) || self.checksums() == Checksums::None {
@@ -97,7 +97,7 @@ impl Image {
         Ok(cleared.map_err(|cause| Corruption::Bitmap { group: place.group, cause })?)
     }
 
-    /// Counts a directory that moves from one inode to another.
+    /// Moves the count of one directory from the group of inode `from` to the group of inode `to`.
     pub(crate) fn move_directory_count(&mut self, from: Ino, to: Ino) {
         let geometry = self.geometry();
         for (ino, delta) in [(from, -1i64), (to, 1)] {

@@ -9,8 +9,8 @@
 //! During both, the inode is in use while the superblock names no journal. That is harmless, since
 //! the inode is reserved and is read only if the superblock names it. After a crash,
 //! [`crate::recover`] removes the remains: if the superblock is not clean it frees the journal's
-//! blocks, and then it clears the inode. That is safe only if no other program has written since;
-//! the sign of this is that the inode and the superblock have the same time.
+//! blocks, and then it clears the inode. That is safe only if no other program has written since.
+//! The sign that none has is that the inode and the superblock have the same time.
 
 use crate::commit::seconds;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl Image {
         self.clear_journal_inode()
     }
 
-    /// Clears the journal's inode, in place: one record, in one sector.
+    /// Clears the journal's inode in place. The write changes one record, which lies in one sector.
     fn clear_journal_inode(&mut self) -> Result<(), Error> {
         let blank = Inode::zeroed(self.superblock.extra_isize());
         self.put_inode(Ino::JOURNAL, &blank)?;
@@ -76,16 +76,17 @@ impl Image {
 /// The wanted length of a journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalSize {
-    /// Blocks of the log; `None`: those of the present journal, or the number that mke2fs chooses.
+    /// Blocks of the log. `None` means as many as the present journal has or, without a journal, as
+    /// many as mke2fs chooses.
     pub blocks: Option<u32>,
-    /// With the feature `fast_commit`: further blocks for fast commits; `None`: the number that
-    /// mke2fs chooses.
+    /// Further blocks for fast commits. `None` means as many as mke2fs chooses, or 0 without the
+    /// feature `fast_commit`.
     pub fast_commit_blocks: Option<u32>,
 }
 
 /// Adds a journal.
 impl Image {
-    /// Adds a journal. A journal of another length is removed before.
+    /// Adds a journal. A present journal of another length is removed first.
     pub(crate) fn replace_journal(&mut self, size: JournalSize) -> Result<(), Error> {
         let all = self.geometry().block_count();
         let present = self.journal_length()?;
@@ -189,7 +190,7 @@ impl Image {
         self.commit_to_new_journal()
     }
 
-    /// Zeroes the blocks, which are free, and writes a journal superblock into the first one.
+    /// Zeroes the free blocks `runs`, and writes a journal superblock into the first block.
     fn write_empty_log(&self, runs: &[(Block, u32)], length: JournalLength) -> Result<(), Error> {
         let block_size = self.geometry().block_size();
         for (start, len) in runs {
@@ -207,8 +208,8 @@ impl Image {
 
 /// Uses a journal for one change.
 impl Image {
-    /// Makes a change of a file system without a journal: adds one, and removes it afterwards.
-    /// After a crash the journal is possibly still present.
+    /// Makes a change to a file system without a journal: adds a journal first, and removes it
+    /// afterwards. After a crash the journal may still be present.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
@@ -253,8 +254,8 @@ impl Image {
     }
 
     /// Frees the blocks of the journal that the superblock no longer names, and marks the file
-    /// system clean. After an interruption some of them may be free already, and checksums of
-    /// bitmaps may be wrong.
+    /// system clean. After an interruption some of these blocks may be free already, and checksums
+    /// of bitmaps may be wrong.
     fn free_old_journal(&mut self, inode: &Inode) -> Result<(), Error> {
         let (map, nodes) = self.map(Ino::JOURNAL, inode)?;
         let extents = map.iter().map(|extent| (extent.block, u64::from(extent.len)));

@@ -1,11 +1,11 @@
-//! Writes a repair that was planned elsewhere, so that a kill at any write loses nothing more.
+//! Writes a repair that was planned elsewhere. A kill at any write does not make the damage worse.
 //!
 //! - *With an undo file*: the old content of every block is in the file, durably, before the first
 //!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
 //! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After
-//!   a crash a replay completes the transaction, or the log has none. The blocks of the recovery
-//!   before it are written in place; if a crash keeps only some of them, the next repair still
-//!   starts from the same contents.
+//!   a crash, either a replay completes the transaction, or the log has no transaction. The blocks
+//!   of the recovery before the repair are written in place. If a crash leaves only some of these
+//!   written, the next repair still starts from the same contents.
 
 use crate::error::Error;
 use crate::undo::Undo;

@@ -87,8 +87,8 @@ impl Image {
         self.put_inode(ino, &inode)
     }
 
-    /// Copies the blocks of an extent at or beyond `end`, frees the old ones, and pushes the new
-    /// extents.
+    /// Copies those blocks of an extent that lie at or beyond `end`, frees the old blocks, and
+    /// pushes the new extents.
     fn move_extent(
         &mut self,
         ino: Ino,
@@ -117,7 +117,7 @@ impl Image {
         self.release(old.0, old.1)
     }
 
-    /// Copies blocks to free ones; durable with the next flush.
+    /// Copies blocks to free blocks. The copy is durable after the next flush.
     fn copy_blocks(&self, from: u64, to: u64, len: u64) -> Result<(), Error> {
         let bits = self.geometry().block_size().bits();
         let mut bytes = vec![0; (PIECE.min(len) << bits) as usize];
@@ -154,7 +154,8 @@ impl Image {
         Ok(())
     }
 
-    /// Commits if the changes need half of the log: the other half is for one more file.
+    /// Commits if the changes need more than half of the log, because the other half is for one
+    /// more file.
     pub(crate) fn commit_if_large(&mut self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0) / 2;
         let pending = self.blocks.len() + self.bitmaps.len() * 2 + self.inode_bitmaps.len() * 2;

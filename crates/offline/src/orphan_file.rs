@@ -9,8 +9,9 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Group};
 
 impl Image {
-    /// Frees the orphan file, which has no entry, since the image is clean. Returns its length in
-    /// blocks, if there was one. A file system without a journal must not have one.
+    /// Frees the orphan file, if there is one, and returns its length in blocks. The file has no
+    /// entries, since the image is clean. A file system without a journal must not have an orphan
+    /// file.
     pub(crate) fn remove_orphan_file(&mut self) -> Result<Option<u32>, Error> {
         let Some(ino) = self.superblock.orphan_file() else { return Ok(None) };
         let inode = self.inode(ino)?;
@@ -54,8 +55,8 @@ impl Image {
         self.commit()
     }
 
-    /// Returns the number of groups that begin before the limit, at least 1; without a limit, of
-    /// all groups.
+    /// Returns the number of groups that begin before the limit, at least 1. Without a limit,
+    /// returns the number of all groups.
     fn groups_below_limit(&self) -> u32 {
         let geometry = self.geometry();
         let last = self.limit.map(|limit| Block(limit.saturating_sub(1)));

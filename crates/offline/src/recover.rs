@@ -10,7 +10,7 @@ use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The limit of the memory for a replay in memory: no log is larger.
+/// The most memory that a replay in memory takes, in bytes. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// The size of a recovery's caches in bytes. A recovery reads few inodes, and larger caches would
@@ -123,10 +123,10 @@ pub fn look_with(
 }
 
 /// Replays the log, finishes the orphans and marks the file system clean. A file system that is
-/// clean already is not written. The numbers and times of mounts do not change.
+/// clean already is not written. Neither the mount count nor the mount time changes.
 ///
 /// # Errors
-/// The same as for [`look`], and errors of writing; after an error this can be called again.
+/// The same as for [`look`], and errors of writing; after an error, `recover` can be called again.
 pub fn recover(device: &Arc<dyn Device>) -> Result<Recovered, Error> {
     recover_with(device, None)
 }
@@ -150,9 +150,10 @@ pub fn recover_with(
     Ok(Recovered { before, after: look_with(device, journal)? })
 }
 
-/// Replays a log on a device of its own, which a checker cannot find: in place and durably, without
-/// any other change. Writes nothing if the log is in the image, or need not be replayed. Damage in
-/// the superblock is left to the checker.
+/// Replays a log that is on a device of its own, because a checker cannot find such a log. The
+/// replay is in place and durable, and changes nothing else. Returns `false`, and writes nothing,
+/// if the log is in the image or need not be replayed. Damage in the superblock is left to the
+/// checker.
 ///
 /// # Errors
 /// [`Error::Ext4`] if `journal` is missing or is not that of this file system, or if the log cannot
@@ -257,7 +258,7 @@ fn has_orphan_entries(superblock: &Superblock) -> bool {
     superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT)
 }
 
-/// Counts the inodes of the list and of the orphan file.
+/// Counts the inodes of the orphan list and of the orphan file.
 fn count_orphans(image: &Image) -> Result<u64, Error> {
     let mut seen = HashSet::new();
     let mut next = image.superblock().last_orphan();

@@ -1,10 +1,10 @@
 //! Makes a file system smaller: moves blocks and inodes that lie beyond the new end, then cuts.
 //!
 //! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
-//! write of the superblock: it has the new size and asks for the replay of a transaction with all
-//! other metadata that depends on the size. Until that write even a complete transaction in the log
-//! is ignored: otherwise a mount could read the old size first, and continue with it after the
-//! replay.
+//! write of the superblock, which has the new size and requests the replay of a transaction. That
+//! transaction has all other metadata that depends on the size. Until the superblock is written,
+//! even a complete transaction in the log is ignored. Otherwise a mount could read the old size
+//! first, and continue with it after the replay.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -152,7 +152,7 @@ impl Image {
         let (old, end) = (self.geometry(), new.block_count());
         let last = Group(new.group_count() - 1);
         let in_last = u64::from(new.blocks_in_group(last).unwrap_or(0));
-        // The block of mmp is not moved.
+        // The block of mmp is not moved, so it must lie before the new end.
         let cuts_mmp = self.superblock.mmp_block().is_some_and(|block| block.0 >= end);
         if cuts_mmp || in_last < u64::from(new.group_overhead(last)) {
             return Ok(false);

@@ -8,9 +8,9 @@ use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::{Block, Corruption, Group, Ino};
 
 impl Image {
-    /// Allocates `count` free blocks: in one run if there is one, preferably in the group of `goal`
-    /// or a later group; otherwise in few runs. Blocks that were freed since the last commit are
-    /// not used.
+    /// Allocates `count` free blocks: in one run if there is one, and preferably in the group of
+    /// `goal` or a later group. Otherwise allocates few runs. Blocks that were freed since the last
+    /// commit are not used.
     ///
     /// # Errors
     /// [`lanefs_ext4::Error::NoSpace`]; then nothing was allocated.
@@ -46,7 +46,8 @@ impl Image {
         Ok(joined(taken))
     }
 
-    /// Allocates at most `most` blocks of the first run in `group` that has at least `least`.
+    /// Allocates at most `most` blocks of the first run in `group` that has at least `least`
+    /// blocks.
     fn claim_in(
         &mut self,
         group: Group,

@@ -9,7 +9,7 @@ use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, Ino, Time};
 
 impl Image {
-    /// Returns the inode of a file without a name that has these blocks.
+    /// Returns an inode for a file that has these blocks and no name.
     pub(crate) fn file_inode(
         &mut self,
         ino: Ino,

@@ -30,7 +30,7 @@ pub enum Reserved {
 pub struct OptionChange {
     /// The options.
     pub options: DefaultMountOptions,
-    /// The bits that are replaced.
+    /// The options that are cleared before `options` is set.
     pub mask: DefaultMountOptions,
 }
 
@@ -65,22 +65,22 @@ pub struct Settings {
     pub reserved_gid: Option<u16>,
     pub on_error: Option<OnError>,
     pub mount_count: Option<u16>,
-    /// Number of mounts after which e2fsck checks; an inner `None`: never.
+    /// The number of mounts after which e2fsck checks. An inner `None` means never.
     pub max_mount_count: Option<Option<u16>>,
-    /// Seconds after which e2fsck checks; 0: never.
+    /// The seconds after which e2fsck checks. 0 means never.
     pub check_interval: Option<u32>,
     /// Seconds since 1970.
     pub last_checked: Option<u64>,
     /// At most 63 bytes.
     pub last_mounted: Option<Vec<u8>>,
     pub default_options: Vec<OptionChange>,
-    /// Further mount options, in words; at most 63 bytes.
+    /// Further mount options as text, at most 63 bytes.
     pub mount_options: Option<Vec<u8>>,
     /// Blocks on one disk of a RAID.
     pub stride: Option<u16>,
     /// Blocks of a whole stripe.
     pub stripe_width: Option<u32>,
-    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
+    /// The seconds between two changes of the block of `mmp` by a mount, at most 300.
     pub mmp_interval: Option<u16>,
     /// The hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
     pub hash: Option<u8>,
@@ -264,7 +264,7 @@ impl Image {
         if change.clear.incompat.contains(Incompat::MMP) {
             self.remove_mmp()?;
         }
-        // The feature of a journal changes with the journal.
+        // The feature `has_journal` changes only when a journal is added or removed.
         let compat = !Compat::HAS_JOURNAL;
         self.edit(|raw| {
             if sets {

@@ -3,7 +3,7 @@
 //! All numbers are little-endian. A file is: 8 bytes `LANEUNDO`; a 32-bit version, 1; 32 bits with
 //! the bytes of a block; 64 bits with the length of the device; 64 bits with the number of blocks;
 //! then for each block 64 bits with its offset on the device, and its bytes; at the end 32 bits
-//! with the crc32c of all before.
+//! with the crc32c of all bytes before.
 
 use crate::error::Error;
 use lanefs_device::Device;

@@ -26,7 +26,7 @@ fn opened(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).expect("a file")
 }
 
-/// Files of the last transaction before the fast commits.
+/// Creates the files of the last transaction before the fast commits.
 fn base(at: &Path) {
     for dir in ["d", "d/sub", "d/empty", "full"] {
         fs::create_dir(at.join(dir)).expect("a directory");
@@ -207,7 +207,7 @@ fn mounted_listing(image: &Image) -> Listing {
     comparable(of_kernel(mounted.path()).expect("the tree"))
 }
 
-/// The images of all cases. Prints the reason if the kernel makes no fast commits.
+/// Returns the images of all cases. Prints the reason if the kernel makes no fast commits.
 fn cases(options: &str) -> Vec<(&'static str, Crashed)> {
     let mut found = Vec::new();
     for (name, act) in CASES {

@@ -1,5 +1,6 @@
-//! Tests of a file system that becomes larger while it is in use: compared with resize2fs, beside
-//! writers, filled to the last block, and crashed at writes; and of free blocks that are discarded.
+//! Tests of a file system that grows while it is in use. It is compared with one that resize2fs
+//! made larger, grows beside writers, is filled to the last block, and is crashed at writes. One
+//! test discards free blocks.
 
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
 use lanefs_ext4::{
@@ -130,7 +131,7 @@ fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
     let fs = mount.fs();
     let free = fs.stat_fs().blocks_free * 4096;
     assert_eq!(fs.trim(0..u64::MAX, 0).expect("discarded"), free);
-    // Runs of 100 MiB and more are discarded to their ends.
+    // Runs of at least 100 MiB are discarded as a whole.
     let long = fs.trim(0..u64::MAX, 100 << 20).expect("discarded");
     assert!(long >= 100 << 20 && long <= free, "{long} of {free}");
     assert_eq!(fs.trim(0..4096, 0).expect("nothing"), 0);
@@ -209,8 +210,8 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
 }
 
-/// Mounts a recorded image in memory with a durable file `before` of 30,000 bytes. The file system
-/// and its device have these MiB.
+/// Mounts a recorded image in memory that has a durable file `before` of 30,000 bytes. The file
+/// system has `from` MiB, and its device has `to` MiB.
 fn recorded([from, to]: [u64; 2]) -> Option<(Arc<RecordingDevice>, Mount)> {
     let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
     let image = filled(options, &format!("{from}M"), 1)?;
@@ -276,8 +277,8 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
 }
 
-/// Checks that e2fsck and the kernel read `state` with the superblock that they find first, and
-/// complete or ignore the growth in its log.
+/// Checks that e2fsck and the kernel read `state` by its primary superblock, not by a backup, and
+/// that they complete or ignore the growth in its log.
 fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
     let disk = scratch.put(state).expect("a scratch file");
     let verdict = disk.repair();
@@ -293,8 +294,8 @@ fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
 }
 
 /// The new superblock counts groups whose descriptors e2fsck and the kernel check before they
-/// replay the log. So the descriptors must be in place before it: when the log is written in place,
-/// and when it is replayed.
+/// replay the log. So the descriptors must be in place before the superblock, both when the log is
+/// written in place and when it is replayed.
 #[test]
 fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     // The descriptors of the new groups are in the fourth block of descriptors, which is not
@@ -321,7 +322,8 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
             }
         }
     }
-    // The first state in which the log has the growth, and nothing of it is in place.
+    // This is the first state in which the log has the growth and nothing of the growth is in
+    // place.
     let base: Arc<dyn Device> = Arc::new(in_log.expect("a state"));
     let device = Arc::new(RecordingDevice::new(base).expect("a recording"));
     recover(&(device.clone() as Arc<dyn Device>)).expect("a recovery");
@@ -341,8 +343,8 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     println!("{states} states, {states_of_recovery} of a recovery");
 }
 
-/// Returns the states at a cut: after a flush, the flushed writes alone; else all writes, and a
-/// part of them.
+/// Returns which writes since the last flush are kept in the states to test at a cut: none directly
+/// after a flush; otherwise all of them in one state, and some of them in another.
 fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
     match cut.checked_sub(1).map(|last| &recording.events()[last]) {
         None | Some(Event::Flush { .. }) => vec![Kept::None],

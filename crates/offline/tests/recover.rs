@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const OPTIONS: &str = "-b 1024 -J size=1 -N 600";
 
-/// A recording of a workload that ended without an unmount.
+/// Returns a recording of a workload that ended without an unmount.
 fn interrupted() -> Option<lanefs_device::Recording> {
     let image = Image::make(OPTIONS, "14M")?;
     let device = Arc::new(RecordingDevice::new(in_memory(&image)).expect("a recording"));

@@ -1,4 +1,5 @@
-//! Tests of sizes: compared with resize2fs, used by the kernel, and crashed at every write.
+//! Tests that make file systems larger and smaller. The results are compared with those of
+//! resize2fs, used by the kernel, and crashed at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_offline::{Error, Image};
@@ -19,7 +20,7 @@ const GROWN: [(&str, u64, u64, u64); 13] = [
     ("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", 1024, 14, 60),
     ("-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,uninit_bg -N 2000", 1024, 14, 60),
     ("-t ext3 -b 1024 -J size=1 -N 2000", 1024, 14, 60),
-    // Without a new group.
+    // This growth adds no group.
     ("-b 4096 -J size=4", 4096, 40, 100),
     ("-b 8192 -J size=8", 8192, 40, 700),
     ("-b 65536", 65536, 200, 4500),

@@ -1,4 +1,5 @@
-//! Tests of settings: read by dumpe2fs and the kernel, and crashed at every write.
+//! Tests of changed settings. dumpe2fs and the kernel read them, and the changes are crashed at
+//! every write.
 
 use lanefs_device::Device;
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, NewVerity, Privilege};

@@ -2,7 +2,7 @@
 //!
 //! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to
 //! a single, double and triple indirect block. An indirect block is an array of pointers and
-//! nothing else: it has no header and no checksum, also with `metadata_csum`. A pointer of 0 is a
+//! nothing else: it has no header and no checksum, even with `metadata_csum`. A pointer of 0 is a
 //! hole. Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
 //! "Direct/Indirect Block Addressing".
 //!
@@ -124,7 +124,7 @@ impl Pointers {
         decode(bytes, &expected.space, |index| expected.start + index as u64 * each)
     }
 
-    /// Writes the pointers over `bytes`, which must have exactly their length.
+    /// Writes the pointers over `bytes`, which must be exactly as long as the pointers.
     ///
     /// # Panics
     /// If `bytes` has another length, or a block number has more than 32 bits. Both are errors of

@@ -48,8 +48,8 @@ impl Policy {
     /// The flags that select the padding of names.
     pub const PADDING: u8 = 3;
 
-    /// Returns the policy that encrypts contents by AES-256-XTS and names by AES-256-CTS, padded to
-    /// 32 bytes, which hides their lengths best.
+    /// Returns the policy that encrypts contents by AES-256-XTS and names by AES-256-CTS. Names are
+    /// padded to a multiple of 32 bytes, which hides their lengths best.
     pub fn aes_256(key: [u8; 16]) -> Policy {
         Policy {
             contents_mode: Policy::AES_256_XTS,

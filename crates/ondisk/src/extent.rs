@@ -1,11 +1,11 @@
 //! Nodes of the extent tree.
 //!
-//! A node is a header and an array of 12-byte entries: extents in a leaf (depth 0), pointers to
-//! nodes one level down in other nodes. The root is the 60 bytes of `i_block` in the inode, without
-//! a checksum of its own; every other node fills a block and, with `metadata_csum`, contains a
-//! checksum after its last possible entry. Format: <https://docs.kernel.org/filesystems/ext4/>,
-//! "Extent Tree"; details that are missing there were checked against `debugfs` and a running
-//! kernel.
+//! A node is a header and an array of 12-byte entries. In a leaf (depth 0) the entries are extents.
+//! In every other node they are pointers to nodes one level down. The root is the 60 bytes of
+//! `i_block` in the inode, without a checksum of its own; every other node fills a block and, with
+//! `metadata_csum`, contains a checksum after its last possible entry. Format:
+//! <https://docs.kernel.org/filesystems/ext4/>, "Extent Tree"; details that are missing there were
+//! checked against `debugfs` and a running kernel.
 //!
 //! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
 //! that the parent gives to the node, start with the parent's key, and refer only to blocks that
@@ -33,7 +33,7 @@ pub const EMPTY_ROOT: [u8; ROOT_BYTES] = {
 };
 /// The largest depth of a tree: five levels of index nodes above the leaves map every file.
 pub const MAX_DEPTH: u16 = 5;
-/// The first logical block that no file reaches: lengths and ends stay within 32 bits.
+/// The first logical block that no file reaches, so that lengths and ends stay within 32 bits.
 pub const END: u32 = u32::MAX;
 
 const HEADER: usize = size_of::<RawHeader>();
@@ -115,7 +115,7 @@ impl Extent {
         self.start.0.saturating_add(self.len)
     }
 
-    /// Returns the part within `range` of logical blocks, if there is one.
+    /// Returns the part of the extent in the logical blocks `range`, if there is one.
     pub fn clip(&self, range: &Range<u32>) -> Option<Extent> {
         let from = self.start.0.max(range.start);
         let to = self.end().min(range.end);
@@ -331,8 +331,9 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
     Ok(children)
 }
 
-/// Checks that entry `i` starts at `from` or later; below the root, the first one must start
-/// exactly there. The kernel and e2fsck have the same requirement. So no walk visits a node twice.
+/// Checks that entry `i` starts at `from` or later. In a node below the root, the first entry must
+/// start exactly at `from`. The kernel and e2fsck have the same requirement. So no walk visits a
+/// node twice.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.position != NodePosition::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });

@@ -76,7 +76,7 @@ pub struct GroupDesc {
     pub inode_bitmap: Block,
     /// The first block of the inode table.
     pub inode_table: Block,
-    /// Number of free blocks, in clusters with `bigalloc`.
+    /// Number of free blocks. With `bigalloc`, number of free clusters.
     pub free_blocks: u32,
     /// Number of free inodes.
     pub free_inodes: u32,

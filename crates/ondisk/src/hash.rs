@@ -128,8 +128,8 @@ impl NameHasher {
     }
 
     /// Passes the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
-    /// the first highest. If the last piece is not full, its other bytes are the number of bytes
-    /// that the name has in this piece.
+    /// the first in the highest place. If the name does not fill the last piece, each byte after
+    /// the name is the number of bytes that the name has in this piece.
     fn fold<const WORDS: usize>(
         &self,
         name: &[u8],

@@ -1,7 +1,7 @@
 //! Inodes: 128 bytes, or more with room for further fields and attributes.
 //!
 //! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist. Of the
-//! rest, the first `i_extra_isize` bytes hold fields, the others attributes.
+//! rest, the first `i_extra_isize` bytes hold fields, and the other bytes hold attributes.
 
 mod attribute_value;
 mod codec;
@@ -133,7 +133,8 @@ pub struct Inode {
     pub flags: InodeFlags,
     /// Root of the extent tree, block map, short link target, or device number.
     pub block: [u8; 60],
-    /// The generation: changes when the inode is reused, and is part of all its checksums.
+    /// The generation, which changes when the inode is reused. All checksums of the inode depend on
+    /// it.
     pub generation: u32,
     /// Block of extended attributes, if there is one.
     pub file_acl: Option<Block>,
@@ -200,7 +201,7 @@ impl Inode {
     }
 
     /// Decodes an inode without any check, for a caller that knows that the record was checked or
-    /// written before. `None` if `bytes` are too few for an inode.
+    /// written before. Returns `None` if `bytes` are too few for an inode.
     pub fn decode_unchecked(bytes: &[u8], geometry: &Geometry) -> Option<Inode> {
         let (base, rest) = RawInode::ref_from_prefix(bytes).ok()?;
         let extra = RawExtra::from_front(rest);
@@ -248,8 +249,8 @@ impl Inode {
         FileType::from_mode(self.mode)
     }
 
-    /// Returns whether the inode has neither type nor links. A deleted inode may keep its mode: the
-    /// bitmap determines whether an inode is in use.
+    /// Returns whether the inode has neither type nor links. A deleted inode may keep its mode, so
+    /// only the bitmap tells whether an inode is in use.
     pub fn is_blank(&self) -> bool {
         self.mode == 0 && self.links == 0
     }
@@ -310,19 +311,19 @@ impl Inode {
         (self.extra_isize != 0 && area.len() >= 4).then_some(area)
     }
 
-    /// Sets the time of the last read, rounded to the nearest that the inode can store.
+    /// Sets the time of the last read, rounded to the nearest time that the inode can store.
     pub fn set_atime(&mut self, time: Time) {
         self.atime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::ATIME_END));
     }
 
-    /// Sets the time of the last change of the data, rounded to the nearest that the inode can
+    /// Sets the time of the last change of the data, rounded to the nearest time that the inode can
     /// store.
     pub fn set_mtime(&mut self, time: Time) {
         self.mtime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::MTIME_END));
     }
 
-    /// Sets the time of the last change of the inode, rounded to the nearest that the inode can
-    /// store.
+    /// Sets the time of the last change of the inode, rounded to the nearest time that the inode
+    /// can store.
     pub fn set_ctime(&mut self, time: Time) {
         self.ctime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::CTIME_END));
     }

@@ -14,7 +14,6 @@ pub(crate) trait BlockReader: Send + Sync {
     /// once.
     fn damaged(&self, _error: &Error) {}
 
-    /// Reports that a cache exceeds its limit, and that a commit would make some of its blocks
-    /// clean.
+    /// Reports that memory exceeds its limit, and a commit would make some of it clean.
     fn over_limit(&self) {}
 }

@@ -7,8 +7,8 @@ pub(super) const LINE: usize = 64;
 /// The largest alignment that classes support: two lines, as for [`Padded`].
 const STRICTEST: usize = 128;
 /// The sizes of blocks: every multiple of a line up to eight lines, then multiples of two lines, so
-/// that a layout aligned to two lines finds a class with this alignment. Each of the last sizes has
-/// room for a power of two of bytes and a header that the owner of the block adds.
+/// that a layout aligned to two lines finds a class with this alignment. Each of the last sizes is
+/// a power of two, plus room for a header that the owner of the block adds.
 pub(super) const SIZES: [usize; 24] = [
     64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4224, 8320, 16512, 33024, 65792,
@@ -67,12 +67,12 @@ pub(super) const CHUNK: usize = 1 << 20;
 pub(super) struct Span {
     pub(super) bytes: usize,
     pub(super) blocks: usize,
-    /// Spans in a chunk, whose first page is its header.
+    /// The number of spans in a chunk. They follow the chunk's first page, which is its header.
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class. Spans are as short as possible with at most a sixteenth unused, since a
-/// span can be returned to the system only when all its blocks are free.
+/// The spans of each class. Each span is the shortest of which at most a sixteenth stays unused,
+/// since a span can be returned to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];
     let mut class = 0;

@@ -6,8 +6,9 @@
 //! Each block of a carved span is in use, in a thread's lists, or in the depot. A span that is not
 //! carved has no contents and possibly no memory.
 //!
-//! The blocks of the span that was carved last become batches a few at a time, and the batches of a
-//! class double up to a full one: a short program touches no page that it does not need.
+//! The blocks of the spans that were carved last become batches a few at a time. Each new batch of
+//! a class is twice as large as the one before, up to a full batch. So a short program touches no
+//! page that it does not need.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::lane::Padded;
@@ -55,8 +56,8 @@ pub(super) struct Depot {
     left: Range<usize>,
     /// The number of blocks in the next new batch.
     next_len: usize,
-    /// The number of free blocks that the last trim kept, or the smallest number of free blocks
-    /// since that trim.
+    /// The number of free blocks that the last trim kept, or fewer if [`Depot::is_due`] found fewer
+    /// free blocks since.
     kept: usize,
 }
 // SAFETY: only the thread that holds the lock accesses the memory of a depot.
@@ -77,7 +78,7 @@ impl Depot {
         Depot { batches, blocks: 0, roomy, fresh, left: 0..0, next_len: 0, kept: 0 }
     }
 
-    /// Takes a batch; null if there is none.
+    /// Takes a batch. Returns null if there is none.
     pub(super) fn take(&mut self) -> *mut Free {
         let batch = self.batches;
         if !batch.is_null() {
@@ -101,7 +102,7 @@ impl Depot {
         self.batches = batch;
     }
 
-    /// Takes all batches, linked by `next_batch`; null if there are none.
+    /// Takes all batches, linked by `next_batch`. Returns null if there are none.
     pub(super) fn take_all(&mut self) -> *mut Free {
         self.blocks = 0;
         std::mem::replace(&mut self.batches, ptr::null_mut())
@@ -125,8 +126,8 @@ impl Depot {
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Takes blocks that never were in a batch; returns the address of their first span and their
-    /// indexes. `None` if there is no memory.
+    /// Takes blocks that never were in a batch. Returns the address of their first span and their
+    /// indexes, or `None` if there is no memory.
     fn take_fresh(&mut self, class: usize) -> Option<(*mut u8, Range<usize>)> {
         let (span, full) = (SPANS[class], full(class) as usize);
         if self.left.is_empty() {
@@ -140,8 +141,8 @@ impl Depot {
         Some((self.fresh, taken))
     }
 
-    /// Claims up to `wanted` adjacent spans to be carved; returns their address and number. `None`
-    /// if there is no memory.
+    /// Claims up to `wanted` adjacent spans to be carved. Returns their address and number, or
+    /// `None` if there is no memory.
     fn claim(&mut self, class: usize, wanted: usize) -> Option<(*mut u8, usize)> {
         if self.roomy.is_null() {
             self.roomy = new_chunk()?;
@@ -236,7 +237,7 @@ pub(super) fn span_at(chunk: *mut Chunk, class: usize, span: usize) -> *mut u8 {
     chunk.cast::<u8>().wrapping_add(PAGE + span * SPANS[class].bytes)
 }
 
-/// Maps a chunk without carved spans. `None` if there is no memory.
+/// Maps a chunk without carved spans. Returns `None` if there is no memory.
 #[cfg(not(miri))]
 fn new_chunk() -> Option<*mut Chunk> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -267,7 +268,7 @@ fn new_chunk() -> Option<*mut Chunk> {
     (!chunk.is_null()).then_some(chunk.cast())
 }
 
-/// Makes a new batch of `class`; null if there is no memory.
+/// Makes a new batch of `class`. Returns null if there is no memory.
 pub(super) fn carve(class: usize) -> *mut Free {
     let (size, span) = (SIZES[class], SPANS[class]);
     let Some((start, blocks)) = locked(&DEPOTS[class]).take_fresh(class) else {

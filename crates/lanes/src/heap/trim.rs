@@ -80,7 +80,8 @@ struct Left {
     blocks: usize,
 }
 
-/// Makes batches of the blocks whose spans are in use; the other blocks are in no list any more.
+/// Makes batches of the blocks whose spans have a block in use. The other blocks are then in no
+/// list.
 ///
 /// # Safety
 /// The same as for [`count`], which has counted these batches.
@@ -160,7 +161,7 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
 /// Returns the memory of whole pages to the system; they read as zeros afterwards.
 ///
 /// # Safety
-/// The range consists of whole pages of the system without contents.
+/// The range consists of whole pages that the system mapped, and has no contents.
 unsafe fn discard(start: *mut core::ffi::c_void, bytes: usize) -> rustix::io::Result<()> {
     // SAFETY: the caller's promise.
     unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontNeed) }

@@ -76,7 +76,8 @@ mod plain {
             assert!(!holds.iter().any(Hold::release));
         });
         assert!(!thing.holds.is_spread());
-        // Lanes that alternate share the value: its count does not move back and forth.
+        // If lanes alternate, the value becomes spread, so that its count does not move back and
+        // forth.
         let hold = Hold::take(&thing).expect("alive");
         assert!(thing.holds.is_spread());
         assert_eq!(count(&thing), 0);
@@ -178,7 +179,7 @@ mod plain {
     }
 }
 
-/// Two lanes hold and release a value while its name is removed: the value ends, once.
+/// Two lanes hold and release a value while its name is removed. The value ends exactly once.
 #[cfg(any(loom, shuttle))]
 fn a_value_loses_its_name_while_lanes_hold_it() {
     let thing = thing();

@@ -13,9 +13,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 /// The number of buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. Only the field `next` changes. Each entry is on its own line: readers that
-/// look for other keys read the entry, and must not share a line with other data of the thread that
-/// allocated the entry.
+/// An entry in a chain. Only the field `next` changes. Readers that look for other keys read the
+/// entry too. So each entry is on its own line: readers must not share a line with other data of
+/// the thread that allocated the entry.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -39,12 +39,12 @@ pub(super) struct Bucket<K, V> {
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
-    /// A power of two. The hash's highest bits choose a bucket; in a successor they choose two
-    /// adjacent buckets.
+    /// Their number is a power of two. The hash's highest bits choose the bucket. In a successor,
+    /// these bits choose two adjacent buckets, and one more bit chooses between the two.
     buckets: Box<[Bucket<K, V>]>,
-    /// The shift of a hash that leaves the bits of the bucket number.
+    /// By how many bits a hash is shifted right to get the bucket number.
     shift: u32,
-    /// Null until the table grows; not owned by this table, but by the root.
+    /// Null until the table grows. The map owns the successor, not this table.
     successor: AtomicPtr<Table<K, V>>,
     /// The next bucket whose move has not started.
     cursor: AtomicUsize,
@@ -126,9 +126,10 @@ impl<K, V> Table<K, V> {
 
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
-    /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
-    /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
-    /// found; then keys that were chosen to collide do not make the table grow without need.
+    /// Consecutive numbers fill buckets evenly, so a chain of `RARE` nodes seldom exists before
+    /// there are two or three nodes per bucket. Only when such a chain is found, the nodes of other
+    /// buckets are counted, so that keys that were chosen to collide do not make the table grow
+    /// without need.
     pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
@@ -305,7 +306,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
 }
 
 impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
-    /// Moves some buckets to the successor; returns it if these were the last.
+    /// Moves some buckets to the successor. Returns the successor if these were the last buckets.
     pub(super) fn move_some(&self, pin: &Pin) -> Option<*mut Table<K, V>> {
         if self.cursor.load(Ordering::Relaxed) >= self.len() {
             return None;

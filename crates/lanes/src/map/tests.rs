@@ -223,9 +223,9 @@ mod loom_tests {
         map.with(&pin(), &key, Canary::read)
     }
 
-    // The writer is the model's main thread, which runs first: loom looks for other schedules from
-    // the last access to a location, and a writer that loads the location before would hide the
-    // reader's access.
+    // The writer is the model's main thread, which runs first. Loom searches for other schedules
+    // only from the last access to a location. If the reader ran first, the writer's own load
+    // before its store would be that access, and would hide the reader's.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

@@ -1,5 +1,5 @@
-//! Models of the shared lock for the checkers: exclusion, no lost wake-up, and the release of a
-//! fast hold does not access the lock.
+//! Models of the shared lock for the checkers: a writer excludes all others, no wake-up is lost,
+//! and the release of a fast hold does not access the lock.
 
 use super::*;
 use crate::sync::{Arc, thread};

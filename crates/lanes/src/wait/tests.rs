@@ -230,8 +230,9 @@ mod loom_tests {
                     thread::spawn(move || waits.wait_until(key, || budget.take()))
                 })
                 .collect();
-            // Two units are needed: a waiter's second attempt may take the first unit, and then the
-            // wake-up for that unit finds no waiter that can use it, while the other one sleeps.
+            // Each waiter takes one unit and keeps it. The second wake-up may pick a waiter whose
+            // second attempt has already taken the first unit. Then the other waiter must get this
+            // wake-up.
             budget.put();
             waits.wake_any(0);
             budget.put();

@@ -21,7 +21,8 @@ impl FutexWord {
         self.word.load(ordering)
     }
 
-    /// Replaces `from` by `to`; if the value differs, returns it as the error.
+    /// Replaces the value `from` by `to`. If the word has another value, returns that value as the
+    /// error.
     #[inline]
     pub(crate) fn change(&self, from: u32, to: u32, ordering: Ordering) -> Result<(), u32> {
         self.word.compare_exchange(from, to, ordering, Ordering::Relaxed).map(drop)

@@ -1,8 +1,8 @@
-//! The word of a [`crate::Mutex`]: a thread that finds it taken spins briefly, then sleeps.
+//! The word of a [`crate::Mutex`]: a thread that finds the lock taken spins briefly, then sleeps.
 //!
 //! The locks guard about a microsecond of work; putting a thread to sleep and waking it takes
-//! several. So as few threads as possible sleep, and the lock never waits for a thread that has to
-//! wake up first:
+//! several microseconds. So as few threads as possible sleep, and the lock never waits for a thread
+//! that has to wake up first:
 //!
 //! - An unlock frees the lock for any thread. A woken thread tries to take it, and does not own it
 //!   yet.
@@ -43,7 +43,7 @@ const PATIENCE: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct LockWord {
     word: FutexWord,
-    /// [`PATIENCE`], or fewer in tests: eight wake-ups are too many to explore.
+    /// Used instead of `PATIENCE`, since eight wake-ups are too many to explore.
     #[cfg(loom)]
     patience: u32,
 }
@@ -69,8 +69,8 @@ impl Waiter {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
 
-    /// Returns the word on which this thread sleeps, and the marks in it that this thread has to
-    /// clear.
+    /// Returns the value of the word with which this thread goes to sleep, and the marks in the
+    /// word that this thread has to clear.
     fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
         let word = word + (SLEEPER - self.counted);
         if self.marks & RESERVED != 0 {

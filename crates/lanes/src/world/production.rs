@@ -102,16 +102,17 @@ impl Condvar {
 
 /// Lets another thread run. Called in loops that wait for another thread.
 pub(crate) fn relax(round: u32) {
-    // A short wait is enough for a running writer; a long one is for a writer that was preempted.
+    // A short wait is enough if the other thread is running. A longer wait is for a thread that was
+    // preempted.
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
 /// A sequentially consistent fence that directly follows an atomic read-modify-write.
 #[inline(always)]
 pub(crate) fn fence_after_update() {
-    // On x86 the locked instruction before it is a full barrier already (Intel SDM volume 3,
-    // "Memory Ordering": no load or store passes one), so only the compiler needs a fence. A second
-    // barrier would double the cost of a pin or a shared hold.
+    // On x86 the locked instruction before the fence is a full barrier already (Intel SDM volume 3,
+    // "Memory Ordering": no load or store passes a locked instruction), so only the compiler needs
+    // a fence. A second barrier would double the cost of a pin or a shared hold.
     if cfg!(all(target_arch = "x86_64", not(miri))) {
         atomic::compiler_fence(atomic::Ordering::SeqCst);
     } else {

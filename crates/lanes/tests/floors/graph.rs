@@ -106,7 +106,7 @@ fn collect(src: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            // Each of these files is a program of its own.
+            // Each file in `bin` is a program of its own.
             if path.strip_prefix(src) != Ok(Path::new("bin")) {
                 collect(src, &path, into);
             }
@@ -136,7 +136,8 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // In modules with braces, the first `super`s stay in the file: one for each such module.
+        // Inside modules with braces, each of the first `super`s only leaves one such module, and
+        // stays in the file.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;
@@ -168,8 +169,9 @@ fn children(code: &str) -> Vec<String> {
 }
 
 /// Returns the file to which a path refers: the file of the longest module in the path, or the file
-/// from which that module re-exports the next word. The crate's root, `lib.rs`, re-exports for
-/// other crates: inside the crate it counts as one more file, which imports all files.
+/// from which that module re-exports the next word. The re-exports of the crate's root, `lib.rs`,
+/// are for other crates. Inside the crate, the root counts as one more file, which imports all
+/// files.
 fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };

@@ -94,8 +94,8 @@ pub struct Import {
     pub depth: usize,
 }
 
-/// Returns all paths in `code` that start with one of `roots`, each as its words; groups are
-/// expanded.
+/// Returns all paths in `code` that start with one of `roots`. Each path is a list of words, and
+/// groups are expanded.
 pub fn paths(code: &str, roots: &[&str]) -> Vec<Import> {
     let mut all = Vec::new();
     for root in roots {

@@ -33,8 +33,8 @@ impl Acl {
         bytes
     }
 
-    /// Decodes the form of setxattr(2); `None` if `bytes` have no entries, which is a request to
-    /// remove the list.
+    /// Decodes the form of setxattr(2). Returns `None` if `bytes` have no entries, which is a
+    /// request to remove the list.
     pub fn from_system(bytes: &[u8]) -> Result<Option<Acl>, Cause> {
         let mut rest = after_version(bytes, SYSTEM_VERSION)?;
         let mut entries = Vec::new();

@@ -1,7 +1,7 @@
 //! Permissions, subjects and entries of a list.
 
 use crate::cause::acl::Cause;
-/// Read 4, write 2, execute 1: a set of permissions.
+/// A set of permissions, with the bits 4 for read, 2 for write and 1 for execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Permissions(u8);
 
@@ -93,9 +93,9 @@ pub struct AclEntry {
     pub permissions: Permissions,
 }
 
-/// A valid list, in the order of [`Tag`]: one entry each for owner, owning group and others, any
-/// number for named users and groups, and a mask, which must exist if there is a named user or
-/// group.
+/// A valid list, in the order of [`Tag`]. It has one entry each for owner, owning group and others,
+/// and any number of entries for named users and groups. It may have a mask, and must have one if
+/// there is a named user or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
@@ -115,7 +115,7 @@ impl Acl {
         Ok(Acl { entries })
     }
 
-    /// Creates a list of the entries, which must be complete, in any order.
+    /// Creates a list of the entries, which must be complete, but may have any order.
     pub fn from_unordered(mut entries: Vec<AclEntry>) -> Result<Acl, Cause> {
         entries.sort_by_key(|entry| (entry.tag.rank(), entry.tag.id()));
         Acl::new(entries)

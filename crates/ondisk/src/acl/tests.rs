@@ -9,7 +9,7 @@ fn acl(entries: &[(Tag, u16)]) -> Acl {
     Acl::new(entries.collect()).expect("valid")
 }
 
-/// The list after `setfacl -m u:1000:rwx,g:5:r` on a file with mode 0644.
+/// Returns the list that `setfacl -m u:1000:rwx,g:5:r` gives to a file with mode 0644.
 fn sample() -> Acl {
     acl(&[
         (Tag::Owner, 6),

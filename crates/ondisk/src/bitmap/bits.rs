@@ -62,12 +62,12 @@ impl Bitmap {
         self.bits
     }
 
-    /// Returns a bit; true beyond the end.
+    /// Returns a bit. Bits beyond the end count as set.
     pub fn get(&self, bit: u32) -> bool {
         self.words.get((bit / WORD) as usize).is_none_or(|word| word & mask_of(bit) != 0)
     }
 
-    /// Sets `len` bits from `start`, all of which must be clear; on error all stay unchanged.
+    /// Sets `len` bits from `start`, all of which must be clear. On error no bit changes.
     ///
     /// # Errors
     /// [`Cause::BeyondEnd`] or [`Cause::AlreadySet`].
@@ -82,7 +82,7 @@ impl Bitmap {
         }
     }
 
-    /// Clears `len` bits from `start`, all of which must be set; on error all stay unchanged.
+    /// Clears `len` bits from `start`, all of which must be set. On error no bit changes.
     ///
     /// # Errors
     /// [`Cause::BeyondEnd`] or [`Cause::AlreadyClear`].

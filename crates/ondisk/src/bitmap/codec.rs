@@ -173,7 +173,8 @@ impl GroupDesc {
 }
 
 /// Returns the bits of a group's block bitmap for the group's own metadata: superblock,
-/// descriptors, and those of its bitmaps and table that are in the group. These bits must be set.
+/// descriptors, and the parts of its bitmaps and inode table that are in the group. These bits must
+/// be set.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,

@@ -28,7 +28,7 @@ impl Bitmap {
         None
     }
 
-    /// Returns the runs of clear bits in a range, in order, cut at its ends.
+    /// Returns the runs of clear bits in a range, in order. Runs are cut at the ends of the range.
     pub fn clear_runs(&self, range: Range<u32>) -> ClearRuns<'_> {
         ClearRuns { bitmap: self, rest: range.start..range.end.min(self.bits) }
     }

@@ -21,7 +21,7 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Creates a [`Packed`] from an entry that was read; `None` if the entry is not in use.
+    /// Creates a [`Packed`] from an entry that was read. Returns `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
         // The bytes were checked when the entry was read.
         let name = Name::of(NameForm::Encrypted, entry.name).ok()?;
@@ -105,7 +105,7 @@ pub enum Sought<'a> {
         /// The offset from which [`remove`] can search.
         before: usize,
     },
-    /// No entry has the name. Contains the room for a new entry with it, if there is any.
+    /// No entry has the name. Contains the room for a new entry with the name, if there is room.
     Room(Option<Room>),
 }
 

@@ -9,7 +9,7 @@ use crate::types::Ino;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Creates a root with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
+/// Creates a root with these entries. Returns `None` unless there are 1 to [`Kind::limit`] of them.
 /// [`super::seal`] sets the checksum.
 pub fn new_root(
     format: &DirFormat,
@@ -35,7 +35,7 @@ pub fn new_root(
     write_entries(format, Kind::Root, &mut block, entries).then_some(block)
 }
 
-/// Creates a node with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
+/// Creates a node with these entries. Returns `None` unless there are 1 to [`Kind::limit`] of them.
 pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     let covers = u16::try_from(block.len()).unwrap_or(0xffff);

@@ -18,7 +18,7 @@ pub(super) const ENTRY: usize = 8;
 /// Child numbers have 28 bits; readers ignore the rest.
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// The flag of a root that readers must understand; they ignore the others.
+/// The flag of a root that readers must understand. They ignore the other flags.
 const FLAG_INCOMPAT: u8 = 1;
 
 /// The highest block number that a child can have.

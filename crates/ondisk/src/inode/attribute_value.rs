@@ -1,9 +1,10 @@
 //! Inodes that hold the value of an extended attribute (feature `ea_inode`).
 //!
 //! Such an inode is a regular file with the flag `EA_INODE` and a link count of one, but no
-//! directory entry refers to it. Its time fields hold no times: the access time holds the hash of
-//! the value; the change time and the lower half of the version hold the number of attributes with
-//! this value. Source: kernel documentation, *Large Extended Attribute Values*.
+//! directory entry refers to it. Its time fields hold no times: the field of the access time holds
+//! the hash of the value. The field of the change time and the lower half of the version hold the
+//! number of attributes with this value. Source: kernel documentation, *Large Extended Attribute
+//! Values*.
 
 use super::{Inode, InodeFlags};
 use crate::types::{FileType, Ino, Time};

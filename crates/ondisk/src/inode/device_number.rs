@@ -10,8 +10,9 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// Decodes either form. The old form has 8 and 8 bits in the first word. If the first word is
-    /// zero, the second word has the new form: minor bits 0-7, major bits 0-11, minor bits 8-19.
+    /// Decodes either form. The old form has 8 bits of each number in the first word. If the first
+    /// word is zero, the second word has the new form: minor bits 0-7, major bits 0-11, minor bits
+    /// 8-19.
     pub(super) fn decode(block: &[u8; 60]) -> DeviceNumber {
         let word = |at: usize| {
             u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])

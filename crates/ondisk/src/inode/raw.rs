@@ -158,9 +158,9 @@ fn checksum(
     Some(sum.value())
 }
 
-/// Computes the checksum of an inode of the usual size that has both halves. The computation runs
-/// once over a copy, with the bytes of the seed in front: computing it in parts takes several times
-/// as long.
+/// Computes the checksum of an inode of the usual size that stores both halves of the checksum. The
+/// computation runs once over a copy, with the bytes of the seed in front, because a computation in
+/// parts takes several times as long.
 fn usual_checksum(seed: Seed, bytes: &[u8; USUAL_SIZE], ino: Ino, generation: u32) -> u32 {
     let mut copy = [0; SEEDED + USUAL_SIZE];
     copy[..4].copy_from_slice(&ino.0.to_le_bytes());

@@ -184,8 +184,8 @@ pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
 }
 
-/// Changes the copy of a block that [`needs_escape`], so that it cannot be mistaken for a log
-/// block.
+/// Changes the copy of a block for which [`needs_escape`] is true, so that the copy cannot be
+/// mistaken for a log block.
 pub fn escape(copy: &mut [u8]) {
     if let Some(magic) = copy.first_chunk_mut() {
         *magic = [0; 4];

@@ -2,9 +2,9 @@
 //!
 //! The area has records of a tag, a length and a value, little endian. A fast commit is some
 //! records and a `TAIL` with a checksum of all of them; the first fast commit starts with a `HEAD`.
-//! No record crosses a block: a padding record fills the block, and `TAIL` has a length up to the
-//! end of its block. A fast commit without its `TAIL` was not acknowledged. It ends the area, and
-//! so do bytes that are not a record.
+//! No record crosses the end of a block: a padding record fills the rest of the block, and the
+//! length of `TAIL` reaches to the end of its block. A fast commit without its `TAIL` was not
+//! acknowledged. It ends the area, and so do bytes that are not a record.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -28,15 +28,15 @@ const TAIL: u16 = 8;
 const HEAD: u16 = 9;
 /// A record's tag and length.
 const PREFIX: usize = 4;
-/// The bytes of a range that are added: an inode number and an extent.
+/// The bytes in the record of an added range: an inode number and an extent.
 const ADDED: usize = 16;
-/// The bytes of a range that are removed: an inode number, a block, and a length.
+/// The bytes in the record of a removed range: an inode number, a block, and a length.
 const REMOVED: usize = 12;
 /// The bytes before a name: the numbers of the parent and of the inode.
 const BEFORE_NAME: usize = 8;
 /// The fewest bytes of an inode.
 const GOOD_OLD_SIZE: usize = 128;
-/// The largest length of an extent with data; a greater one means blocks that read as zeros.
+/// The largest length of an extent with data. A greater length means that the blocks read as zeros.
 const WRITTEN_MAX: u32 = 1 << 15;
 
 /// A name in a directory.
@@ -117,7 +117,7 @@ pub enum FastNext {
     End,
 }
 
-/// Collects the changes of all whole fast commits after one transaction, block by block.
+/// Collects the changes of all whole fast commits of one transaction, block by block.
 #[derive(Debug)]
 pub struct FastCommits {
     expected: Sequence,
@@ -137,7 +137,8 @@ pub struct FastCommits {
 }
 
 impl FastCommits {
-    /// Creates a reader of the fast commits after the transaction before `expected`.
+    /// Creates a reader of the fast commits of transaction `expected`, the first one that the log
+    /// does not have as a whole.
     pub fn new(expected: Sequence) -> FastCommits {
         FastCommits {
             expected,

@@ -55,7 +55,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header of a log block; `None` for another block, which marks the end of the log.
+    /// Decodes the header of a log block. Returns `None` for another block, which marks the end of
+    /// the log.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {

@@ -13,12 +13,12 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const SIZE: usize = 1024;
-/// The most file systems whose UUIDs fit.
+/// The largest number of file systems whose UUIDs fit.
 const USERS: usize = 48;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
-/// The most blocks before the log: on a device of its own with blocks of 1 KiB, the boot block and
-/// two superblocks.
+/// The largest number of blocks before the log. A journal on a device of its own with blocks of 1
+/// KiB has the boot block and two superblocks there.
 const MOST_BEFORE_LOG: u32 = 3;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
@@ -131,8 +131,8 @@ impl JournalSuperblock {
     }
 
     /// Returns the superblock of a journal whose last `blocks` blocks are for fast commits
-    /// (`s_num_fc_blks`); 0 is `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. While the feature `fast_commit`
-    /// is not set, the log uses these blocks too.
+    /// (`s_num_fc_blks`); 0 stands for `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. While the feature
+    /// `fast_commit` is not set, the log uses these blocks too.
     pub fn with_fast_commit_blocks(mut self, blocks: u32) -> JournalSuperblock {
         self.raw.s_num_fc_blks.set(blocks);
         self

@@ -1,7 +1,7 @@
 //! The bad-block log: unreadable sectors of a member that stays in the array.
 //!
-//! Each entry is one double word: the start in the upper 54 bits, the length in the lower 10, both
-//! in units of `512 << shift` bytes. An entry of all ones ends the list.
+//! Each entry has 64 bits: the start in the upper 54, the length in the lower 10, both in units of
+//! `512 << shift` bytes. An entry of all ones ends the list.
 
 use super::Cause;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const MAX_LEN: u64 = 512;
 /// Bad sectors of one member, counted from the start of its device (not of its data area).
 pub type Ranges = Vec<Range<u64>>;
 
-/// Decodes the ranges in `log`, in its order.
+/// Decodes the ranges in `log`, and returns them in the order of the log.
 ///
 /// # Errors
 /// [`Cause::BadBlockShift`] if `shift` is above 32.

@@ -143,8 +143,8 @@ impl Header {
         self.raw.events.get()
     }
 
-    /// Returns the event count up to which cleared bits were right on *all* members. A member with
-    /// this event count or a higher one can be updated from the bits.
+    /// Returns the array's event count when bits were last cleared while *all* members were in
+    /// sync. A member with this event count or a higher one can be updated from the bits.
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()
     }

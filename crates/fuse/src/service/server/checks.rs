@@ -31,7 +31,7 @@ const FOR_EXECUTION: i32 = 0x20;
 const NO_IDS: (u32, u32) = (u32::MAX, u32::MAX);
 
 impl Server {
-    /// Returns the credentials of the caller if the server checks permissions.
+    /// Returns the credentials of the caller if the server has to check them.
     pub(super) fn checked_caller(&self, header: &InHeader) -> Option<Credentials> {
         (self.wishes.checks != Checks::ByKernel).then(|| self.credentials(header))
     }

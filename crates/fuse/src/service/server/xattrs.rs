@@ -98,8 +98,7 @@ impl Server {
     pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Done {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        // The caller's permissions are not checked for capabilities: the kernel removes them itself
-        // before a write, and checks the permissions of a program that asks for it.
+        // The kernel itself removes capabilities, and checks a program's request to do so.
         if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }

@@ -13,12 +13,12 @@ use crate::types::BlockSize;
 pub enum FastPlace {
     /// At the start of the area, with `HEAD`.
     First,
-    /// After another one.
+    /// After another fast commit.
     Later,
 }
 
 /// Returns the whole blocks of a fast commit with `changes` in transaction `sequence`; `None` if a
-/// change cannot be a record: a name or an inode that is too long for a block, a range that is no
+/// change cannot be a record, because a name or an inode is too long for a block, or a range is no
 /// extent.
 pub fn encode_fast_commit(
     changes: &[FastChange],
@@ -48,7 +48,8 @@ pub fn encode_fast_commit(
     Some(bytes)
 }
 
-/// Adds a record. No record crosses a block, and each block keeps room for a padding record.
+/// Adds a record. No record crosses the end of a block, and each block keeps room for a padding
+/// record.
 fn put(bytes: &mut Vec<u8>, size: usize, tag: u16, value: &[u8]) -> Option<()> {
     let len = PREFIX + value.len();
     if len + PREFIX > size {
