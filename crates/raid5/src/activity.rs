@@ -10,8 +10,9 @@
 //! A writer takes its unit of the row budget, fences, and reads the state. If the state is
 //! *resting*, the writer exchanges it for *on*; if it is *off* or *unsure*, the writer first
 //! records the array as active. The thread that makes the array clean first sets *resting*. Later,
-//! when all units are released and everything is flushed, it exchanges *resting* for *off*. If a
-//! writer comes in between, this exchange fails; a later writer finds the state *off*.
+//! when all units are released and everything is flushed, that thread exchanges *resting* for
+//! *off*. If a writer came in between, this exchange fails. A writer that comes later finds the
+//! state *off*.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};

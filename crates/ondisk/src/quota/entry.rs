@@ -30,7 +30,7 @@ pub struct Limits {
     pub kib_hard: u64,
     /// The usage of space that may be exceeded for the grace time, in units of 1024 bytes.
     pub kib_soft: u64,
-    /// Number of inodes that is never exceeded.
+    /// The number of inodes that is never exceeded.
     pub inodes_hard: u64,
     /// The number of inodes that may be exceeded for the grace time.
     pub inodes_soft: u64,

@@ -165,13 +165,14 @@ impl Superblock {
         self.raw.max_dev.get()
     }
 
-    /// Returns the number of changes of the array's state: the member with the highest number is
-    /// the newest.
+    /// Returns the event count, which grows with each change of the array's state. The member with
+    /// the highest count is the newest.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
 
-    /// Returns the sector of the data areas from which parity may be wrong; `None` if it is right.
+    /// Returns the sector of the data areas from which parity may be wrong; `None` if parity is
+    /// right everywhere.
     pub fn resync_from(&self) -> Option<u64> {
         let sector = self.raw.resync_offset.get();
         (sector != CLEAN).then_some(sector)
