@@ -10,7 +10,7 @@
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
 //! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!
-//! Until a superblock has the new member, the array is assembled with the old one.
+//! Until a superblock has the new member, the array is assembled with the old member.
 
 use crate::array::Array;
 use crate::counters::Count;

@@ -13,8 +13,8 @@
 //! 3. Clear the bit on the members.
 //!
 //! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on
-//! the members again. While a member is missing no bit is cleared: the bits mark the data that the
-//! member misses.
+//! the members again. While a member is missing, no bit is cleared, because the bits mark the data
+//! that the member misses.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -27,7 +27,7 @@ pub(crate) const CLEAR: u8 = 0;
 pub(crate) const SET: u8 = 1;
 pub(crate) const IDLE: u8 = 2;
 
-/// Bytes of bits that are written together: the smallest write of a member.
+/// The unit in which bits are written, in bytes. It is the smallest write to a member.
 const SECTOR: usize = 512;
 
 #[derive(Debug)]

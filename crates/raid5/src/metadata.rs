@@ -3,9 +3,9 @@
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
 //! - Each change is written to all members twice and counts two events: the first write announces
-//!   the change, the second makes it. So a member that is one event behind has missed nothing: the
-//!   crash came between the two writes. A member that missed a change is two events behind. Linux
-//!   makes the same distinction.
+//!   the change, the second makes it. So a member that is one event behind has missed nothing,
+//!   because a crash came between the two writes. A member that missed a change is two events
+//!   behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
 //!
