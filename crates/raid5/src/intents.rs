@@ -38,7 +38,7 @@ pub(crate) struct Intents {
     /// Bits that writers wait for. The thread that holds the array's state writes all of them at
     /// once.
     pub(crate) wanted: Mutex<Vec<u64>>,
-    /// [the array's state] The bits as written on the members.
+    /// The bits as written on the members. Only a thread that holds the array's state changes them.
     pub(crate) bytes: Mutex<Vec<u8>>,
 }
 
