@@ -31,7 +31,8 @@ pub struct Member {
     pub data_offset: u64,
     /// The area of the partial parity log, if the array has one.
     pub log: Option<LogArea>,
-    /// The byte of the data area up to which the device is rebuilt; `u64::MAX`: it is in sync.
+    /// The byte of the data area up to which the device is rebuilt; `u64::MAX` means that it is in
+    /// sync.
     pub recovered: u64,
 }
 
@@ -190,14 +191,14 @@ impl Members {
     /// Returns whether this device is still a member, or a member's shadow.
     pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
         let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
-        // The shadow is read first: it may become the member in between.
+        // The shadow is read first, because it may become the member between the two reads.
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
     /// Returns all devices that a flush of the array includes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
-            // The shadow is read first: it may become the member in between.
+            // The shadow is read first, because it may become the member between the two reads.
             let shadow = self.shadow(slot);
             let member = self.present(slot);
             let shadow = shadow.filter(|shadow| member.is_none_or(|m| m.id != shadow.id));
@@ -294,13 +295,13 @@ impl Members {
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
-    /// Marks the rows below `rows` as valid on the shadow. Returns `false` if it is not a shadow
-    /// any more.
+    /// Marks the rows below `rows` as valid on the shadow. Returns `false` if the device is no
+    /// longer a shadow.
     pub(crate) fn advance_shadow(&self, id: MemberId, rows: u64) -> bool {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// Makes the shadow the member. Returns `false` if it is no longer a shadow.
+    /// Makes the shadow the member. Returns `false` if the device is no longer a shadow.
     ///
     /// # Locking
     /// The same as for [`Members::put`].

@@ -49,7 +49,8 @@ struct Recorded {
     rig: Rig,
     tape: Arc<Tape>,
     base: Vec<Vec<u8>>,
-    /// The operations, in their order on each sector: threads write different sectors.
+    /// The operations. Those on the same sector are in their order, because threads write different
+    /// sectors.
     ops: Vec<Op>,
 }
 
@@ -64,7 +65,7 @@ fn stamp(op: u64, sector: u64) -> [u8; SECTOR as usize] {
     bytes
 }
 
-/// Returns the write that a sector's content comes from; 0 for the initial content.
+/// Returns the number of the write that a sector's content comes from; 0 for the initial content.
 fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     let first = u64::from_le_bytes(*bytes.first_chunk()?);
     let op = first >> 32;
