@@ -41,7 +41,7 @@ pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
     listing
 }
 
-/// Mounts the image by Lanefs, without times of access.
+/// Mounts the image with Lanefs, without updates of access times.
 pub fn open(image: &Image) -> Mount {
     let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(image.device(), options).expect("Lanefs mounts it")

@@ -426,7 +426,8 @@ fn a_member_that_is_not_flushed_is_found() {
 }
 
 /// Checks the states of a log with many laps in which the start of a lap is torn: each write at the
-/// log's start keeps its first sectors, its last sectors, or any. Returns the number of states.
+/// log's start keeps its first sectors, its last sectors, or random ones. Returns the number of
+/// states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");
@@ -434,7 +435,7 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
         layout: Layout::LeftSymmetric,
         members: 3,
         // With chunks of two blocks, the first unit of a lap (`parity_log.rs`) has one or two
-        // blocks of parity, so it may be longer than that of the previous lap.
+        // blocks of parity, so it may be longer than the first unit of the previous lap.
         chunk: 8192,
         rows: 9,
         threads: 1,
