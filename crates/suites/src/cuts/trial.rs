@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The smallest number of torn states of a recording, up to a limit for each cut.
+/// A recording gets at least `MANY` torn states, but a cut gets at most `MOST_TORN` for this.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -130,8 +130,8 @@ struct States<'t, 'r> {
     digests: Digests<'r>,
     /// Digests of the states that were seen.
     known: HashSet<u64>,
-    /// For digests of images in which e2fsck found nothing: whether the contents are as before the
-    /// change, and whether they are as after it.
+    /// For the digest of each image in which e2fsck found nothing: whether the contents are as
+    /// before the change, and whether they are as after it.
     sound: HashMap<u64, [bool; 2]>,
     by_e2fsck: u64,
 }
@@ -196,8 +196,8 @@ impl States<'_, '_> {
         Ok(())
     }
 
-    /// Checks an image with e2fsck, and its contents. Returns whether the image differs from all
-    /// earlier ones.
+    /// Checks an image with e2fsck, and checks its contents. Returns whether the image differs from
+    /// all earlier images.
     fn look(&mut self, image: &Arc<OverlayDevice>, allowed: [bool; 2]) -> Result<bool, String> {
         let digest = self.digests.of(&without_log(image)?);
         let is_new = !self.sound.contains_key(&digest);
@@ -246,7 +246,7 @@ impl States<'_, '_> {
 }
 
 /// Returns the image without the contents of its log and the times in its superblock, which e2fsck
-/// does not judge.
+/// does not check.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();
     let failed = |error: &dyn fmt::Display| error.to_string();
