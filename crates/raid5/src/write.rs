@@ -301,8 +301,7 @@ impl Array {
             put.map_err(|error| Lost::new(member.id, error))
         };
         let shadow = self.members.shadow_of_row(slot, write.row);
-        // A member that was removed since the write was planned is treated as a member that fails
-        // now.
+        // A member that was removed since is treated as a member that fails now.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;

@@ -30,7 +30,8 @@ pub enum Handles {
     None,
 }
 
-/// Longer than any operation that does not wait for a flush.
+/// A held flush is released if no operation completes for this time. It is longer than any
+/// operation that does not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Returns the conditions of `seed`. `interval` is the commit interval, if the suite sets it.
