@@ -25,7 +25,7 @@ pub const BLOCKS_OF_AN_ID: u32 = 4;
 /// The largest number of blocks of 1 KiB that change when an id is added: the header, the root, the
 /// new blocks, and two neighbours on the list of data blocks with free entries.
 pub const CHANGES_OF_AN_ID: u32 = 8;
-/// For how many seconds a soft limit may be exceeded, as new quota files state it.
+/// The grace time in new quota files: for how many seconds a soft limit may be exceeded.
 const WEEK: u32 = 604_800;
 
 const HEAD: u32 = 0;
@@ -168,12 +168,14 @@ impl QuotaFile {
         self.bytes.resize(self.bytes.len() + bytes, 0);
     }
 
-    /// Returns for how many seconds soft limits may be exceeded: the limit of space, and of inodes.
+    /// Returns the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// exceeded.
     pub fn grace(&self) -> (u32, u32) {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
     }
 
-    /// Sets for how many seconds soft limits may be exceeded: the limit of space, and of inodes.
+    /// Sets the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// exceeded.
     pub fn set_grace(&mut self, (bytes, inodes): (u32, u32)) {
         self.put(HEAD, head::BYTES_GRACE, bytes);
         self.put(HEAD, head::INODES_GRACE, inodes);
@@ -369,8 +371,7 @@ impl QuotaFile {
 pub struct Salvaged {
     /// The entries by id.
     pub entries: BTreeMap<u32, Quota>,
-    /// For how many seconds soft limits of space and of inodes may be exceeded, if the header is
-    /// valid.
+    /// The grace times of space and of inodes, if the header is valid. See [`QuotaFile::grace`].
     pub grace: Option<(u32, u32)>,
 }
 

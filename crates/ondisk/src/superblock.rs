@@ -180,8 +180,8 @@ impl Superblock {
         Superblock::from_raw(raw)
     }
 
-    /// Makes all checks of [`Superblock::decode`] except those of magic and checksum, because
-    /// [`Superblock::encode`] sets both.
+    /// Creates a superblock from its fields. Makes all checks of [`Superblock::decode`] except
+    /// those of magic and checksum, because [`Superblock::encode`] sets both.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -259,8 +259,8 @@ impl Superblock {
         until_zero(&self.raw.s_last_mounted)
     }
 
-    /// Returns the number of free blocks as last written. With `bigalloc` only whole clusters
-    /// count. The number is a hint; the group descriptors have the exact numbers.
+    /// Returns the number of free blocks as last written. With `bigalloc`, only the blocks of free
+    /// clusters count. The number is a hint; the group descriptors have the exact numbers.
     pub fn free_blocks(&self) -> u64 {
         let raw = &self.raw;
         let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());

@@ -45,7 +45,7 @@ impl Activity {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// Returns whether a write may continue; sets a resting array back to on.
+    /// Returns whether a write may continue; sets the state *resting* back to *on*.
     pub(crate) fn is_on(&self) -> bool {
         match self.0.load(Ordering::Acquire) {
             ON => true,
@@ -74,7 +74,8 @@ impl Activity {
     }
 
     /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
-    /// write has to record the array as active, and the next rest tries again.
+    /// write has to record the array as active, and the next rest tries again to record it as
+    /// clean.
     ///
     /// # Locking
     /// The caller has held the array's state since [`Activity::clean`], so no writer has set the

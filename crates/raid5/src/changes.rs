@@ -108,7 +108,7 @@ impl OpenArray {
         }
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.superblock_for(&new)?;
-        // From here on the superblock on the device does not match its data.
+        // The data on the device changes from here on, so its old superblock is erased.
         let erased = new.device.write_durable_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
         erased.map_err(|error| failed(&new.name, error))?;
         let (member, known) = self.member_of(new, superblock, slot)?;

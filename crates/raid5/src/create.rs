@@ -58,7 +58,7 @@ pub struct CreateOptions {
     pub chunk: u64,
     /// How the array restores parity after a crash.
     pub consistency: NewConsistency,
-    /// Bytes to use on each member; `None`: the space of the smallest member.
+    /// Bytes to use on each member; `None` means the space of the smallest member.
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,

@@ -1,8 +1,8 @@
 //! Replaces a member's device while the array is used.
 //!
 //! The device is the member's *shadow* until it has all of the member's contents. Rows are copied
-//! one by one, and writes to rows that are copied go to both devices. Then the shadow gets the
-//! slot, in this order:
+//! one by one, and writes to rows that are already copied go to both devices. Then the shadow gets
+//! the slot, in this order:
 //!
 //! | order | state after a crash with another order |
 //! |---|---|

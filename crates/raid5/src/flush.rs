@@ -72,8 +72,8 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that removes a member does not know which threads wait here, so they check
-            // for it at intervals.
+            // The thread that removes a member does not know which threads wait here, so each of
+            // them checks at intervals whether the member was removed.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

@@ -4,8 +4,9 @@
 //! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
 //! of busy regions stay set.
 //!
-//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write
-//! turns its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
+//! *Clearing without a lock for writers.* Each periodic scan marks the set bits as *idle*; the next
+//! write marks its bit as set again. A bit that is still idle at the next scan is cleared, in this
+//! order:
 //!
 //! 1. Wait for writers that may have seen the bit set, by locking and releasing the bit's rows;
 //!    then flush.
@@ -85,7 +86,7 @@ impl Intents {
         sectors.into_iter().map(|at| (at, bytes[at..at + SECTOR].to_vec())).collect()
     }
 
-    /// Turns set bits idle; returns the bits that were idle already.
+    /// Marks set bits as idle, and returns the bits that were idle already.
     pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {

@@ -2,7 +2,7 @@
 //!
 //! A *row* is one chunk of every member at the same offset: `d` chunks of data and one of parity.
 //! The six layouts differ in the member with a row's parity and in the member with its first data
-//! chunk. All six were compared with arrays that the kernel's md driver wrote.
+//! chunk. Tests compare all six with arrays that the kernel's md driver wrote.
 
 /// A layout: which member has a row's parity, and in which order the other members have the row's
 /// data.

@@ -275,7 +275,7 @@ fn block_of(extent: &Extent) -> u64 {
 }
 
 /// Computes the XOR of one block of all strips. Returns `None` if a member of the row is missing or
-/// not rebuilt there, or if no strip has such a block.
+/// not yet rebuilt in this row, or if no strip has such a block.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

@@ -113,7 +113,7 @@ impl Array {
     /// Handles a failure of the member with the log during the write of a header.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
         // Recording the failure moves the log, which wakes all waiting threads. If another thread
-        // recorded the failure already, the member is removed as well.
+        // recorded the failure already, that thread has removed the member.
         let outcome = self.lose(lost);
         let mut state = log.state.lock();
         state.end_turn(epoch, log);

@@ -282,7 +282,8 @@ impl Array {
     }
 
     /// Computes a row's parity from its data, and returns the number of blocks with wrong parity.
-    /// Returns `None` if a member of the row is missing.
+    /// With [`Scrub::Repair`], writes the right parity. Returns `None` if a member of the row is
+    /// missing.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.

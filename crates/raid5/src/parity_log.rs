@@ -21,9 +21,8 @@
 //! - A block of parity has at most one unfinished entry. A second entry would be right only if the
 //!   first write had reached the members.
 //!
-//! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
-//! header that is damaged or older. So a write at the first byte determines the header that is
-//! used:
+//! *A new lap.* Recovery reads the headers from the first byte on and uses the last header before
+//! one that is damaged or older. So a write at the first byte determines the header that is used:
 //!
 //! | torn write | header that recovery uses |
 //! |---|---|
@@ -34,9 +33,9 @@
 //!
 //! Each result is right because no entry is unfinished: the newest header restores the parity that
 //! its rows have already, and the data of the first unit is written later. Writing the first unit
-//! directly over the previous lap would be wrong: a crash may then leave the oldest header at the
-//! first byte and tear the newest one after it. Then recovery would use the oldest header, whose
-//! rows have changed since.
+//! directly over the previous lap would be wrong: a torn write may leave the oldest header at the
+//! first byte and overwrite later headers. Then recovery would use the oldest header, whose rows
+//! have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the
 //! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to

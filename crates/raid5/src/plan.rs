@@ -102,7 +102,7 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
             }
         }
         // Only the old parity has the missing data, so the new parity is computed from the old one,
-        // even if that is wrong.
+        // even if the old parity is wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
         (Missing::Nothing, Trust::Unknown) => reconstruct(rest | shape.partial, written),
         (Missing::Nothing, Trust::Right) => {

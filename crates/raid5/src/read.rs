@@ -1,4 +1,4 @@
-//! Reads data: from the member that has it, or computed from all others.
+//! Reads data from the member that has it, or computes the data from all other members.
 //!
 //! A direct read takes no lock. A computed read holds its range of the row shared, since a write
 //! between two of its member reads would make the XOR wrong.

@@ -1,9 +1,9 @@
 //! Writes requests, part by part: each part by its own thread, or by a thread that gathers several.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
-//! such parts at two times: before it reads anything, all that fit (`gather.rs`); and after its
-//! reads, those that make the row complete, so that nothing more has to be read. No thread waits
-//! for further parts, so a single write is not delayed.
+//! such parts twice. Before it reads anything, it takes all parts that fit (`gather.rs`). After its
+//! reads, it takes parts that make the row complete, so that nothing more has to be read. No thread
+//! waits for further parts, so a single write is not delayed.
 //!
 //! A thread whose part was taken continues when the part is written, with the durability that it
 //! asked for. After an error, each thread writes its own part alone, so it gets only its own

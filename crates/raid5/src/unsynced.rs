@@ -11,7 +11,7 @@ pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
     rows: u64,
     /// The number of rows in a region, and for each region whether it needs a resync. `None` means
-    /// that all rows do.
+    /// that all rows need one.
     regions: Option<(u64, Box<[bool]>)>,
 }
 
@@ -84,7 +84,8 @@ impl Unsynced {
     }
 }
 
-/// Returns the first and the last bit for `count` rows in a bitmap with a bit for `chunk` bytes.
+/// Returns the first and the last bit of the `count` rows from `row` on, in a bitmap with a bit for
+/// `chunk` bytes.
 pub(crate) fn bits_of(shape: &Geometry, chunk: u64, row: u64, count: u64) -> (u64, u64) {
     let from = row * shape.chunk();
     let to = (row + count).min(shape.rows()) * shape.chunk();

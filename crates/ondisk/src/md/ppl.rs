@@ -3,7 +3,7 @@
 //! A header of one block lists up to 148 writes to rows whose parity is on this member. The partial
 //! parities of these writes follow the header in the same order. The partial parity of a write is
 //! the XOR of the data in the row that the write does not change. After a crash, the parity of the
-//! row is the XOR of the partial parity and the data on the members that the write changes. This
+//! row is the XOR of the partial parity and the data on the members to which the write goes. This
 //! holds whatever part of the write reached those members.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums

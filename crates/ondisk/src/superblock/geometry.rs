@@ -21,7 +21,7 @@ pub struct InodePlace {
 
 /// The numbers of a checked superblock that are needed to find metadata, as a copyable value.
 ///
-/// No function panics: for a number outside of the file system it returns `None`.
+/// No function panics. For a number outside of the file system, functions return `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,

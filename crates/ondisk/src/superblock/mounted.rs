@@ -5,8 +5,8 @@ use crate::features::{Incompat, RoCompat};
 use crate::types::Ino;
 
 impl Superblock {
-    /// Sets the number of free blocks (with `bigalloc` only whole clusters count). A number above
-    /// that of all blocks is lowered to it.
+    /// Sets the number of free blocks, limited to the number of all blocks. With `bigalloc`, only
+    /// the blocks of free clusters count.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let blocks = blocks.min(self.geometry.block_count());
         self.raw.s_free_blocks_count_lo.set(blocks as u32);
@@ -15,7 +15,7 @@ impl Superblock {
         }
     }
 
-    /// Sets the number of free inodes. A number above that of all inodes is lowered to it.
+    /// Sets the number of free inodes, limited to the number of all inodes.
     pub fn set_free_inodes(&mut self, inodes: u32) {
         self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
     }

@@ -7,8 +7,8 @@ use super::entry::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Creates a block of these attributes for one inode, and sorts them. Returns `None` if they do not
-/// fit. [`super::seal`] sets the checksum.
+/// Creates a block of these attributes, sorted, for one inode. Returns `None` if they do not fit.
+/// [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|attribute| attribute.name);
