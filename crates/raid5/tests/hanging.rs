@@ -110,7 +110,7 @@ fn a_member_that_hangs_and_comes_back_is_waited_for() {
         let other = std::thread::spawn(move || {
             array.add(NewMember { name, device: returns, uuid: Uuid([9; 16]) }).expect("added");
         });
-        // Without the wait the other thread would probably be done now.
+        // If `add` did not wait for the log write, the other thread would probably be done now.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!other.is_finished());
         hanging.answer.send(()).expect("it hangs");

@@ -102,7 +102,7 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
                     let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
                     if events(&mixed) == events(&now.members) {
                         // Nothing was recorded on the member between the two moments: either
-                        // nothing changed, or the member is missing in the later one.
+                        // nothing changed, or the member is missing in the later moment.
                         continue;
                     }
                     match mixed.open(None) {

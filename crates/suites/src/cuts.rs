@@ -2,8 +2,8 @@
 //!
 //! The writes of a command are recorded. A state is a cut after a write; each write that no flush
 //! covers is kept, lost or torn. After a recovery from a state, the files must be as before the
-//! command or as after it. After another run of the command, they must be as after it. e2fsck must
-//! find nothing either time. For one state in four e2fsck also recovers a copy.
+//! command or as after it. After another run of the command, they must be as after it. Both times,
+//! e2fsck must find nothing. For one state in four e2fsck also recovers a copy.
 
 mod bases;
 mod commands;

@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The heap of the command `lanefs`: only this heap gives memory back under a memory cap.
+/// The heap of the command `lanefs`, because only this heap gives memory back under a memory cap.
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 

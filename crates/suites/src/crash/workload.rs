@@ -300,7 +300,7 @@ impl Workload<'_> {
                 (self.rng.u64(..size.div_ceil(unit)) * unit, self.rng.u64(1..6) * unit)
             }
             Fallocate::CollapseRange => {
-                // The range ends before the end of the file.
+                // The range must end before the end of the file.
                 let end = self.rng.u64(1..size.div_ceil(unit));
                 let start = self.rng.u64(..end).max(end.saturating_sub(10));
                 (start * unit, (end - start) * unit)

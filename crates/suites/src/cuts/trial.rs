@@ -245,8 +245,8 @@ impl States<'_, '_> {
     }
 }
 
-/// Returns the image without the contents of its log and the times in its superblock, which e2fsck
-/// does not check.
+/// Returns the image without the contents of its log, and without the times and the checksum of its
+/// superblock. e2fsck does not check the log's contents and the times.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();
     let failed = |error: &dyn fmt::Display| error.to_string();
