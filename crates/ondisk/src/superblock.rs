@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const STRICT_ENCODING: u16 = 1;
 
 bitflags! {
-    /// `s_state`.
+    /// The flags of `s_state`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct State: u16 {
         /// The file system was unmounted cleanly, or has a journal.
@@ -48,7 +48,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// `s_default_mount_opts`.
+    /// The flags of `s_default_mount_opts`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DefaultMountOptions: u32 {
         /// Prints debugging output.
@@ -79,14 +79,14 @@ bitflags! {
 }
 
 bitflags! {
-    /// `s_flags`.
+    /// The flags of `s_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SuperFlags: u32 {
         /// Directory hashes of this image treat bytes of names as signed.
         const SIGNED_HASH = 1;
         /// Directory hashes of this image treat bytes of names as unsigned.
         const UNSIGNED_HASH = 2;
-        /// Only development kernels may mount the file system.
+        /// The file system is for tests of development code.
         const TEST_FILESYS = 4;
         const _ = !0;
     }

@@ -85,7 +85,7 @@ pub enum GeometryError {
     /// The chunk size must be a power of two from 4 KiB to 1 GiB.
     #[error("chunks of {chunk} bytes: a power of two from 4 KiB to 1 GiB is needed")]
     Chunk {
-        /// The requested bytes.
+        /// The requested size of a chunk in bytes.
         chunk: u64,
     },
     /// No row fits, or the size of the array overflows 64 bits.
@@ -191,7 +191,7 @@ impl Geometry {
         Location { row: chunk / data, index: (chunk % data) as usize, offset }
     }
 
-    /// Returns the byte of the array at `place`.
+    /// Returns the offset in the array of the byte at `place`.
     pub fn array_byte(&self, place: Location) -> u64 {
         (place.row * self.data() as u64 + place.index as u64) * self.chunk + place.offset
     }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The prefix of such a name.
+/// The prefix of the name of an array.
 pub const PREFIX: &str = "md:";
 /// The wait before a second read of the superblocks: longer than one change takes on all members.
 const AGAIN: Duration = Duration::from_millis(200);

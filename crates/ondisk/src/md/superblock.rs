@@ -151,7 +151,7 @@ pub struct NewArray<'a> {
     pub time: u64,
     /// The number of one of the six layouts.
     pub layout: u32,
-    /// Sectors used on each member: whole chunks.
+    /// The number of sectors used on each member: a multiple of the chunk size.
     pub size: u64,
     /// Chunk size: a power of two.
     pub chunk: u32,

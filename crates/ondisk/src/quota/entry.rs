@@ -36,7 +36,7 @@ pub struct Limits {
     pub inodes_soft: u64,
 }
 
-/// An entry.
+/// An entry of a quota file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
     /// Usage.

@@ -33,7 +33,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the bytes of a hash.
+    /// Returns the size of a hash in bytes.
     pub fn hash_bytes(self) -> usize {
         match self {
             Algorithm::Sha256 => 32,

@@ -84,7 +84,7 @@ impl Tree {
         next.unwrap_or(&self.blocks) - start
     }
 
-    /// Returns the bytes of the stored tree.
+    /// Returns the size of the stored tree in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks << self.block_bits
     }

@@ -196,7 +196,7 @@ impl<'h> Checker<'h> {
         !has_backup && mount(Arc::new(state.fork())).is_err()
     }
 
-    /// Mounts, checks every promise, unmounts.
+    /// Mounts the device, checks every promise, and unmounts.
     fn recover(&self, at: Moment, device: Arc<dyn Device>) -> Result<(), String> {
         let mount = mount(device)?;
         let found = self.check(at, mount.fs());

@@ -7,9 +7,9 @@ use super::words::word;
 pub struct Change {
     /// The operation, counted from 1.
     pub op: usize,
-    /// First byte.
+    /// The offset of the first byte.
     pub start: u64,
-    /// One past the last byte.
+    /// The offset after the last byte.
     pub end: u64,
     /// What was done to the bytes.
     pub what: What,

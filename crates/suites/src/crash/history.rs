@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// below.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
-    /// The event.
+    /// The event from which on the promise holds.
     pub mark: usize,
     /// The tree is at least as new as after this operation.
     pub tree: usize,

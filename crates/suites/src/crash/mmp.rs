@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The shortest time that a mount waits if the previous mount crashed.
 const SHORTEST_WAIT: Duration = Duration::from_secs(22);
 
-/// A block of `mmp`, if there is one.
+/// The state of the block of `mmp`, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MmpBlock {
     Whole,

@@ -37,13 +37,13 @@ pub(super) struct Effort {
 /// The number of checked states.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// Recordings.
+    /// The number of recordings.
     pub recordings: u64,
-    /// Writes and flushes of the recordings.
+    /// The number of writes and flushes of the recordings.
     pub events: u64,
-    /// Distinct states.
+    /// The number of distinct states.
     pub states: u64,
-    /// States of which e2fsck recovered a copy.
+    /// The number of states of which e2fsck recovered a copy.
     pub by_e2fsck: u64,
 }
 

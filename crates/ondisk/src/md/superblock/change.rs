@@ -85,7 +85,7 @@ impl Superblock {
         });
     }
 
-    /// See [`Superblock::updated`]; `time` in microseconds since 1970.
+    /// See [`Superblock::updated`]; `time` is in microseconds since 1970.
     pub fn set_time(&mut self, time: u64) {
         self.raw.utime = md_time(time);
     }

@@ -50,12 +50,12 @@ impl Superblock {
         self.raw.layout.get()
     }
 
-    /// Returns the sectors used on each member.
+    /// Returns the number of sectors used on each member.
     pub fn size(&self) -> u64 {
         self.raw.size.get()
     }
 
-    /// Returns the sectors of a chunk.
+    /// Returns the number of sectors of a chunk.
     pub fn chunk(&self) -> u32 {
         self.raw.chunksize.get()
     }
@@ -160,7 +160,7 @@ impl Superblock {
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns the number of device numbers.
+    /// Returns how many device numbers the superblock has roles for.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }
