@@ -1,5 +1,5 @@
-//! The block of multiple mount protection (feature `mmp`), by which two computers notice that both
-//! use a file system.
+//! The block of multiple mount protection (feature `mmp`), by which two computers notice that they
+//! use the same file system.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection".
 
@@ -17,8 +17,8 @@ const DEVICE: usize = 80;
 const CHECK_INTERVAL: usize = 112;
 const CHECKSUM: usize = SIZE - 4;
 
-/// The sequence numbers that represent a state. The computer that has mounted the file system
-/// counts through the other numbers, up to [`LAST_SEQUENCE`].
+/// Sequence numbers that stand for a state. While a computer has the file system mounted, it counts
+/// through the other numbers, up to [`LAST_SEQUENCE`].
 const CLEAN: u32 = 0xff4d_4d50;
 const CHECKED: u32 = 0xe24d_4d50;
 /// The largest sequence number of a mounted file system.
@@ -31,8 +31,8 @@ pub enum Use {
     Clean,
     /// e2fsck is checking the file system, or was interrupted.
     Checked,
-    /// The file system is mounted, or was not unmounted. As long as it is mounted, the number
-    /// increases.
+    /// The file system is mounted, or was not unmounted. The sequence number increases as long as
+    /// the file system is mounted.
     Mounted(u32),
 }
 
@@ -41,11 +41,11 @@ pub enum Use {
 pub struct Mmp {
     /// Whether the file system is in use.
     pub state: Use,
-    /// Seconds since 1970 of the last change.
+    /// The time of the last change of the block, in seconds since 1970.
     pub time: u64,
-    /// The name of the computer that made the last change.
+    /// The name of the computer that made this change.
     pub node: Vec<u8>,
-    /// The name of the device on that computer.
+    /// The name that the device has on that computer.
     pub device: Vec<u8>,
     /// A computer that has mounted the file system changes the block at least once in this many
     /// seconds.
@@ -87,8 +87,8 @@ impl Mmp {
         })
     }
 
-    /// Writes the fields over `bytes`, which keep their other bytes, and sets the checksum. Names
-    /// that are too long are cut.
+    /// Writes the fields into `bytes` and sets the checksum. The other bytes are kept. Names that
+    /// are too long are cut.
     ///
     /// # Errors
     /// [`Cause::Length`].

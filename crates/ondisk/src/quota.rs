@@ -25,7 +25,7 @@ pub const BLOCKS_OF_AN_ID: u32 = 4;
 /// The largest number of blocks of 1 KiB that change when an id is added: the header, the root, the
 /// new blocks, and two neighbours on the list of data blocks with free entries.
 pub const CHANGES_OF_AN_ID: u32 = 8;
-/// The seconds that a soft limit may be exceeded, as set in new quota files.
+/// The grace time in new quota files: for how many seconds a soft limit may be exceeded.
 const WEEK: u32 = 604_800;
 
 const HEAD: u32 = 0;
@@ -91,7 +91,7 @@ impl Kind {
     }
 }
 
-/// A quota file in memory, checked.
+/// A checked quota file in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaFile {
     /// The whole file; blocks of 1 KiB from [`QuotaFile::used_blocks`] on are spare.
@@ -158,7 +158,7 @@ impl QuotaFile {
         self.word(HEAD, head::BLOCKS)
     }
 
-    /// Returns the number of blocks of 1 KiB for new ids.
+    /// Returns the number of spare blocks of 1 KiB, which new ids may use.
     pub fn spare_blocks(&self) -> u32 {
         self.blocks() - self.used_blocks()
     }
@@ -168,12 +168,14 @@ impl QuotaFile {
         self.bytes.resize(self.bytes.len() + bytes, 0);
     }
 
-    /// Returns the seconds that soft limits may be exceeded: of bytes, and of inodes.
+    /// Returns the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// exceeded.
     pub fn grace(&self) -> (u32, u32) {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
     }
 
-    /// Sets the seconds that soft limits may be exceeded: of bytes, and of inodes.
+    /// Sets the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// exceeded.
     pub fn set_grace(&mut self, (bytes, inodes): (u32, u32)) {
         self.put(HEAD, head::BYTES_GRACE, bytes);
         self.put(HEAD, head::INODES_GRACE, inodes);
@@ -202,8 +204,8 @@ impl QuotaFile {
         true
     }
 
-    /// Adds an entry without usage and limits for an id that has none. Returns false, and changes
-    /// nothing, if fewer than [`BLOCKS_OF_AN_ID`] spare blocks are left.
+    /// Adds an entry without usage and limits for an id, unless the id has an entry. Returns false,
+    /// and changes nothing, if fewer than [`BLOCKS_OF_AN_ID`] spare blocks are left.
     pub fn add(&mut self, id: u32) -> bool {
         if self.places.contains_key(&id) {
             return true;
@@ -338,7 +340,7 @@ impl QuotaFile {
         Ok(())
     }
 
-    /// Returns whether an entry of a data block is used: it has bytes other than zero.
+    /// Returns whether an entry of a data block is used. A used entry has a byte other than zero.
     fn is_used(&self, block: u32, n: usize) -> bool {
         let at = place(block, n);
         self.bytes.get(at..at + ENTRY).is_some_and(|entry| entry.iter().any(|byte| *byte != 0))
@@ -369,17 +371,17 @@ impl QuotaFile {
 pub struct Salvaged {
     /// The entries by id.
     pub entries: BTreeMap<u32, Quota>,
-    /// The seconds that soft limits may be exceeded, of bytes and of inodes, if the header is
-    /// valid.
+    /// The grace times of space and of inodes, if the header is valid. See [`QuotaFile::grace`].
     pub grace: Option<(u32, u32)>,
 }
 
 impl Salvaged {
-    /// Reads what can be read of a file, which may have any fault.
+    /// Reads what can be read of a file with any faults.
     ///
-    /// An entry counts if the tree leads to it by the bytes of its id. An entry to which the tree
-    /// does not lead counts if its block has the form of a data block, and `is_usage` confirms the
-    /// usage that it stores: a block of the tree, or former contents, could look like entries.
+    /// If the tree leads to an entry by the bytes of the entry's id, the entry is read. If it does
+    /// not, the entry is read only if its block has the form of a data block and `is_usage`
+    /// confirms the stored usage. Without this check, a block of the tree or former contents could
+    /// pass for entries.
     pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
         let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
         let file = QuotaFile { bytes, places, open, changed };
@@ -398,8 +400,8 @@ impl Salvaged {
         salvaged
     }
 
-    /// Reads the entries to which the tree leads; leaves out wrong references. Returns the blocks
-    /// of the tree, and the data blocks that have such entries.
+    /// Reads the entries to which the tree leads, and skips wrong references. Returns the blocks of
+    /// the tree, and the data blocks with these entries.
     fn read_tree(&mut self, file: &QuotaFile) -> BTreeSet<u32> {
         let mut reached = BTreeSet::from([HEAD, ROOT]);
         // The blocks to visit, each with its level and with the upper bytes of the ids below it.
@@ -446,12 +448,12 @@ fn entries(file: &QuotaFile, block: u32) -> impl Iterator<Item = (u32, Quota)> +
     })
 }
 
-/// Returns the offset in a block of the tree of the reference to an id.
+/// Returns the offset of the reference to `id` in a block of the tree at `level`.
 fn reference(id: u32, level: u32) -> usize {
     ((id >> (8 * (LEVELS - 1 - level))) & 0xff) as usize * 4
 }
 
-/// Returns the offset in the file of an entry of a data block.
+/// Returns the offset in the file of entry `n` of a data block.
 fn place(block: u32, n: usize) -> usize {
     block as usize * BLOCK + DATA_HEADER + n * ENTRY
 }

@@ -28,14 +28,14 @@ use crate::types::{Block, Ino};
 use bitflags::bitflags;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The flag of `s_encoding_flags` for names that must be valid.
+/// The flag of `s_encoding_flags` that allows only names that are valid in the encoding.
 const STRICT_ENCODING: u16 = 1;
 
 bitflags! {
-    /// `s_state`.
+    /// The flags of `s_state`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct State: u16 {
-        /// Unmounted cleanly (or has a journal).
+        /// The file system was unmounted cleanly, or has a journal.
         const VALID = 1;
         /// Errors were found.
         const ERROR = 2;
@@ -48,7 +48,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// `s_default_mount_opts`.
+    /// The flags of `s_default_mount_opts`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DefaultMountOptions: u32 {
         /// Prints debugging output.
@@ -63,8 +63,8 @@ bitflags! {
         const UID16 = 0x10;
         /// Writes all data through the journal.
         const DATA_JOURNAL = 0x20;
-        /// Writes data before the metadata that maps it. Both data bits together mean writeback
-        /// mode.
+        /// Writes data before the metadata that maps it. `DATA_JOURNAL` and `DATA_ORDERED` together
+        /// mean writeback mode.
         const DATA_ORDERED = 0x40;
         /// Uses no write barriers.
         const NO_BARRIER = 0x100;
@@ -79,14 +79,14 @@ bitflags! {
 }
 
 bitflags! {
-    /// `s_flags`.
+    /// The flags of `s_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SuperFlags: u32 {
         /// Directory hashes of this image treat bytes of names as signed.
         const SIGNED_HASH = 1;
         /// Directory hashes of this image treat bytes of names as unsigned.
         const UNSIGNED_HASH = 2;
-        /// Marks a file system for development kernels only.
+        /// The file system is for tests of development code.
         const TEST_FILESYS = 4;
         const _ = !0;
     }
@@ -112,7 +112,8 @@ pub enum JournalPlace {
     Device([u8; 16]),
 }
 
-/// An error that was found while mounted; the superblock stores the first and the last one.
+/// An error that was found while the file system was mounted. The superblock stores the first and
+/// the last error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
@@ -123,7 +124,7 @@ pub struct ErrorRecord {
     pub block: u64,
     /// The function that found the error: at most 32 bytes of the name are stored.
     pub function: String,
-    /// The line number.
+    /// The number of the line in the source at which the error was found.
     pub line: u32,
     /// The kind of error.
     pub code: ErrorCode,
@@ -179,7 +180,8 @@ impl Superblock {
         Superblock::from_raw(raw)
     }
 
-    /// Makes all checks except those of magic and checksum, which [`Superblock::encode`] sets.
+    /// Creates a superblock from its fields. Makes all checks of [`Superblock::decode`] except
+    /// those of magic and checksum, because [`Superblock::encode`] sets both.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -215,7 +217,7 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// Returns the checksums, and their start values.
+    /// Returns which checksums the metadata has, and their start value.
     pub fn checksums(&self) -> Checksums {
         let features = self.features();
         let uuid = self.raw.s_uuid;
@@ -257,15 +259,16 @@ impl Superblock {
         until_zero(&self.raw.s_last_mounted)
     }
 
-    /// Returns the free blocks (whole clusters with `bigalloc`) as last written: a hint; the
-    /// descriptors have the exact numbers.
+    /// Returns the number of free blocks as last written. With `bigalloc`, only the blocks of free
+    /// clusters count. The number is a hint; the group descriptors have the exact numbers.
     pub fn free_blocks(&self) -> u64 {
         let raw = &self.raw;
         let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
         check::wide(self.features(), lo, hi)
     }
 
-    /// Returns the free inodes as last written: a hint; the descriptors have the exact numbers.
+    /// Returns the number of free inodes as last written. The number is a hint; the group
+    /// descriptors have the exact numbers.
     pub fn free_inodes(&self) -> u32 {
         self.raw.s_free_inodes_count.get()
     }
@@ -276,8 +279,8 @@ impl Superblock {
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
-    /// Returns how directories with the flag of `chattr +F` compare names; `None` if there can be
-    /// no such directories (no feature `casefold`).
+    /// Returns how directories with the flag of `chattr +F` compare names. Returns `None` without
+    /// the feature `casefold`, because no directory has the flag then.
     pub fn folding(&self) -> Option<Folding> {
         let has = self.features().incompat.contains(Incompat::CASEFOLD);
         let is_strict = self.raw.s_encoding_flags.get() & STRICT_ENCODING != 0;
@@ -290,8 +293,8 @@ impl Superblock {
         has.then(|| Block(self.raw.s_mmp_block.get()))
     }
 
-    /// Returns the seconds between two changes of [`Superblock::mmp_block`] by a mount; 0 is the
-    /// default.
+    /// Returns how many seconds a mount waits between two changes of [`Superblock::mmp_block`]; 0
+    /// means the default.
     pub fn mmp_update_interval(&self) -> u16 {
         self.raw.s_mmp_interval.get()
     }
@@ -319,7 +322,7 @@ impl Superblock {
         self.raw.s_def_resgid.get().into()
     }
 
-    /// Returns whether the file system is clean, and further states.
+    /// Returns the state flags, one of which says whether the file system is clean.
     pub fn state(&self) -> State {
         State::from_bits_retain(self.raw.s_state.get())
     }
@@ -389,8 +392,8 @@ impl Superblock {
         DefaultMountOptions::from_bits_retain(self.raw.s_default_mount_opts.get())
     }
 
-    /// Returns `i_extra_isize` of new inodes: the superblock's value if that fits, else 32, else 0
-    /// for 128-byte inodes.
+    /// Returns `i_extra_isize` of new inodes: the superblock's value if it is valid, otherwise 32.
+    /// For 128-byte inodes it is 0.
     pub fn extra_isize(&self) -> u16 {
         let room = (self.geometry.inode_size() - 128) as u16;
         let fits = |want: u16| want >= 32 && want <= room && want.is_multiple_of(4);
@@ -405,12 +408,12 @@ impl Superblock {
         }
     }
 
-    /// Returns the blocks per disk of a RAID stripe, or 0.
+    /// Returns the number of blocks on each disk of a RAID stripe, or 0 if none is set.
     pub fn raid_stride(&self) -> u16 {
         self.raw.s_raid_stride.get()
     }
 
-    /// Returns the data blocks of a whole RAID stripe, or 0.
+    /// Returns the number of data blocks of a whole RAID stripe, or 0 if none is set.
     pub fn raid_stripe_width(&self) -> u32 {
         self.raw.s_raid_stripe_width.get()
     }

@@ -1,4 +1,4 @@
-//! Types for numbers of different kinds, which must not be confused.
+//! Types that keep numbers of different kinds apart.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The metadata of a verity file: where it is, its descriptor, and the shape of its hash tree.
 //!
-//! The metadata lies after the end of the file, in the file's own blocks. First comes the hash
-//! tree, from the next multiple of 65,536 bytes on, then the descriptor, at the start of a block.
-//! The last four bytes of the last block have the descriptor's size. Sources: kernel documentation,
+//! The metadata lies after the end of the file, in the file's own blocks. The hash tree starts at
+//! the next multiple of 65,536 bytes. The descriptor follows it, at the start of a block. The last
+//! four bytes of the last block are the descriptor's size. Sources: kernel documentation,
 //! *fs-verity: read-only file-based authenticity protection*, "Merkle tree" and "fs-verity
 //! descriptor"; ext4 disk layout documentation, "Verity files".
 
@@ -76,7 +76,7 @@ impl Descriptor {
     /// its signature included. The signature is not verified.
     ///
     /// # Errors
-    /// Any [`Cause`] of a descriptor that the kernel refuses too.
+    /// Any [`Cause`] of a descriptor. The kernel refuses such descriptors, too.
     pub fn decode(bytes: &[u8], size: u64, block_size: BlockSize) -> Result<Descriptor, Cause> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wrong = Cause::DescriptorSize { size: len };
@@ -98,7 +98,7 @@ impl Descriptor {
         if raw.sig_size.get() as usize > signature.len() {
             return Err(Cause::SignatureSize { size: raw.sig_size.get() });
         }
-        // The file's digest does not depend on the signature.
+        // The file's digest is the hash of the descriptor with a signature size of 0.
         raw.sig_size.set(0);
         let tree = Tree::new(size, &method)?;
         Ok(Descriptor { raw, method, tree })
@@ -131,8 +131,8 @@ pub fn tree_start(size: u64) -> u64 {
     size.checked_next_multiple_of(TREE_ALIGNMENT).unwrap_or(u64::MAX)
 }
 
-/// Returns the offset of the field with the descriptor's size, if the mapped blocks of a file of
-/// `size` bytes end at byte `end`.
+/// Returns the offset of the field with the descriptor's size in a file of `size` bytes whose
+/// mapped blocks end at byte `end`.
 ///
 /// # Errors
 /// [`Cause::NoBlocks`].
@@ -141,8 +141,8 @@ pub fn size_place(size: u64, end: u64) -> Result<u64, Cause> {
     if at < tree_start(size) { Err(Cause::NoBlocks) } else { Ok(at) }
 }
 
-/// Returns the bytes of the file that hold the descriptor of `len` bytes, if the field with its
-/// size is at `size_at`.
+/// Returns the bytes of a file of `size` bytes that hold its descriptor. The descriptor has `len`
+/// bytes, and the field with its size is at `size_at`.
 ///
 /// # Errors
 /// [`Cause::DescriptorSize`], [`Cause::DescriptorPlace`].

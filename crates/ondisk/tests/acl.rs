@@ -39,7 +39,7 @@ fn run(command: &mut Command) -> Output {
     command.output().expect("it is installed")
 }
 
-/// Sets a list; returns `false` if the kernel refuses for lack of privilege or support.
+/// Sets a list; returns `false` if the kernel refuses it for lack of privilege or support.
 fn set(path: &Path, name: &str, acl: &Acl) -> bool {
     let hex: String = acl.to_system().iter().map(|byte| format!("{byte:02x}")).collect();
     let value = format!("0x{hex}");
@@ -126,8 +126,8 @@ fn a_list_allows_what_the_kernel_allows() {
     }
 }
 
-/// Returns the list after the kernel stored it: a list that the mode can express becomes part of
-/// the mode.
+/// Returns the list that the kernel keeps for `acl`. If the mode can express the list, the kernel
+/// keeps only the mode.
 fn acl_kept(acl: &Acl) -> Acl {
     if acl.is_minimal() { Acl::from_mode(acl.mode_bits()) } else { acl.clone() }
 }

@@ -1,4 +1,4 @@
-//! Tests one corruption for each check: takes an image of mke2fs, damages one part, and corrects
+//! Tests one corruption for each check. A test damages one part of an image of mke2fs, and corrects
 //! the checksums.
 
 mod image;
@@ -226,7 +226,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // If the allocated space was counted in blocks on disk, it stays in blocks where possible.
+    // If the allocated space was counted in blocks on disk, it stays counted in blocks if possible.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");
@@ -288,7 +288,7 @@ fn every_check_of_a_bitmap_has_its_cause() {
     assert_eq!(nowhere, Corruption::Bitmap { group: Group(5), cause: Cause::NoSuchGroup });
 }
 
-/// Generates bytes that are mostly right, so that decoding gets far.
+/// Generates bytes that are mostly right, so that many of the checks pass before one fails.
 fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let len = good.len();
     prop::collection::vec((0..len, any::<u8>()), 0..12).prop_map(move |changes| {
@@ -302,7 +302,7 @@ fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 fn good_superblock() -> Vec<u8> {
     let bytes = IMAGE.as_ref().map_or(vec![0; 1024], |i| i.bytes[1024..2048].to_vec());
-    // Clears metadata_csum, so that the checksum does not reveal changes.
+    // Clears metadata_csum. Otherwise every change would fail the check of the checksum.
     [&bytes[..0x65], &[bytes[0x65] & !4], &bytes[0x66..]].concat()
 }
 

@@ -3,8 +3,8 @@
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat, Support};
 use std::collections::BTreeMap;
 
-/// Returns the features of each row, with the second column of the row. Names are separated by
-/// commas; words that are not names of features are left out.
+/// Returns the second column of the table by feature. The first column has names of features,
+/// separated by commas; other words in it are left out.
 fn documented() -> BTreeMap<String, String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ondisk.md");
     let page = std::fs::read_to_string(path).unwrap();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-/// Returns the block size, and the contents of the journal file, which debugfs finds.
+/// Returns the block size, and the contents of the journal file as debugfs dumps them.
 fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     let superblock = Superblock::decode(&image.bytes[1024..2048]).expect("superblock");
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,7 +28,7 @@ fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     (superblock.geometry().block_size(), fs::read(file).expect("the journal"))
 }
 
-/// The program that wrote the log: debugfs leaves garbage in the unused bytes of tags, and marks no
+/// The program that wrote the log. debugfs leaves garbage in the unused bytes of tags, and marks no
 /// tag as last.
 #[derive(PartialEq)]
 enum Writer {
@@ -177,8 +177,9 @@ fn logs_of_debugfs_read_back_and_are_made_again_byte_for_byte() {
     for (options, journal_options) in [
         ("-t ext4 -b 1024", "-c -v 2"),
         ("-t ext4 -b 4096", "-c -v 3"),
-        // The block size is not 1 KiB: with 1 KiB, debugfs leaves room for a tag in a full
-        // descriptor, and marks no tag as last, which debugfs's own recovery misreads too.
+        // The block size is not 1 KiB. With 1 KiB, debugfs leaves room for a tag in a full
+        // descriptor block and marks no tag as last; even debugfs's own recovery misreads such a
+        // block.
         ("-t ext4 -b 4096 -O ^64bit", "-c -v 2"),
         ("-t ext4 -b 4096 -O ^64bit,^metadata_csum", ""),
     ] {

@@ -10,8 +10,9 @@
 //! A writer takes its unit of the row budget, fences, and reads the state. If the state is
 //! *resting*, the writer exchanges it for *on*; if it is *off* or *unsure*, the writer first
 //! records the array as active. The thread that makes the array clean first sets *resting*. Later,
-//! when all units are released and everything is flushed, it exchanges *resting* for *off*. If a
-//! writer comes in between, this exchange fails; a later writer finds the state *off*.
+//! when all units are released and everything is flushed, that thread exchanges *resting* for
+//! *off*. If a writer came in between, this exchange fails. A writer that comes later finds the
+//! state *off*.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
@@ -44,7 +45,7 @@ impl Activity {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// Returns whether a write may continue; sets a resting array back to on.
+    /// Returns whether a write may continue; sets the state *resting* back to *on*.
     pub(crate) fn is_on(&self) -> bool {
         match self.0.load(Ordering::Acquire) {
             ON => true,
@@ -73,7 +74,8 @@ impl Activity {
     }
 
     /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
-    /// write has to record the array as active, and the next rest tries again.
+    /// write has to record the array as active, and the next rest tries again to record it as
+    /// clean.
     ///
     /// # Locking
     /// The caller has held the array's state since [`Activity::clean`], so no writer has set the

@@ -8,7 +8,7 @@
 //!   returns.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
-//! The locks of the array's state and of the log's state come after these and are held briefly.
+//! The locks of the array's state and of the log's state come after both, and are held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::budget::RowBudget;
@@ -158,14 +158,14 @@ impl Array {
         }
     }
 
-    /// Flushes, and records that the array is clean unless a write is under way or parity may be
+    /// Flushes. Then records that the array is clean, unless a write is under way or parity may be
     /// wrong.
     ///
     /// # Errors
     /// Errors of the flush or of the record.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
-        // This is called twice: the first call only marks the bits idle.
+        // The first call marks bits as idle, and the second call clears them.
         self.clear_idle_bits()?;
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -309,8 +309,8 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to
-    /// match.
+    /// Does nothing. It is unknown whether a member reads zeros after a discard, and parity has to
+    /// match what it reads.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }

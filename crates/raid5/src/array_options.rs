@@ -5,8 +5,8 @@ use lanefs_device::Access;
 use std::time::Duration;
 
 /// The time limit of a member's flush: twice the time after which Linux retries the flush of a SCSI
-/// disk (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow
-/// under load does not fail.
+/// disk (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). So a disk that is merely
+/// slow under load does not count as failed.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
 /// How to open an array that was not closed cleanly and misses a member.

@@ -1,18 +1,18 @@
 //! Assigns devices to slots from their superblocks.
 //!
-//! The freshest superblock, the one with the most events, decides. A device at most one event
-//! behind takes the role that the freshest superblock gives to its device number. A device further
-//! behind missed writes and is left out.
+//! The freshest superblock, which has the highest event count, assigns the roles. If a device's
+//! count is at most one lower, the device takes the role that the freshest superblock gives to its
+//! device number. A device with a lower count missed writes and is left out.
 //!
-//! One event behind is allowed because a crash can come between the writes of two superblocks, and
-//! md counts one event for a change. Lanefs counts two events for a change (see
+//! A difference of one event is allowed because a crash can come between the writes of two
+//! superblocks, and md counts one event for a change. Lanefs counts two events for a change (see
 //! [`crate::Metadata`]), so this rule leaves out every device that missed a change. In arrays that
 //! md wrote last, an outdated device may be one event behind or not behind at all, since md takes
 //! an event back when an array becomes clean again. Further rules cover these arrays:
 //!
-//! - One change writes the same time to all superblocks. A device with the last event but another
-//!   time took part in another history of the array.
-//! - A member that is clean while all others are active may be outdated, since becoming active is
+//! - A change writes the same time to all superblocks. So a device with the highest event count but
+//!   another time took part in another history of the array.
+//! - A member may be outdated if it is clean while all others are active, since becoming active is
 //!   one event and all data is written after it. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `start.rs`.
@@ -46,7 +46,7 @@ impl Assembly {
     /// When the candidates are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // Of candidates with equal event counts an active member is preferred to a spare, whose
+        // Of candidates with equal event counts, an active member is preferred to a spare, whose
         // superblock may be older; then the later time decides, then the order of the candidates.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
@@ -143,9 +143,9 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// Returns whether a member's superblock records the array as clean while the superblocks of all
-/// others record it as active. Returns false if the superblocks have the same time: then they are
-/// of one change that a crash interrupted.
+/// Returns whether a member of an array with a parity log is behind and records the array as clean,
+/// while the superblocks of all others record it as active. Returns false if the superblocks have
+/// the same time, because then one change wrote them, which a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -50,14 +50,15 @@ impl Background {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.wake.notify_all();
         drop(guard);
-        // The panic hook has reported a panic of the thread, and the array is still not clean.
+        // If the thread panicked, the panic hook has reported it, and the array is not marked clean
+        // yet.
         let _ = self.thread.join();
     }
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error stopped the array's writes or failed a member. Both are recorded, and the next read
-    // or write returns the error.
+    // An error has stopped the array's writes or failed a member. The array keeps both as its
+    // state, so the error needs no further handling.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

@@ -51,8 +51,9 @@ impl RowBudget {
         Unit { budget: &self.0, counters, row }
     }
 
-    /// Returns whether every thread that works on a row has seen the caller's stores before this
-    /// call. Such a thread takes a unit, then fences, then reads the state.
+    /// Returns whether no unit is taken. If so, a thread that takes a unit later sees the stores
+    /// that the caller made before this call, because such a thread fences between taking the unit
+    /// and reading the state.
     pub(crate) fn none_taken(&self) -> bool {
         self.0.none_taken()
     }

@@ -88,8 +88,8 @@ impl OpenArray {
         Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
-    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is
-    /// in use. The replacement never degrades the array; a crash before completion leaves it
+    /// While the array is in use, copies the member in `slot` to a new device, which then takes the
+    /// slot. The replacement never degrades the array; a crash before completion leaves it
     /// unchanged.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl OpenArray {
         }
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.superblock_for(&new)?;
-        // From here on the superblock on the device does not match its data.
+        // The data on the device changes from here on, so its old superblock is erased.
         let erased = new.device.write_durable_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
         erased.map_err(|error| failed(&new.name, error))?;
         let (member, known) = self.member_of(new, superblock, slot)?;
@@ -128,7 +128,8 @@ impl OpenArray {
         }
     }
 
-    /// Forgets failed devices, which frees their device numbers. Returns their number.
+    /// Forgets failed devices, which frees their device numbers. Returns how many devices were
+    /// forgotten.
     ///
     /// # Errors
     /// If the change cannot be recorded.
@@ -142,7 +143,8 @@ impl OpenArray {
         Ok(count)
     }
 
-    /// Returns the superblock of a device that was once fully in sync in this slot.
+    /// Returns the superblock of a device that was once fully in sync in this slot and has no bad
+    /// blocks.
     fn own_superblock(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
         let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
         let was_here = own.set() == self.metadata().array().set()
@@ -152,7 +154,8 @@ impl OpenArray {
         was_here.then_some(own)
     }
 
-    /// Returns a superblock for a device that is new to the array, with the layout of the others.
+    /// Returns a superblock for a device that is new to the array, with the layout of the other
+    /// members.
     fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
         let members = self.metadata().members();
         let like = members.iter().find(|member| member.slot.is_some());
@@ -180,7 +183,8 @@ impl OpenArray {
         slot: usize,
     ) -> Result<Recovery, AssembleError> {
         if self.may_have_been_here(&new, slot) {
-            // A late log header of the former member must not reach the new member.
+            // A log header that is still being written to the former member must not reach the new
+            // member, which may be the same device.
             self.array().await_log_of(slot);
         }
         let (member, known) = self.member_of(new, superblock, slot)?;
@@ -194,11 +198,11 @@ impl OpenArray {
         })
     }
 
-    /// Returns whether a device possibly had the slot since the array was assembled. The array
-    /// keeps each such device open and locked, so no other program replaces its superblock: the
-    /// device has a superblock of this array (or one that cannot be read), or the array still has
-    /// it open. For a new disk the result is false, so adding a new disk does not wait for I/O of
-    /// an old disk that hangs.
+    /// Returns whether a device may have had the slot since the array was assembled. Such a device
+    /// has a superblock of this array (or one that cannot be read), or the array still has it open.
+    /// The array keeps its devices open and locked, so no other program replaces their superblocks.
+    /// For a new disk the result is false, so adding a new disk does not wait for I/O of an old
+    /// disk that hangs.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
@@ -229,7 +233,7 @@ impl OpenArray {
     }
 
     /// Writes an empty log and an empty bad-block log. The bitmap is written when the device takes
-    /// the slot, since writes may set further bits until then.
+    /// the slot, because writes may set further bits until then.
     fn prepare_areas(
         &self,
         device: &dyn Device,

@@ -21,7 +21,7 @@ macro_rules! counts {
         }
 
         impl Statistics {
-            /// Returns the difference to `earlier`.
+            /// Returns the counts since `earlier`.
             pub fn since(&self, earlier: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
             }
@@ -80,7 +80,7 @@ counts! {
     BudgetWait budget_waits,
     /// Wake-ups of threads that waited for the budget.
     WakeUp budget_wake_ups,
-    /// Units of the budget released.
+    /// Released units of the budget.
     UnitFreed units_freed,
     /// Flushes because the partial parity log was full, or had an entry of the same block.
     LogFlush log_flushes,

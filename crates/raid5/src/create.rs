@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Sectors of a partial parity log that mdadm creates.
 const LOG: u64 = 2048;
-/// Sectors between a superblock and the next area.
+/// Sectors from the start of a superblock to the next area.
 const BEHIND: u64 = 8;
 const MIB: u64 = 2048;
 /// Default number of bytes of a member that one bitmap bit covers.
@@ -27,8 +27,8 @@ pub enum NewConsistency {
     /// A partial parity log restores parity.
     PartialParity,
     /// A resync of the regions in a write-intent bitmap restores parity. One bit covers this many
-    /// bytes of a member; `None`: 64 MiB, or the smallest larger power of two with which the bitmap
-    /// fits into its space.
+    /// bytes of a member; `None` means 64 MiB, or the smallest larger power of two with which the
+    /// bitmap fits into its space.
     Bitmap(Option<u64>),
     /// A resync of the whole array restores parity.
     Resync,
@@ -58,7 +58,7 @@ pub struct CreateOptions {
     pub chunk: u64,
     /// How the array restores parity after a crash.
     pub consistency: NewConsistency,
-    /// Bytes to use on each member; `None`: the space of the smallest member.
+    /// Bytes to use on each member; `None` means the space of the smallest member.
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,
@@ -71,8 +71,8 @@ impl CreateOptions {
         self.devices.len() + usize::from(self.missing.is_some())
     }
 
-    /// Returns the state of the parity: in an array with a missing member it is right by
-    /// definition.
+    /// Returns the state of the parity. In an array with a missing member parity is right, because
+    /// it defines the missing contents.
     fn parity(&self) -> InitialParity {
         if self.missing.is_some() { InitialParity::Right } else { self.parity }
     }
@@ -178,7 +178,8 @@ fn superblocks(
     numbered.map(|(slot, ((_, device), uuid))| superblock(slot, &**device, uuid)).collect()
 }
 
-/// Writes all areas except the superblock. The outer error is a mistake of the caller.
+/// Writes all areas except the superblock. The outer error is a mistake of the caller, the inner
+/// error a fault of the device.
 fn write_areas(
     device: &dyn Device,
     superblock: &Superblock,
@@ -218,7 +219,8 @@ fn write_areas(
 }
 
 impl Plan {
-    /// Computes the layout for members of at least `len` bytes. The error is the length needed.
+    /// Computes the layout for members of at least `len` bytes. If `len` is too small, the error is
+    /// the length needed.
     fn new(len: u64, options: &CreateOptions) -> Result<Plan, u64> {
         let sectors = len / SECTOR;
         let space = match options.consistency {

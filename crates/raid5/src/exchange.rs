@@ -1,8 +1,8 @@
 //! Replaces a member's device while the array is used.
 //!
 //! The device is the member's *shadow* until it has all of the member's contents. Rows are copied
-//! one by one, and writes to rows that are copied go to both devices. Then the shadow gets the
-//! slot, in this order:
+//! one by one, and writes to rows that are already copied go to both devices. Then the shadow gets
+//! the slot, in this order:
 //!
 //! | order | state after a crash with another order |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
 //! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!
-//! Until a superblock has the new member, the array is assembled with the old one.
+//! Until a superblock has the new member, the array is assembled with the old member.
 
 use crate::array::Array;
 use crate::counters::Count;

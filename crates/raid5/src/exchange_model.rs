@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 const CHUNK: u64 = 4096;
 const ROWS: u64 = 2;
-/// Bytes before each member's share.
+/// The offset of the data area on each member.
 const DATA_OFFSET: u64 = 32768;
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 /// Start of a log area that no other log uses.
@@ -92,7 +92,7 @@ fn replace(data: bool) {
     let written = array.clone();
     let writer = thread::spawn(move || {
         for round in 1..4u8 {
-            // Each write has other bytes, so that no later write hides a lost one.
+            // Each write has different bytes, so that no later write hides a lost one.
             written.write_at(300 * u64::from(round), &[round; 200]).expect("a write");
         }
     });
@@ -116,8 +116,8 @@ fn replace(data: bool) {
     }
 }
 
-/// A member in memory that from a given time on fails each write at or after a given byte. All
-/// other operations succeed.
+/// A member in memory. Once `fails` is set, it fails each write that starts at or after byte
+/// `from`. All other operations succeed.
 struct FailsWrites {
     below: Arc<Memory>,
     from: u64,
@@ -169,8 +169,8 @@ fn bare_member(device: Arc<dyn Device>) -> Member {
     Member { device, data_offset: 0, log: None, recovered: u64::MAX }
 }
 
-/// Models one thread that writes two strips of a row while the member with its parity, which fails
-/// all writes, is replaced.
+/// Models one thread that writes two strips of a row. Meanwhile the member with the row's parity,
+/// which fails all writes, is replaced.
 fn replace_failing() {
     const CHUNK: u64 = 16384;
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
@@ -237,8 +237,8 @@ fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity()
     explore(5000, replace_failing);
 }
 
-/// Models two members that fail writes after the log area, while the member with the log is
-/// replaced: the array stops.
+/// Models the replacement of the member with the log, while that member and another one fail all
+/// writes after the log area. The array then stops.
 fn replace_as_writes_stop() {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let slot = shape.parity_slot(0);

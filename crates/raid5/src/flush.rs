@@ -9,7 +9,7 @@ use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};
 use std::time::{Duration, Instant};
 
-/// How often a waiting thread checks whether the member was removed.
+/// How often a waiting thread checks whether the member that flushes was removed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Array {
@@ -62,8 +62,8 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for a member's flush: up to the time limit; without limit if the array needs the
-    /// member. The wait stops when the member is removed.
+    /// Waits for a member's flush, at most up to the time limit. If the array needs the member,
+    /// there is no limit. The wait stops when the member is removed.
     fn await_flush(
         &self,
         member: Present<'_>,
@@ -72,7 +72,8 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that removes a member does not know which threads wait in this function.
+            // The thread that removes a member does not know which threads wait here, so each of
+            // them checks at intervals whether the member was removed.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

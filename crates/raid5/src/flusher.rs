@@ -44,7 +44,8 @@ impl Flusher {
         Flusher { shared, thread: Some(thread) }
     }
 
-    /// Starts a flush. Called only after the previous flush, or if no thread waits for that one.
+    /// Starts a flush. The caller knows that the previous flush is over, or that no thread waits
+    /// for it.
     pub(crate) fn ask(&self) {
         *self.shared.state.lock() = State::Asked;
         self.shared.changed.notify_all();
@@ -74,8 +75,8 @@ impl Drop for Flusher {
         self.shared.changed.notify_all();
         let hangs = matches!(before, State::Asked | State::Flushing);
         if let Some(thread) = self.thread.take().filter(|_| !hangs) {
-            // When the thread terminates, it closes the device. The panic hook has reported a panic
-            // of the thread.
+            // Waits because the thread closes the device when it terminates. The panic hook has
+            // reported a panic of the thread.
             let _ = thread.join();
         }
     }

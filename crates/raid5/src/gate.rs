@@ -17,7 +17,7 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The number of the last completed flush; `failed` is that of the last failed one.
+    /// The numbers of the last completed flush and of the last failed flush.
     ended: u64,
     failed: u64,
 }

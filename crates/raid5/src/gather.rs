@@ -1,8 +1,9 @@
 //! Chooses the waiting writes that a thread writes together with its own part of a row.
 //!
-//! The parts are then written like one request with their bytes: one computation of parity and one
-//! log entry for each strip. So the parts must not overlap, and the chunks written in a strip must
-//! follow each other, because a log entry describes such a run of chunks. Pure functions.
+//! The parts are then written like one request with their bytes, that is, with one computation of
+//! parity and one log entry for each strip. So the parts must not overlap, and the chunks written
+//! in a strip must follow each other, because a log entry describes such a run of chunks. All
+//! functions here are pure.
 
 use crate::layout::Geometry;
 use crate::slots::Slots;
@@ -14,9 +15,9 @@ const MOST: usize = 32;
 /// The waiting writes that may join the thread's own write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// All writes that fit.
+    /// Any write that fits.
     Any,
-    /// Selects only writes that complete all written strips, so that nothing has to be read.
+    /// Only writes that together complete all written strips, so that nothing has to be read.
     Completing,
 }
 

@@ -44,7 +44,7 @@ impl<'s> Group<'s> {
         !self.taken.is_empty()
     }
 
-    /// Returns the pieces of all parts, and the bytes to which their offsets refer.
+    /// Returns the pieces of all parts, and the bytes to which the offsets of the pieces refer.
     pub(crate) fn contents(&self, shape: &Geometry) -> (Vec<Piece>, Vec<&[u8]>) {
         let mut all: Vec<_> = self.parts().collect();
         all.sort_by_key(|(part, _)| part.first);

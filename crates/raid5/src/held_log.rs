@@ -29,8 +29,8 @@ impl HeldLog<'_> {
     /// call first waits for a change of the log's state.
     ///
     /// # Errors
-    /// The errors of `check`. `check` runs under the log's lock, and the wait starts under the same
-    /// hold, so no wake-up is lost when the result of `check` changes.
+    /// The errors of `check`. The log's lock is held from `check` to the start of the wait, so no
+    /// wake-up is lost when the result of `check` changes.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,

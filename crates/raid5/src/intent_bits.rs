@@ -9,7 +9,7 @@ use lanefs_device::DeviceError;
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Array {
-    /// Sets the bits of a range of a row, before it is written.
+    /// Sets the bits of a range of a row, before the range is written.
     ///
     /// # Locking
     /// The caller holds the range exclusively.
@@ -30,7 +30,8 @@ impl Array {
             self.write_bits(intents, &wanted, Bit::Set).inspect_err(|e| self.stop_writes(e))?;
             wanted.iter().for_each(|bit| intents.state(*bit).store(SET, Ordering::Release));
         }
-        // Another thread, which failed, may have taken these bits from the list of bits to write.
+        // Another thread may have taken these bits from the list of wanted bits and then failed to
+        // write them.
         self.refuse_if_stopped(span.row * self.shape.row_len(), 0)
     }
 
@@ -70,7 +71,7 @@ impl Array {
         self.write_bits(intents, &clear, Bit::Clear)
     }
 
-    /// Returns the bits as on disk; `None` without a bitmap.
+    /// Returns the bits as written on the members; `None` without a bitmap.
     pub fn bitmap(&self) -> Option<Vec<u8>> {
         self.intents.as_ref().map(|intents| intents.bytes.lock().clone())
     }

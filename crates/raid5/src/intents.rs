@@ -4,8 +4,9 @@
 //! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
 //! of busy regions stay set.
 //!
-//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write
-//! turns its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
+//! *Clearing without a lock for writers.* Each periodic scan marks the set bits as *idle*; the next
+//! write marks its bit as set again. A bit that is still idle at the next scan is cleared, in this
+//! order:
 //!
 //! 1. Wait for writers that may have seen the bit set, by locking and releasing the bit's rows;
 //!    then flush.
@@ -13,8 +14,8 @@
 //! 3. Clear the bit on the members.
 //!
 //! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on
-//! the members again. While a member is missing no bit is cleared: the bits mark the data that the
-//! member misses.
+//! the members again. While a member is missing, no bit is cleared, because the bits mark the data
+//! that the member misses.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -27,7 +28,7 @@ pub(crate) const CLEAR: u8 = 0;
 pub(crate) const SET: u8 = 1;
 pub(crate) const IDLE: u8 = 2;
 
-/// Bytes of bits that are written together: the smallest write of a member.
+/// The unit in which bits are written, in bytes. It is the smallest write to a member.
 const SECTOR: usize = 512;
 
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct Intents {
     /// Bits that writers wait for. The thread that holds the array's state writes all of them at
     /// once.
     pub(crate) wanted: Mutex<Vec<u64>>,
-    /// [the array's state] The bits as written on the members.
+    /// The bits as written on the members. Only a thread that holds the array's state changes them.
     pub(crate) bytes: Mutex<Vec<u8>>,
 }
 
@@ -85,7 +86,7 @@ impl Intents {
         sectors.into_iter().map(|at| (at, bytes[at..at + SECTOR].to_vec())).collect()
     }
 
-    /// Turns set bits idle; returns the bits that were idle already.
+    /// Marks set bits as idle, and returns the bits that were idle already.
     pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {

@@ -2,19 +2,20 @@
 //!
 //! A *row* is one chunk of every member at the same offset: `d` chunks of data and one of parity.
 //! The six layouts differ in the member with a row's parity and in the member with its first data
-//! chunk. All six were compared with arrays that the kernel's md driver wrote.
+//! chunk. Tests compare all six with arrays that the kernel's md driver wrote.
 
-/// The member with a row's parity, and the order in which the other members have the row's data.
+/// A layout: which member has a row's parity, and in which order the other members have the row's
+/// data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Parity moves from the last member to the first. Data chunks are counted from member 0,
-    /// without the parity's member.
+    /// Parity moves from the last member to the first. Data chunks start on member 0 and skip the
+    /// member with the parity.
     LeftAsymmetric,
-    /// Parity moves from the first member to the last. Data chunks are counted from member 0,
-    /// without the parity's member.
+    /// Parity moves from the first member to the last. Data chunks start on member 0 and skip the
+    /// member with the parity.
     RightAsymmetric,
     /// Parity moves from the last member to the first; data starts on the member after the parity.
-    /// md's default: sequential reads use all members equally.
+    /// This is md's default, because sequential reads use all members equally.
     LeftSymmetric,
     /// Parity moves from the first member to the last; data starts on the member after the parity.
     RightSymmetric,
@@ -25,7 +26,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// All layouts, by md's number.
+    /// All layouts, in the order of md's numbers.
     pub const ALL: [Layout; 6] = [
         Layout::LeftAsymmetric,
         Layout::RightAsymmetric,
@@ -81,10 +82,10 @@ pub enum GeometryError {
         /// The requested number of members.
         members: usize,
     },
-    /// md wants a power of two of at least 4 KiB.
+    /// The chunk size must be a power of two from 4 KiB to 1 GiB.
     #[error("chunks of {chunk} bytes: a power of two from 4 KiB to 1 GiB is needed")]
     Chunk {
-        /// The requested bytes.
+        /// The requested size of a chunk in bytes.
         chunk: u64,
     },
     /// No row fits, or the size of the array overflows 64 bits.
@@ -153,7 +154,7 @@ impl Geometry {
         self.members - 1
     }
 
-    /// Returns the bytes of a chunk.
+    /// Returns the size of a chunk in bytes.
     pub fn chunk(&self) -> u64 {
         self.chunk
     }
@@ -163,12 +164,12 @@ impl Geometry {
         self.rows
     }
 
-    /// Returns the bytes of data in a row.
+    /// Returns the number of bytes of data in a row.
     pub fn row_len(&self) -> u64 {
         self.chunk * self.data() as u64
     }
 
-    /// Returns the bytes of the array.
+    /// Returns the size of the array in bytes.
     pub fn len(&self) -> u64 {
         self.rows * self.row_len()
     }
@@ -178,7 +179,7 @@ impl Geometry {
         false
     }
 
-    /// Returns the bytes used on each member.
+    /// Returns the number of bytes used on each member.
     pub fn member_len(&self) -> u64 {
         self.rows * self.chunk
     }
@@ -190,7 +191,7 @@ impl Geometry {
         Location { row: chunk / data, index: (chunk % data) as usize, offset }
     }
 
-    /// Returns the byte of the array at `place`.
+    /// Returns the offset in the array of the byte at `place`.
     pub fn array_byte(&self, place: Location) -> u64 {
         (place.row * self.data() as u64 + place.index as u64) * self.chunk + place.offset
     }
@@ -215,8 +216,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the index of the data chunk of `row` on the member in `slot`; `None` if it has the
-    /// parity.
+    /// Returns the index of the data chunk of `row` on the member in `slot`; `None` if that member
+    /// has the parity.
     pub fn index_of(&self, row: u64, slot: usize) -> Option<usize> {
         let parity = self.parity_slot(row);
         if slot == parity {

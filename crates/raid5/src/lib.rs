@@ -5,10 +5,10 @@
 //!
 //! Parity is kept, locked and logged in *blocks* of 4 KiB: the same offset in every chunk of a row.
 //! A write to a row is cut into *strips*: ranges of offsets in which the same chunks are written in
-//! the same way. For each strip `plan.rs`, a pure function, chooses the fewest reads: none if all
-//! data is written, the data not written (*reconstruct*), or the old data and parity (*modify*). If
-//! a crash left the parity in doubt, the plan is to reconstruct; if a member that is not written is
-//! missing, to modify. On the calling thread (`request.rs`, `write.rs`):
+//! the same way. For each strip, `plan.rs` chooses the plan with the fewest reads: none if all data
+//! is written, otherwise the data that is not written (*reconstruct*), or the old data and parity
+//! (*modify*). If a crash left the parity in doubt, the plan is to reconstruct. If a member that is
+//! not written is missing, the plan is to modify. On the calling thread (`request.rs`, `write.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait.
 //!    The holder may write this thread's part together with its own (*gathering*); then nothing is
@@ -16,24 +16,26 @@
 //! 2. Take a unit of the row budget (`budget.rs`).
 //! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
 //!    If this is done already, each step costs one load.
-//! 4. Read the blocks of the plans. If a member fails, the write is planned again. If writes that
-//!    arrived meanwhile complete the strips, the write is planned again with their data.
+//! 4. Read the blocks that the plans need. If a member fails, the write is planned again. If writes
+//!    that arrived meanwhile complete the strips, the write is planned again with their data.
 //! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
 //! 6. Write data and parity. Nothing is read any more; a member that fails now is left out.
 //! 7. Record failed members on all others, before returning.
 //!
 //! Reads of present members take no lock; a computed read holds its blocks shared (`read.rs`).
-//! Threads in different rows share no cache line, with one exception: the parity of both rows is on
-//! one member and the array has a log, whose headers are written one after the other.
+//! Threads in different rows share no cache line, with one exception: if the parity of both rows is
+//! on one member and the array has a log, they share that log, whose headers are written one after
+//! the other.
 //!
 //! # How do members come and go under I/O?
 //!
 //! The *standing* of a slot is one atomic word with the index of its device and the number of its
-//! valid rows (`standing.rs`). Rebuilding locks a row, writes its share, and publishes the word
-//! before it releases the row. So while an operation holds a range of a row, a member may be taken
-//! out or replaced by its copy, but none is added. If a member is taken out during a read, the read
-//! is planned again; a write continues without the member. A slot changes in the superblocks and in
-//! memory under one hold. `exchange.rs` replaces a member by a copy of it.
+//! valid rows (`standing.rs`). A rebuild locks a row, writes the member's chunk of the row, and
+//! publishes the word before it releases the row. So while an operation holds a range of a row, a
+//! member may be taken out or replaced by its copy, but no member is added. If a member is taken
+//! out during a read, the read is planned again; a write continues without the member. A slot
+//! changes in the superblocks and in memory under one lock. `exchange.rs` replaces a member by a
+//! copy of it.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -1,5 +1,5 @@
-//! Explores schedules of writers that share one log: each writes a header when it has the turn, or
-//! another thread writes its entries.
+//! Explores schedules of writers that share one log: a writer writes a header when it has the turn,
+//! or another thread writes the writer's entries.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};

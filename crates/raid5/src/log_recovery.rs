@@ -19,7 +19,7 @@ use lanefs_ondisk::md::{Cause, SECTOR, ppl};
 pub struct LogOutcome {
     /// Entries whose parity was recomputed.
     pub entries: u64,
-    /// Damaged entries, and logs without a first header; they are ignored.
+    /// Damaged entries, and logs without a first header. All of these are ignored.
     pub damaged: u64,
 }
 
@@ -56,8 +56,8 @@ enum Newest {
 }
 
 impl Logs {
-    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt has
-    /// the parity of its valid rows, and the log of their writes.
+    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt
+    /// counts, because it has the parity of its valid rows and the log of writes to these rows.
     ///
     /// # Errors
     /// The error of the first member that cannot be read.
@@ -216,8 +216,8 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// Returns the bytes of the array that the entry covers; `None` if the entry covers no bytes on
-    /// this member's rows.
+    /// Returns the bytes of the array that the entry covers; `None` if the entry covers no bytes in
+    /// rows whose parity this member has.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));
@@ -237,7 +237,7 @@ impl Logged<'_> {
         if disks > data_disks || last > shape.len() || !in_sectors || !own || pp > strip {
             return None;
         }
-        // The whole entry is on one row, whose parity this member has.
+        // The whole entry must be in one row, and this member must have the row's parity.
         let (start, end) = (shape.place(first), shape.place(last.checked_sub(1)?));
         let on_one_row = start.row == end.row && start.offset + strip <= chunk;
         (on_one_row && shape.parity_slot(start.row) == self.slot).then_some(Extent {
@@ -275,7 +275,7 @@ fn block_of(extent: &Extent) -> u64 {
 }
 
 /// Computes the XOR of one block of all strips. Returns `None` if a member of the row is missing or
-/// not rebuilt there, or if no strip has such a block.
+/// not yet rebuilt in this row, or if no strip has such a block.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

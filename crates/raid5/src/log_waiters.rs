@@ -2,8 +2,8 @@
 //!
 //! Each thread has its own condition variable and lock. When a header is durable, only the threads
 //! with entries in it have to wake, and one more thread, which writes the next header. If a header
-//! woke all threads, most would go back to sleep. Threads that are woken while the log's lock is
-//! held would queue for that lock.
+//! woke all threads, most would go back to sleep. Threads are woken after the log's lock is
+//! released, because otherwise they would queue for that lock.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -63,7 +63,7 @@ impl Wakes {
         self
     }
 
-    /// Returns the ticket of the thread that must read the log's state.
+    /// Returns the ticket of the thread, if any, that must read the log's state.
     pub(crate) fn looks(&self) -> Option<Ticket> {
         self.0
             .iter()

@@ -19,7 +19,7 @@ pub(crate) enum LogOutcome {
 }
 
 impl Array {
-    /// Logs parts of a row on the member that has its parity; returns when they are durable.
+    /// Logs parts of a row on the member that has the row's parity; returns when they are durable.
     ///
     /// # Locking
     /// The caller holds the parts' range exclusively.
@@ -113,7 +113,7 @@ impl Array {
     /// Handles a failure of the member with the log during the write of a header.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
         // Recording the failure moves the log, which wakes all waiting threads. If another thread
-        // recorded the failure already, the member is removed as well.
+        // recorded the failure already, that thread has removed the member.
         let outcome = self.lose(lost);
         let mut state = log.state.lock();
         state.end_turn(epoch, log);
@@ -141,7 +141,7 @@ impl Array {
     }
 
     /// Writes a header with its partial parity to the member that had the log when the unit was
-    /// built: on a later member the area may have other contents.
+    /// built. A member that has the log later may have other contents in that area.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

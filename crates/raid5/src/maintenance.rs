@@ -43,7 +43,8 @@ pub enum Ended {
 pub enum Rebuild {
     /// All rows: the member is new.
     Whole,
-    /// The rows whose bits are set in the write-intent bitmap: a former member missed only these.
+    /// The rows whose bits are set in the write-intent bitmap: a former member missed only these
+    /// rows.
     Intended,
 }
 
@@ -86,8 +87,8 @@ pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 impl Array {
     /// Puts a member into an empty slot, after the metadata recorded it there. Before the rebuild,
     /// no row of the member is valid, regardless of `member.recovered`, since the array is being
-    /// written; the rebuild makes rows valid. The member's log, if there is one, is empty. If the
-    /// device was a member before, no log write to it is under way.
+    /// written; the rebuild makes rows valid. The caller ensures that the member's log, if there is
+    /// one, is empty, and that no log write to the device is under way if it was a member before.
     ///
     /// # Errors
     /// If the slot does not exist or has a member, or the device is too small.
@@ -281,7 +282,8 @@ impl Array {
     }
 
     /// Computes a row's parity from its data, and returns the number of blocks with wrong parity.
-    /// `None` if a member of the row is missing.
+    /// With [`Scrub::Repair`], writes the right parity. Returns `None` if a member of the row is
+    /// missing.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.

@@ -3,9 +3,9 @@
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
 //! - Each change is written to all members twice and counts two events: the first write announces
-//!   the change, the second makes it. So a member that is one event behind has missed nothing: the
-//!   crash came between the two writes. A member that missed a change is two events behind. Linux
-//!   makes the same distinction.
+//!   the change, the second makes it. So a member that is one event behind has missed nothing,
+//!   because a crash came between the two writes. A member that missed a change is two events
+//!   behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
 //!
@@ -184,16 +184,16 @@ impl Metadata {
         Some(known.device.clone())
     }
 
-    /// Renames devices in messages; `name` returns a new name. Relative paths would be wrong after
-    /// a change of the working directory.
+    /// Changes the names of devices in messages to those that `name` returns. Relative paths would
+    /// be wrong after a change of the working directory.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
         for known in &mut self.known.lock().members {
             known.name = name(&known.name).unwrap_or_else(|| std::mem::take(&mut known.name));
         }
     }
 
-    /// Returns the event up to which regions with cleared bits were in sync on all members; `None`
-    /// without a bitmap.
+    /// Returns the event at which regions with cleared bits were last known to be in sync on all
+    /// members; `None` without a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
@@ -226,8 +226,8 @@ impl Metadata {
         state.commit(self.writes).map_err(AssignError::Unsettled)
     }
 
-    /// Forgets failed devices, which frees their device numbers. Returns their number, and the
-    /// slots of members that failed meanwhile.
+    /// Forgets failed devices, which frees their device numbers. Returns how many devices were
+    /// forgotten, and the slots of members that failed meanwhile.
     pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
         let mut state = self.known.lock();
         let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
@@ -322,8 +322,8 @@ impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
     /// While the array is being written, this is sector 0, since any row may be written. With a
-    /// log, recovery restores the parity of such rows, so the result is the first sector in doubt
-    /// before the crash (sector 0 if there is none).
+    /// log, recovery restores the parity of such rows, so the result is the sector from which
+    /// parity was in doubt already (sector 0 if no parity was in doubt).
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -332,8 +332,8 @@ impl State {
         }
     }
 
-    /// Gives a new device a number, the bitmap, and a superblock of a device that is no member yet.
-    /// Returns the number.
+    /// Gives a new device a number, the bitmap, and a superblock of a device that is not yet a
+    /// member. Returns the number.
     fn admit(&self, new: &mut Known) -> Result<u32, DeviceError> {
         if let Some(intents) = &self.intents {
             let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
@@ -390,8 +390,8 @@ impl State {
             let (before, time) = (self.array.events(), now());
             let after = before.saturating_add(2);
             if let Some(intents) = &mut self.intents {
-                // The kernel trusts a bitmap header with a newer event count than its superblock,
-                // but not an older one.
+                // The kernel trusts a bitmap header whose event count is newer than that of its
+                // superblock, but not a header whose count is older.
                 intents.header.set_events(after);
                 intents.header.set_fresh();
             }
@@ -433,9 +433,9 @@ impl State {
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // Regions whose bits are cleared now are in sync on all members of this event. A member of
-        // an older event must not trust the bits, so this event is recorded before the first bit is
-        // cleared.
+        // Regions whose bits are cleared now are in sync on all members that have this event count.
+        // A member with an older count must not trust the bits, so this event is recorded before
+        // the first bit is cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {
             intents.header.set_events_cleared(events);
@@ -472,11 +472,11 @@ impl State {
     }
 
     /// Fails members that could not be written, and returns their slots; the failure is not yet
-    /// recorded on the others. `None` if `failed` is empty.
+    /// recorded on the other members. Returns `None` if `failed` is empty.
     ///
     /// If the array cannot work without these members, none is recorded as failed. The array still
     /// needs each of them, so the metadata of the other members must stay sufficient to assemble
-    /// it.
+    /// the array.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
             let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);

@@ -28,14 +28,14 @@ pub trait MetadataStore: Send + Sync {
     /// If too few members are left to record the change.
     fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError>;
 
-    /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`:
-    /// it is in sync from now on.
+    /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`
+    /// means that it is in sync from now on.
     ///
     /// # Errors
     /// If too few members are left to record the change.
     fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError>;
 
-    /// Records that parity is right below this byte of the members' data areas; `u64::MAX`:
+    /// Records that parity is right below this byte of the members' data areas; `u64::MAX` means
     /// everywhere.
     ///
     /// # Errors

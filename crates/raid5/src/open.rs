@@ -87,7 +87,6 @@ impl OpenArray {
         self.without_upkeep();
         match self.access {
             Access::ReadOnly => Ok(()),
-            // The first call detects that no write is under way.
             Access::ReadWrite => self.array.stop(),
         }
     }

@@ -1,14 +1,14 @@
 //! Writes the partial parity log, which closes the write hole.
 //!
-//! Before a part of a row is written, the partial parity is written to the member with the row's
-//! parity and made durable: the XOR of all data that the write does not touch. After a crash, the
-//! parity is computed from the partial parity and the data that is then on the written members,
-//! whatever part of the write they received.
+//! The *partial parity* of a write is the XOR of all data in the row that the write does not touch.
+//! Before a part of a row is written, its partial parity is written to the member with the row's
+//! parity and made durable. After a crash, the parity is computed from the partial parity and the
+//! data that is then on the written members, whatever part of the write they received.
 //!
 //! An entry is *unfinished* from its write to the log until its data and parity are flushed on
 //! their members. Recovery uses only the newest header, both in md and in Lanefs. So a header is
-//! written when no entry is unfinished; otherwise the header repeats the unfinished entries with
-//! their partial parity (it *carries* these entries). Four rules make that safe:
+//! either written when no entry is unfinished, or it repeats the unfinished entries with their
+//! partial parity (it *carries* these entries). Four rules make that safe:
 //!
 //! - The log is durable before data and parity are written. Otherwise a crash could leave a
 //!   half-written row without an entry.
@@ -16,14 +16,13 @@
 //!   Recovery ignores a torn header and uses the previous one; but an intact header with torn
 //!   partial parity would lose the carried entries.
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
-//!   two writes: a header without entries (the *empty header*), then, over it, the first *unit* of
-//!   the lap: a header with its partial parity.
+//!   two writes. The first is a header without entries (the *empty header*). The second overwrites
+//!   it with the first *unit* of the lap, a header with its partial parity.
 //! - A block of parity has at most one unfinished entry. A second entry would be right only if the
 //!   first write had reached the members.
 //!
-//! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
-//! header that is damaged or older. So a write at the first byte determines the header that is
-//! used:
+//! *A new lap.* Recovery reads the headers from the first byte on and uses the last header before
+//! one that is damaged or older. So a write at the first byte determines the header that is used:
 //!
 //! | torn write | header that recovery uses |
 //! |---|---|
@@ -34,14 +33,14 @@
 //!
 //! Each result is right because no entry is unfinished: the newest header restores the parity that
 //! its rows have already, and the data of the first unit is written later. Writing the first unit
-//! directly over the previous lap would be wrong: a crash may then leave the oldest header at the
-//! first byte and tear the newest one after it. Then recovery would use the oldest header, whose
-//! rows have changed since.
+//! directly over the previous lap would be wrong: a torn write may leave the oldest header at the
+//! first byte and overwrite later headers. Then recovery would use the oldest header, whose rows
+//! have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the
 //! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
 //! the thread that has waited longest, which writes the next header for all. No other thread can
-//! take the turn from it: otherwise most threads would be woken for nothing.
+//! take the turn from that thread; otherwise most threads would be woken for nothing.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -52,7 +51,7 @@ use std::collections::VecDeque;
 /// The most bytes of partial parity that one write of a part of a row logs, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// The log of one member; a later member of the slot has another one.
+/// The log of one member; a later member of the slot has another log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogLocation {
     pub(crate) member: MemberId,
@@ -90,7 +89,7 @@ pub(crate) struct ParityLog {
 
 #[derive(Debug)]
 pub(crate) struct LogState {
-    /// The slot's present member; `None` if there is none.
+    /// The log of the slot's present member; `None` if there is no member.
     pub(crate) location: Option<LogLocation>,
     /// Counts the members of the slot, so that a waiting thread notices that its member was
     /// removed.
@@ -118,7 +117,8 @@ pub(crate) struct LogState {
 pub(crate) enum Turn {
     /// The turn is free for the next thread; no thread waits for it.
     Free,
-    /// A thread is writing a header to this member, or runs a flush that the header needs first.
+    /// A thread is writing a header to the present member, or runs a flush that the header needs
+    /// first.
     Taken,
     /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
@@ -239,7 +239,7 @@ impl ParityLog {
     }
 
     /// Records that the slot has another member, or none. The log of the previous member is not
-    /// used any more, and no thread waits for header writes to it.
+    /// used any more, and no thread waits for writes of headers to that log.
     pub(crate) fn move_to(&self, location: Option<LogLocation>) {
         let mut state = self.state.lock();
         state.location = location;
@@ -260,8 +260,8 @@ impl ParityLog {
         self.per_write
     }
 
-    /// Waits for threads that write a header, or run a flush for a header, of any member of the
-    /// slot. While the slot has no member, no thread starts to write a header.
+    /// Waits until no thread writes a header to a present or former member of the slot, or runs a
+    /// flush for such a header. While the slot has no member, no thread starts to write a header.
     pub(crate) fn await_writers(&self) {
         let mut state = self.state.lock();
         while state.turn == Turn::Taken || state.late > 0 {
@@ -285,7 +285,8 @@ impl ParityLog {
         self.progressed(state);
     }
 
-    /// Records that flush `number` succeeded: entries written before it started are finished.
+    /// Records that flush `number` succeeded: entries whose data and parity were written before the
+    /// flush started are finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut state = self.state.lock();
         state.unfinished.retain(|e| match e.stage {
@@ -367,7 +368,8 @@ impl LogState {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The earlier write of this block is complete, since this write holds the block.
+            // The earlier write of this block is complete, since this write holds the block, so
+            // only a flush is missing.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
@@ -449,14 +451,14 @@ impl LogState {
         })
     }
 
-    /// Returns the number of entries that may be under way at the flush that is needed because the
-    /// next header would carry too many entries.
+    /// If the next header would carry too many entries, a flush is needed first. Returns how many
+    /// entries may still be under way when that flush starts.
     fn carries_at_most(&self, log: &ParityLog) -> usize {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// Returns a flush; or the wait for the writes under way, if a flush now would not finish their
-    /// entries.
+    /// Returns `Flush`, or `Writers` if a flush now would not finish enough entries because more
+    /// than `at_most` are under way.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
         if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }

@@ -74,8 +74,8 @@ pub(crate) struct Plan {
 /// cost it returns the plan that reconstructs parity, since this plan does not depend on old
 /// parity.
 ///
-/// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
-/// wrong.
+/// Returns `None` if a part of a missing chunk must be kept, but the parity from which this part is
+/// computed may be wrong.
 pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
     let all = Slots::below(shape.data);
     let (written, rest) = (shape.written, all - shape.written);
@@ -102,7 +102,7 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
             }
         }
         // Only the old parity has the missing data, so the new parity is computed from the old one,
-        // even if that is wrong.
+        // even if the old parity is wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
         (Missing::Nothing, Trust::Unknown) => reconstruct(rest | shape.partial, written),
         (Missing::Nothing, Trust::Right) => {
@@ -213,8 +213,8 @@ mod tests {
                 let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let right = old.iter().fold(0, |s, b| s ^ b);
-                // Unknown parity of a complete row becomes right; in a degraded row the parity is
-                // the only source of the missing data.
+                // In a complete row, the plan has to make unknown parity right, so any parity will
+                // do. In a degraded row, the parity is the only source of the missing data.
                 let unknown = shape.parity == Trust::Unknown && shape.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
                 let (after, parity) = carry_out(shape, plan, &old, parity, &new);
@@ -233,8 +233,8 @@ mod tests {
         }
     }
 
-    /// Tries every set of reads: checks that parity and preserved data can be computed from the
-    /// set.
+    /// Returns the size of the smallest set of reads from which parity and preserved data can be
+    /// computed. Tries every set.
     fn fewest_reads(shape: StripShape) -> Option<usize> {
         let readable: Vec<usize> = (0..shape.data)
             .filter(|i| shape.missing != Missing::Data(*i))

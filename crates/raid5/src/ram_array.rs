@@ -40,7 +40,7 @@ impl MetadataStore for Unrecorded {
 
 impl Member {
     /// Creates a member in memory for an array of this geometry, with space for a log, rebuilt up
-    /// to byte `recovered` of its data area; `u64::MAX`: in sync.
+    /// to byte `recovered` of its data area; `u64::MAX` means in sync.
     ///
     /// # Errors
     /// When there is no address space left.

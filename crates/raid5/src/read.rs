@@ -1,7 +1,7 @@
-//! Reads data: from the member that has it, or computed from all others.
+//! Reads data from the member that has it, or computes the data from all other members.
 //!
 //! A direct read takes no lock. A computed read holds its range of the row shared, since a write
-//! between two of its member reads would make the sum wrong.
+//! between two of its member reads would make the XOR wrong.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -85,7 +85,7 @@ impl Array {
         self.rebuild_into(slot, place, buf)
     }
 
-    /// Computes the contents of the member in `slot` at `place`: the XOR of all others.
+    /// Computes the contents of the member in `slot` at `place`: the XOR of all other members.
     ///
     /// # Locking
     /// The caller holds the range, and a unit of the budget.

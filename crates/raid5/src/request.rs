@@ -1,12 +1,13 @@
 //! Writes requests, part by part: each part by its own thread, or by a thread that gathers several.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
-//! such parts at two times: before it reads anything, all that fit (`gather.rs`); and after its
-//! reads, those that make the row complete, so that nothing more has to be read. No thread waits
-//! for further parts, so a single write is not delayed.
+//! such parts twice. Before it reads anything, it takes all parts that fit (`gather.rs`). After its
+//! reads, it takes parts that make the row complete, so that nothing more has to be read. No thread
+//! waits for further parts, so a single write is not delayed.
 //!
 //! A thread whose part was taken continues when the part is written, with the durability that it
-//! asked for. After an error each thread writes its own part alone: it gets only its own errors.
+//! asked for. After an error, each thread writes its own part alone, so it gets only its own
+//! errors.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -25,8 +26,8 @@ type Written = Result<(), DeviceError>;
 impl Array {
     /// Writes a request, row by row.
     ///
-    /// The last part is offered to other threads in its row while this thread writes the others: a
-    /// sequential writer's next request has the rest of that row.
+    /// While this thread writes the other parts, it offers the last part to threads that write to
+    /// the same row. The next request of a sequential writer has the rest of that row.
     pub(crate) fn write_rows(&self, source: &Source<'_>, offset: u64, how: Durability) -> Written {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {

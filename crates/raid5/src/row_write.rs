@@ -1,4 +1,4 @@
-//! The buffers of a row write and their XOR sums. Pure functions.
+//! The buffers of a row write and their XOR sums. All functions here are pure.
 
 use crate::plan::{Method, Plan};
 use crate::scratch::Buffer;

@@ -12,8 +12,9 @@
 //! *Gathering*: a thread that waits to write lends its bytes ([`Request`]). The thread that holds
 //! the range can write them together with its own, and then the waiting thread has nothing left to
 //! do ([`RowHold::take`]). A write of several rows *offers* its last part in the same way while it
-//! works on the first. A write is taken only if its range lies in the held range: without gathering
-//! it would wait for that range too, as would each thread that it overtakes.
+//! works on the first part. A write is taken only if its range lies in the held range. Without
+//! gathering, it would wait for that range anyway, and so would each waiting thread that it
+//! overtakes.
 
 use crate::row_write::Durability;
 use crate::strip::RowPart;
@@ -27,8 +28,8 @@ const SHARDS: usize = 1024;
 #[cfg(any(loom, shuttle))]
 const SHARDS: usize = 2;
 
-/// The number of holds kept in the shard itself: a separate allocation could share its cache lines
-/// with other data.
+/// The number of holds kept in the shard itself, because a separate allocation could share its
+/// cache lines with other data.
 const INLINE: usize = 4;
 
 /// The accesses that a hold excludes.
@@ -72,8 +73,7 @@ pub(crate) struct RowLocks {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// [the shard's lock] Spans that are held; if there are more than [`INLINE`], the rest is in
-    /// `more`.
+    /// Spans that are held. If there are more than [`INLINE`], the rest is in `more`.
     held: [Option<Span>; INLINE],
     more: Vec<Span>,
     waiting: VecDeque<Arc<Waiter>>,
@@ -200,7 +200,7 @@ impl RowLocks {
         free.then(|| RowHold { locks: self, span, waited: false, contended })
     }
 
-    /// Holds the waiter's range if it is free now; else adds the waiter to the queue.
+    /// Holds the waiter's range if it is free now; otherwise adds the waiter to the queue.
     pub(crate) fn queue(&self, waiter: &Arc<Waiter>) -> Option<RowHold<'_>> {
         let span = waiter.span;
         let mut shard = self.shard(span.row).lock();
@@ -275,7 +275,8 @@ impl RowHold<'_> {
 }
 
 impl Taken {
-    /// Borrows the bytes of a waiter that was removed from the queue, so its thread waits.
+    /// Borrows the bytes of a waiter that was removed from the queue. The waiter's thread still
+    /// waits, so its bytes are there.
     fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
         let Request { part, loan, .. } = waiter.request.as_ref()?;
         let (part, bytes) = (*part, Loan::borrow(loan));
@@ -337,7 +338,8 @@ impl Shard {
         }
     }
 
-    /// Releases a hold. Equal holds are interchangeable, and only shared holds can be equal.
+    /// Releases a hold. Only shared holds can be equal, and it does not matter which of several
+    /// equal holds is released.
     fn let_go(&mut self, span: Span) {
         if let Some(held) = self.held.iter_mut().find(|h| **h == Some(span)) {
             *held = None;
@@ -453,8 +455,8 @@ mod model {
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
-    /// Runs writers and readers of overlapping ranges of one row: checks exclusion and that all of
-    /// them finish, since the checker reports a deadlock.
+    /// Runs writers and readers of overlapping ranges of one row. Checks exclusion. All of them
+    /// must finish, because the checker reports a deadlock.
     fn ranges_of_one_row() {
         let locks = Arc::new(RowLocks::new());
         let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));

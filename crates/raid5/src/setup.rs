@@ -31,15 +31,16 @@ pub enum Consistency {
 pub struct Policies {
     /// Which waiters are woken when a unit of the row budget is released.
     pub stripe_wake: StripeWake,
-    /// The number of rows that may be under way at once. Each may need memory for a whole row.
+    /// The number of rows that may be under way at once. Each of them may need a whole row of
+    /// memory.
     pub rows: usize,
     /// The largest number of unfinished entries that a header of the partial parity log carries.
     /// With 0, each header waits for a flush that finishes the entries of the previous one, as in
     /// md.
     pub log_carries: usize,
     /// Time limit of a member's flush, after which the member is failed if the array can work
-    /// without it. Each member is then flushed by its own thread, all in parallel. `None`: no
-    /// limit; the thread that flushes the array flushes the members.
+    /// without it. Each member is then flushed by its own thread, all in parallel. `None` means no
+    /// limit; the thread that flushes the array then flushes the members itself.
     pub flush_limit: Option<Duration>,
 }
 
@@ -61,8 +62,8 @@ pub struct Setup {
     pub consistency: Consistency,
     /// Whether the metadata records the array as active.
     pub active: bool,
-    /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: all parity is
-    /// right.
+    /// Byte of the members' data areas from which parity may be wrong; `u64::MAX` means that all
+    /// parity is right.
     pub unsynced_from: u64,
     /// Options that affect only performance.
     pub policies: Policies,

@@ -36,7 +36,7 @@ impl Slots {
         self.0 == 0
     }
 
-    /// Returns the union of both sets.
+    /// Returns the intersection of both sets.
     pub fn and(self, other: Slots) -> Slots {
         Slots(self.0 & other.0)
     }

@@ -1,4 +1,4 @@
-//! Parses `md:...`: the name of an array where the name of a device is expected.
+//! Parses `md:...`, which names an array where the name of a device is expected.
 
 use crate::array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 use crate::assemble_error::AssembleError;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The prefix of such a name.
+/// The prefix of the name of an array.
 pub const PREFIX: &str = "md:";
 /// The wait before a second read of the superblocks: longer than one change takes on all members.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -20,9 +20,9 @@ pub const MISSING: &str = "missing";
 
 /// An array by name.
 ///
-/// `md:a.img,b.img,c.img`: these members, in any order, with `missing` for each missing one.
-/// `md:UUID`: the members of this array among the block devices; `md:UUID,DIR`: among the files and
-/// devices in a directory. A backslash escapes a comma, colon or backslash in a path.
+/// `md:a.img,b.img,c.img` lists the members, in any order, with `missing` in place of each missing
+/// member. `md:UUID` finds the members of this array among the block devices, `md:UUID,DIR` among
+/// the files and devices in a directory. A backslash escapes a comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     members: Members,
@@ -87,8 +87,8 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// Returns the array that the words name: by its members, with `missing` for missing ones, or
-    /// by a UUID and directories.
+    /// Returns the array that the words name. The words are the paths of its members, with
+    /// `missing` in place of each missing member, or a UUID and directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);

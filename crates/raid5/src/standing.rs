@@ -10,8 +10,8 @@
 //! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
 //! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow
 //! has its own index among the slot's devices, and keeps this index when it becomes the member. A
-//! write reads the shadow before the member. So if the exchange happens in between, the write goes
-//! to the new device twice, never to the old one alone.
+//! write looks up the shadow before it looks up the member. So if the exchange happens in between,
+//! the write goes to the new device twice, never to the old device alone.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -31,7 +31,8 @@ pub struct Member {
     pub data_offset: u64,
     /// The area of the partial parity log, if the array has one.
     pub log: Option<LogArea>,
-    /// The byte of the data area up to which the device is rebuilt; `u64::MAX`: it is in sync.
+    /// The byte of the data area up to which the device is rebuilt; `u64::MAX` means that it is in
+    /// sync.
     pub recovered: u64,
 }
 
@@ -190,14 +191,15 @@ impl Members {
     /// Returns whether this device is still a member, or a member's shadow.
     pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
         let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
-        // The shadow is read first: it may become the member in between.
+        // The shadow is looked up first, because it may become the member between the two look-ups.
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
     /// Returns all devices that a flush of the array includes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
-            // The shadow is read first: it may become the member in between.
+            // The shadow is looked up first, because it may become the member between the two
+            // look-ups.
             let shadow = self.shadow(slot);
             let member = self.present(slot);
             let shadow = shadow.filter(|shadow| member.is_none_or(|m| m.id != shadow.id));
@@ -288,19 +290,19 @@ impl Members {
     /// Returns the shadow if `row` is valid on it, so that writes must go to it too.
     ///
     /// # Locking
-    /// The caller holds a range of the row, and reads the member only after this call.
+    /// The caller holds a range of the row, and looks up the member only after this call.
     pub(crate) fn shadow_of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.shadow_word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
-    /// Marks the rows below `rows` as valid on the shadow. Returns `false` if it is not a shadow
-    /// any more.
+    /// Marks the rows below `rows` as valid on the shadow. Returns `false` if the device is no
+    /// longer a shadow.
     pub(crate) fn advance_shadow(&self, id: MemberId, rows: u64) -> bool {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// Makes the shadow the member. Returns `false` if it is no longer a shadow.
+    /// Makes the shadow the member. Returns `false` if the device is no longer a shadow.
     ///
     /// # Locking
     /// The same as for [`Members::put`].

@@ -20,7 +20,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
 
 /// Bytes that recovery may change in memory while an array is open read-only: more than the parity
-/// of all its logs.
+/// that all logs of the array can restore.
 const OVERLAY: u64 = 1 << 30;
 
 /// An array that was started.
@@ -80,7 +80,7 @@ impl Start {
         self.fresh.features().intersects(Features::ANY_PPL)
     }
 
-    /// Returns the byte of the data areas from which parity may be wrong; `None`: all parity is
+    /// Returns the byte of the data areas from which parity may be wrong; `None` if all parity is
     /// right.
     fn doubtful_from(&self) -> Option<u64> {
         let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
@@ -167,8 +167,8 @@ impl Start {
         AssembleError::Device { name: self.candidates[at].name.clone(), error }
     }
 
-    /// Returns whether all parity is right although the array was not closed cleanly, and the first
-    /// byte of the chunks whose parity may be wrong.
+    /// Returns whether all parity is right although the array was not closed cleanly, and the byte
+    /// of the data areas from which parity may be wrong.
     fn parity_after(&self, log: Option<LogOutcome>) -> (bool, u64) {
         let degraded = !self.plan.degraded().is_empty();
         let Some(from) = self.doubtful_from() else { return (false, u64::MAX) };
@@ -198,8 +198,8 @@ impl Start {
         };
         let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
         let bits = match is_clean {
-            // The array was stopped cleanly, so all regions are in sync: the bits that are still
-            // set were not cleared yet.
+            // The array was stopped cleanly, so all regions are in sync. Bits that are still set
+            // were only not cleared yet.
             true => vec![0; intents.bits.len()],
             false => intents.bits.clone(),
         };
@@ -286,7 +286,7 @@ impl Start {
         assigned.chain(spares).map(known).collect()
     }
 
-    /// Returns the bitmap of the freshest member. All bits are set if it cannot be trusted.
+    /// Returns the bitmap of the freshest member. All bits are set if the bitmap cannot be trusted.
     fn intents(&self) -> Result<Option<Intents>, AssembleError> {
         read_intents(&self.candidates[self.plan.freshest])
     }

@@ -1,4 +1,4 @@
-//! Splits a write into rows, chunks and strips. Pure functions.
+//! Splits a write into rows, chunks and strips. All functions here are pure.
 
 use crate::layout::{BLOCK, Geometry};
 use crate::slots::Slots;
@@ -151,7 +151,7 @@ impl<'a> Source<'a> {
         self.bufs.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// Returns the bytes from byte `at` of the request to the end of its buffer.
+    /// Returns the bytes from byte `at` of the request to the end of the buffer that has this byte.
     pub(crate) fn rest(&self, at: u64) -> &'a [u8] {
         let mut at = at as usize;
         for buf in self.bufs {

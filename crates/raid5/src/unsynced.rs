@@ -1,4 +1,4 @@
-//! Rows whose parity may be wrong: after a crash without a log, until they are resynchronised.
+//! The rows whose parity may be wrong after a crash, until they are resynchronised.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -10,8 +10,8 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
     rows: u64,
-    /// The number of rows in a region, and for each region whether it needs a resync; `None`: all
-    /// rows do.
+    /// The number of rows in a region, and for each region whether it needs a resync. `None` means
+    /// that all rows need one.
     regions: Option<(u64, Box<[bool]>)>,
 }
 
@@ -19,8 +19,8 @@ impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
         match consistency {
-            // If all parity is right, the bits are ignored: after a clean stop of a degraded array
-            // bits are set too.
+            // If all parity is right, the bits are ignored, because bits are also set after a clean
+            // stop of a degraded array.
             Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
                 let rows_of = (chunk / shape.chunk()).max(1);
                 let region = |r: u64| {
@@ -78,20 +78,22 @@ impl Unsynced {
         let from = self.next.load(Ordering::Acquire);
         match &self.regions {
             Some(_) => (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64,
-            // There may be billions of rows.
+            // There may be billions of rows, too many to count one by one.
             None => shape.rows().saturating_sub(from),
         }
     }
 }
 
-/// Returns the first and the last bit for `count` rows in a bitmap with a bit for `chunk` bytes.
+/// Returns the first and the last bit of the `count` rows from `row` on, in a bitmap with a bit for
+/// `chunk` bytes.
 pub(crate) fn bits_of(shape: &Geometry, chunk: u64, row: u64, count: u64) -> (u64, u64) {
     let from = row * shape.chunk();
     let to = (row + count).min(shape.rows()) * shape.chunk();
     (from / chunk, to.saturating_sub(1) / chunk)
 }
 
-/// Returns whether a bitmap as on disk has this bit; bits after its end count as set.
+/// Returns whether `bit` is set in a bitmap of the form on disk. Bits after the end of the bitmap
+/// count as set.
 pub(crate) fn bit_is_set(bits: &[u8], bit: u64) -> bool {
     bits.get((bit / 8) as usize).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
 }

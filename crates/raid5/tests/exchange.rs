@@ -94,7 +94,7 @@ impl Hooked {
 fn a_member_that_is_exchanged_after_the_plan_means_another_plan_and_no_failure() {
     for consistency in consistencies() {
         let mut hooked = Hooked::new(&consistency);
-        // The write covers part of a block: first the old content is read, then the parity.
+        // The write covers part of a block, so the old content is read first, and then the parity.
         let shape = hooked.rig.shape;
         let (data, parity) = (shape.data_slot(0, 0), shape.parity_slot(0));
         hooked.exchange_in(data, Kind::Read, 0, parity, Outcome::Done);

@@ -1,4 +1,4 @@
-//! Failing members: the n-th operation of each kind on each member, for every n.
+//! Tests members whose n-th operation of a kind fails, for every n, every kind and every member.
 
 mod rig;
 
@@ -10,8 +10,8 @@ use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Runs small and large writes, reads and flushes, always the same. Stops at the first failed
-/// write; returns the ranges whose content that write leaves undefined.
+/// Runs small and large writes, reads and flushes, the same ones in each call. Stops at the first
+/// failed write; returns the ranges whose content that write leaves undefined.
 fn load(array: &Array, model: &mut [u8]) -> Option<(usize, usize)> {
     let mut rng = fastrand::Rng::with_seed(91);
     for round in 0..14 {
@@ -139,7 +139,7 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
     assert!(stopped > 15, "{stopped}");
 }
 
-/// A disk with sectors that cannot be read until they are written, when the disk remaps them.
+/// A disk with sectors that cannot be read until a write makes the disk remap them.
 struct Worn {
     below: Arc<dyn Device>,
     bad: Mutex<BTreeSet<u64>>,

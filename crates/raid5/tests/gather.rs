@@ -62,7 +62,7 @@ impl Hooked {
         });
     }
 
-    /// Returns whether each of the threads' writes succeeded.
+    /// Waits for the threads, and returns for each of them whether its write succeeded.
     fn finish(&self) -> Vec<bool> {
         assert!(!self.hooks.iter().any(|hook| hook.is_set()), "the hook has run");
         self.late.lock().unwrap().drain(..).map(|thread| thread.join().unwrap()).collect()
@@ -142,7 +142,7 @@ fn writes_that_wait_for_a_row_are_written_together() {
         hooked.array.write_at(0, &[1; CHUNK as usize]).unwrap();
         assert_eq!(hooked.finish(), [true; 3]);
         let counts = hooked.array.statistics();
-        // The first write reads two chunks, the others together one.
+        // The first write reads two chunks, the other writes together read one.
         assert_eq!((reads(&counts), counts.parity_writes, counts.gathered), (3, 2, 2));
         assert_eq!(counts.data_writes, 3, "parts that follow each other are one member write");
         hooked.check(&[

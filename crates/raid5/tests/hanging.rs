@@ -40,7 +40,7 @@ impl Hanging {
             wait.recv().expect("the test answers");
             Outcome::Done
         });
-        // The eighth row or a later one has its parity on member 1.
+        // Finds a row, with number 8 or higher, whose parity is on member 1.
         let shape = *array.array().geometry();
         let row = (8..12).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
         let at = (row * shape.row_len()) as usize;
@@ -110,7 +110,7 @@ fn a_member_that_hangs_and_comes_back_is_waited_for() {
         let other = std::thread::spawn(move || {
             array.add(NewMember { name, device: returns, uuid: Uuid([9; 16]) }).expect("added");
         });
-        // Without the wait the other thread would probably be done now.
+        // If `add` did not wait for the log write, the other thread would probably be done now.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!other.is_finished());
         hanging.answer.send(()).expect("it hangs");

@@ -102,7 +102,7 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
                     let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
                     if events(&mixed) == events(&now.members) {
                         // Nothing was recorded on the member between the two moments: either
-                        // nothing changed, or the member is missing in the later one.
+                        // nothing changed, or the member is missing in the later moment.
                         continue;
                     }
                     match mixed.open(None) {
@@ -646,7 +646,7 @@ fn a_member_that_fails_during_assembly_is_left_out() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // After the crash the log is applied, and then right parity is recorded on all members.
+    // After the crash the log is applied, and then all members record that parity is right.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);
@@ -672,7 +672,8 @@ fn a_member_whose_log_cannot_be_emptied_is_left_out() {
     drop(array);
     // The member's content is outdated now, and the other members record that.
     assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
-    // If another member is missing already, opening returns an error that names it.
+    // If another member is missing already, opening fails, and the error names the member that
+    // cannot be written.
     let members = members.copies();
     let (name, below) = members.0[3].clone();
     let candidates = |hook: &Arc<HookDevice>| {

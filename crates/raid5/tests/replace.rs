@@ -35,7 +35,7 @@ fn stamp(op: u64, sector: u64) -> [u8; SECTOR] {
     std::array::from_fn(|at| word[at % 8].wrapping_add((at / 8) as u8))
 }
 
-/// Returns the write that a sector's content comes from.
+/// Returns the number of the write that a sector's content comes from.
 fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     let op = u64::from_le_bytes(*bytes.first_chunk()?) >> 32;
     (bytes == stamp(op, sector)).then_some(op)
@@ -56,7 +56,7 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
     let mut ops = Vec::new();
-    // Some more operations follow, which go to the new member only.
+    // After `ends` is set, some more operations follow, which go to the new member only.
     let mut left = 12;
     while left > 0 {
         left -= usize::from(ends.load(Ordering::Acquire));
@@ -66,7 +66,8 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
         if rng.u8(..5) == 0 {
             array.flush().expect("a flush");
         } else {
-            // The array has few rows, so each gets many writes, some of them after it was copied.
+            // The array has few rows, so each row gets many writes, some of them after the row was
+            // copied.
             let from = rng.u64(..blocks);
             let len = rng.u64(1..=4).min(blocks - from);
             (op.from, op.to) = (from * 8, (from + len) * 8);
@@ -256,7 +257,7 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // Without the old member two members are missing, and the array can work without one only.
+        // Without the old member two members are missing, but the array can work without only one.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);

@@ -60,9 +60,9 @@ pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Resul
     Ok(())
 }
 
-/// A device that is stored on an array too: writes go to the image and to the array, reads come
-/// from the array, and at the end both must have the same contents. So a check of the image is a
-/// check of the array.
+/// A device whose contents are in an image and also on an array. Writes go to both, and reads come
+/// from the array. At the end both must have the same contents, so a check of the image is a check
+/// of the array.
 pub struct OnArray {
     image: Arc<dyn Device>,
     array: Arc<Array>,
@@ -106,7 +106,7 @@ impl OnArray {
         OnArray { image, array, rebuilding }
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn array(&self) -> &Array {
         &self.array
     }

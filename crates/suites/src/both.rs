@@ -1,4 +1,4 @@
-//! Runs the same operations by the kernel and by Lanefs.
+//! Runs the same operations with the kernel's ext4 and with Lanefs.
 
 use crate::home;
 use crate::image::Image;
@@ -20,8 +20,8 @@ pub fn run_all(tree: &mut dyn Tree, by: &str, ops: &[Op]) {
     }
 }
 
-/// Runs the operations by the kernel's ext4, and returns the resulting tree; `None` if the machine
-/// cannot mount the image.
+/// Runs the operations with the kernel's ext4, and returns the resulting tree; `None` if the
+/// machine cannot mount the image.
 pub fn by_kernel(image: &Image, ops: &[Op]) -> Option<Listing> {
     let mount = image.kernel_mount("noatime")?;
     let dir = home::of_kernel(mount.path())?;
@@ -31,7 +31,7 @@ pub fn by_kernel(image: &Image, ops: &[Op]) -> Option<Listing> {
     Some(listing)
 }
 
-/// Runs the operations by Lanefs, and returns the resulting tree.
+/// Runs the operations with Lanefs, and returns the resulting tree.
 pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
     let mount = open(image);
     run_all(&mut Library::new(mount.fs()), "Lanefs", ops);
@@ -41,7 +41,7 @@ pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
     listing
 }
 
-/// Mounts the image by Lanefs, without times of access.
+/// Mounts the image with Lanefs, without updates of access times.
 pub fn open(image: &Image) -> Mount {
     let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(image.device(), options).expect("Lanefs mounts it")

@@ -24,14 +24,14 @@ pub use cut::{Cuts, cut};
 pub use repair::{Repairs, repair};
 pub use verdicts::Verdicts;
 
-/// The verdicts of the two judges, counted.
+/// The counts of the verdicts of the two judges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Changes that were judged.
     pub changes: u64,
     /// The number of changes after which both judges found the image clean.
     pub clean: u64,
-    /// Changes that only the checker found, with the reason.
+    /// The number of changes that only the checker found, by the reason why e2fsck misses them.
     pub missed: BTreeMap<&'static str, u64>,
 }
 

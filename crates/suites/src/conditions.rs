@@ -30,7 +30,8 @@ pub enum Handles {
     None,
 }
 
-/// Longer than any operation that does not wait for a flush.
+/// A held flush is released if no operation completes for this time. It is longer than any
+/// operation that does not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Returns the conditions of `seed`. `interval` is the commit interval, if the suite sets it.
@@ -53,7 +54,7 @@ pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     Conditions { mount, pace: Some(pace), handles }
 }
 
-/// Whether a run of `seed` has little memory and slow flushes.
+/// Returns whether a run of `seed` has little memory and slow flushes.
 pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }
@@ -74,7 +75,7 @@ impl Paced {
         }
     }
 
-    /// Whether a flush is held back now.
+    /// Returns whether a flush is held back now.
     pub fn is_holding(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }

@@ -1,9 +1,9 @@
 //! Power cuts of commands that change a whole image: recover, tune, resize, trim, edit.
 //!
 //! The writes of a command are recorded. A state is a cut after a write; each write that no flush
-//! covers is kept, lost or torn. After a recovery from a state the files are as before the command
-//! or as after it; after another run of the command they are as after it. e2fsck finds nothing both
-//! times. For one state in four e2fsck also recovers a copy.
+//! covers is kept, lost or torn. After a recovery from a state, the files must be as before the
+//! command or as after it. After another run of the command, they must be as after it. Both times,
+//! e2fsck must find nothing. For one state in four e2fsck also recovers a copy.
 
 mod bases;
 mod commands;
@@ -31,12 +31,12 @@ const MOST_ROUNDS: u64 = 1000;
 /// The checked states, by command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// For each command: recordings, their writes, distinct states.
+    /// For each command, the counts of its recordings, events and states.
     pub commands: BTreeMap<&'static str, Checked>,
 }
 
 impl Tally {
-    /// Distinct states.
+    /// Returns the number of distinct states.
     pub fn states(&self) -> u64 {
         self.commands.values().map(|checked| checked.states).sum()
     }

@@ -126,10 +126,9 @@ impl<K, V> Table<K, V> {
 
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
-    /// Consecutive numbers fill buckets evenly, so a chain of `RARE` nodes seldom exists before
-    /// there are two or three nodes per bucket. Only when such a chain is found, the nodes of other
-    /// buckets are counted, so that keys that were chosen to collide do not make the table grow
-    /// without need.
+    /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
+    /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
+    /// found; then keys that were chosen to collide do not make the table grow without need.
     pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {

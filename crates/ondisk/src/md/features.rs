@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// `feature_map`.
+    /// The flags of the field `feature_map`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Features: u32 {
         /// There is an internal write-intent bitmap.
@@ -30,7 +30,7 @@ bitflags! {
         const PPL = 1024;
         /// There is a partial parity log with several headers.
         const MULTIPLE_PPLS = 2048;
-        /// The layout of a raid0 with members of different sizes is given.
+        /// The superblock gives the layout of a raid0 whose members differ in size.
         const RAID0_LAYOUT = 4096;
         const _ = !0;
     }
@@ -48,7 +48,7 @@ impl Features {
     /// The feature bits of both forms of the partial parity log.
     pub const ANY_PPL: Features = Features::PPL.union(Features::MULTIPLE_PPLS);
 
-    /// Returns the names of the features in words; bit numbers for unnamed ones.
+    /// Returns a name for each feature; features without a name are called by their bit number.
     pub fn names(self) -> Vec<String> {
         let name = |bit: u32| match Features::from_bits_retain(bit) {
             Features::BITMAP_OFFSET => "a bitmap".into(),

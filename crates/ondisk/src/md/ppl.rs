@@ -1,9 +1,10 @@
 //! The partial parity log of a RAID-5 member, which closes the write hole.
 //!
-//! A header (one block) lists up to 148 writes whose parity this member has. Their partial parities
-//! follow it in the same order: each is the XOR of the data that the write does not change. After a
-//! crash, the parity of a row is the XOR of its partial parity and the data on the members that the
-//! write changes, whatever part of the write they received.
+//! A header of one block lists up to 148 writes to rows whose parity is on this member. The partial
+//! parities of these writes follow the header in the same order. The partial parity of a write is
+//! the XOR of the data in the row that the write does not change. After a crash, the parity of the
+//! row is the XOR of the partial parity and the data on the members to which the write goes. This
+//! holds whatever part of the write reached those members.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).
@@ -52,7 +53,7 @@ pub struct Entry {
     pub pp_size: u32,
     /// Bytes of data that were written.
     pub data_size: u32,
-    /// The slot of the member that has the parity, and this log.
+    /// The slot of the member that has the parity of the row and this log.
     pub parity_disk: u32,
     /// CRC-32C of the partial parity.
     pub checksum: u32,
@@ -71,7 +72,8 @@ pub struct Header {
 
 /// Returns the signature of headers of the array with this uuid.
 pub fn signature(set: Uuid) -> u32 {
-    // A CRC chained from all ones without inversion and then inverted equals the standard CRC.
+    // The kernel starts the CRC from all ones and inverts the result, which is the standard
+    // CRC-32C.
     checksum(&set.0)
 }
 
@@ -89,8 +91,8 @@ impl Header {
     /// Decodes and checks the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Cause::NotALog`] if the header's signature is not `signature`: the log ends before such a
-    /// header. Other causes for a wrong checksum and an impossible count.
+    /// [`Cause::NotALog`] if the header's signature is not `signature`, which means that the log
+    /// ends before this header. Other causes for a wrong checksum and an impossible count.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
@@ -145,7 +147,7 @@ impl Header {
     }
 }
 
-/// Computes the checksum over the whole header, with the checksum itself taken as zero.
+/// Computes the checksum over the whole header, with the checksum field taken as zero.
 fn header_checksum(raw: &RawHeader) -> u32 {
     let mut raw = raw.clone();
     raw.checksum.set(0);

@@ -1,5 +1,5 @@
-//! The superblock of version 1.2: it describes the array of a member, and the member's role and
-//! state.
+//! A superblock of version 1.2. It describes the array, and the role and state of the member that
+//! holds it.
 
 mod change;
 mod check;
@@ -21,7 +21,7 @@ const MAX_DEVICES: u32 = 1920;
 /// Number of roles for which mdadm leaves room.
 const NEW_DEVICES: usize = 128;
 const SUPER_SECTOR: u64 = SUPERBLOCK_OFFSET / SECTOR;
-/// The sector number that means that parity is right everywhere.
+/// The value of `resync_offset` if parity is right everywhere.
 const CLEAN: u64 = u64::MAX;
 
 const ROLE_SPARE: u16 = 0xffff;
@@ -79,7 +79,7 @@ pub enum Recovery {
     Below(u64),
 }
 
-/// The bytes of the superblock, with the format's names; the roles follow these bytes.
+/// The fixed fields of the superblock, with the format's names. The roles follow these fields.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSuperblock {
@@ -95,7 +95,7 @@ struct RawSuperblock {
     size: U64,
     chunksize: U32,
     raid_disks: U32,
-    /// The field is also `ppl.offset` (i16) and `ppl.size` (u16).
+    /// If the array has a partial parity log, this is `ppl.offset` (i16) and `ppl.size` (u16).
     bitmap_offset: U32,
     new_level: U32,
     reshape_position: U64,
@@ -106,7 +106,8 @@ struct RawSuperblock {
     data_offset: U64,
     data_size: U64,
     super_offset: U64,
-    /// With [`Features::RECOVERY_OFFSET`], the sector below which this member holds its share.
+    /// With [`Features::RECOVERY_OFFSET`], the sector of the data area below which this member is
+    /// valid.
     recovery_offset: U64,
     dev_number: U32,
     cnt_corrected_read: U32,
@@ -117,7 +118,7 @@ struct RawSuperblock {
     bblog_offset: I32,
     utime: U64,
     events: U64,
-    /// 0: the array is active; all ones: clean; else the sector below which parity is right.
+    /// 0: the array is active; all ones: clean; otherwise the sector below which parity is right.
     resync_offset: U64,
     sb_csum: U32,
     max_dev: U32,
@@ -128,7 +129,7 @@ struct RawSuperblock {
 
 const _: () = assert!(size_of::<RawSuperblock>() == HEAD);
 
-/// The superblock of one member, checked.
+/// The checked superblock of one member.
 ///
 /// Fields that this crate does not interpret (device flags, counts of read errors, old reshape
 /// fields) are kept as found.
@@ -144,13 +145,13 @@ pub struct Superblock {
 pub struct NewArray<'a> {
     /// The array's uuid.
     pub set: Uuid,
-    /// `HOST:NAME`; cut off after 32 bytes.
+    /// The name, `HOST:NAME`. It is cut off after 32 bytes.
     pub name: &'a str,
     /// The present time, in microseconds since 1970.
     pub time: u64,
     /// The number of one of the six layouts.
     pub layout: u32,
-    /// Sectors used on each member: whole chunks.
+    /// The number of sectors used on each member: a multiple of the chunk size.
     pub size: u64,
     /// Chunk size: a power of two.
     pub chunk: u32,
@@ -158,7 +159,8 @@ pub struct NewArray<'a> {
     pub members: u32,
     /// [`Features::BITMAP_OFFSET`], [`Features::MULTIPLE_PPLS`] or empty.
     pub features: Features,
-    /// The sector of the data areas from which parity is unknown; `None` if it is right everywhere.
+    /// The sector of the data areas from which parity is unknown; `None` if parity is right
+    /// everywhere.
     pub resync_from: Option<u64>,
 }
 
@@ -173,10 +175,10 @@ pub struct Device {
     pub data_offset: u64,
     /// Sectors of the data area.
     pub data_size: u64,
-    /// Start of the bad-block log, relative to the superblock; 8 sectors long.
+    /// Start of the bad-block log, relative to the superblock. The log is 8 sectors long.
     pub bad_blocks: u16,
-    /// Length of the partial parity log, if there is one. The log or the bitmap is 8 sectors after
-    /// the superblock.
+    /// Length of the partial parity log, if there is one. The log, or the bitmap in its place,
+    /// starts 8 sectors after the superblock.
     pub ppl: u16,
 }
 
@@ -253,7 +255,7 @@ impl Superblock {
     /// Fails if Lanefs cannot use the array.
     ///
     /// # Errors
-    /// [`Unsupported`], with a name, for other levels and for unknown features.
+    /// [`Unsupported`], which names the level if it is not 5, or the unsupported features.
     pub fn support(&self) -> Result<(), Unsupported> {
         let level = self.raw.level.get();
         if level != 5 {
@@ -282,7 +284,7 @@ impl Superblock {
         bytes
     }
 
-    /// Computes the folded sum of all words, with the checksum taken as zero.
+    /// Computes the folded sum of all words, with the checksum field taken as zero.
     fn checksum(&self) -> u32 {
         let mut raw = self.raw.clone();
         raw.sb_csum.set(0);
@@ -305,7 +307,7 @@ pub enum BadBlocks {
     Some,
 }
 
-/// Encodes seconds in the low 40 bits, microseconds above them.
+/// Encodes a time: the seconds in the low 40 bits, and the rest in microseconds above them.
 fn md_time(micros: u64) -> U64 {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     U64::new(seconds & 0xff_ffff_ffff | micros << 40)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The identity of an array or member. Printed as mdadm prints it.
+/// The identity of an array or member. It is printed as mdadm prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
 

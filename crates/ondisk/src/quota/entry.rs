@@ -30,13 +30,13 @@ pub struct Limits {
     pub kib_hard: u64,
     /// The usage of space that may be exceeded for the grace time, in units of 1024 bytes.
     pub kib_soft: u64,
-    /// Number of inodes that is never exceeded.
+    /// The number of inodes that is never exceeded.
     pub inodes_hard: u64,
     /// The number of inodes that may be exceeded for the grace time.
     pub inodes_soft: u64,
 }
 
-/// An entry.
+/// An entry of a quota file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
     /// Usage.

@@ -37,13 +37,13 @@ pub(super) fn magic_and_checksum(raw: &RawSuperblock) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Computes the checksum over all bytes before it; the seed is always all ones.
+/// Computes the checksum over all bytes before the checksum field. The seed is always all ones.
 pub(super) fn checksum(raw: &RawSuperblock) -> u32 {
     let bytes = raw.as_bytes();
     Seed::START.chain(&bytes[..bytes.len() - 4]).value()
 }
 
-/// Joins a count whose upper half exists only with `64bit`.
+/// Joins the halves of a count. The upper half is in use only with `64bit`.
 pub(super) fn wide(features: Features, lo: u32, hi: u32) -> u64 {
     let hi = if features.incompat.contains(Incompat::BIT64) { hi } else { 0 };
     u64::from(hi) << 32 | u64::from(lo)
@@ -109,7 +109,7 @@ pub(super) fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
 }
 
-/// Checks the cluster size. Without `bigalloc` these are the fields of fragments, which are as
+/// Checks the cluster size. Without `bigalloc` the field is the size of fragments, which are as
 /// large as blocks.
 fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
@@ -173,8 +173,8 @@ fn per_group(
     Ok((blocks, inodes))
 }
 
-/// Checks the first data block. With 1 KiB blocks the boot block is a block of its own, but if
-/// clusters are larger than blocks, group 0 starts at block 0.
+/// Checks the first data block. With 1 KiB blocks, block 0 is the boot block and group 0 starts at
+/// block 1, but if clusters are larger than blocks, group 0 starts at block 0.
 fn first_data_block(
     raw: &RawSuperblock,
     block_size: BlockSize,
@@ -185,8 +185,8 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// Returns the number of groups in a flexible group: 1 without the feature `flex_bg`, where the
-/// field has no meaning, and 1 if the field is 0, as in the kernel (6.18).
+/// Returns the number of groups in a flexible group. It is 1 without the feature `flex_bg`, because
+/// the field has no meaning then, and 1 if the field is 0, as in the kernel (6.18).
 fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     if !features.incompat.contains(Incompat::FLEX_BG) {
         return Ok(1);

@@ -15,9 +15,9 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::ORPHAN_PRESENT);
 
 impl Superblock {
-    /// Decodes like [`Superblock::decode`], without a check of the checksum: for a superblock of
-    /// which a crash left some sectors old and some new. The result may be trusted only if it
-    /// [agrees](Superblock::agrees_with) with a copy whose checksum is right.
+    /// Decodes like [`Superblock::decode`], but does not check the checksum. This is for a
+    /// superblock in which a crash left some sectors old and some new. The result may be trusted
+    /// only if it [agrees](Superblock::agrees_with) with a copy whose checksum is right.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -31,8 +31,8 @@ impl Superblock {
     }
 
     /// Returns whether both superblocks agree in every field that only a change of the layout
-    /// changes: a backup may be as old as the last such change. None of these fields crosses the
-    /// boundary of two sectors.
+    /// changes. A backup may be as old as the last such change, so its other fields may differ.
+    /// None of the compared fields crosses the boundary of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
@@ -67,7 +67,7 @@ impl Superblock {
 }
 
 /// Returns whether the checksums of both superblocks are computed in the same way. The uuid, from
-/// which the checksums of `gdt_csum` start, may change: the log is found without it.
+/// which the checksums of `gdt_csum` start, may differ, because the log is found without it.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
@@ -86,12 +86,12 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let mut kept = raw.clone();
     let features = check::features(raw);
     if !features.incompat.contains(Incompat::CSUM_SEED) {
-        // Without `metadata_csum_seed` the field has no meaning; it is written before the feature
-        // is set.
+        // Without `metadata_csum_seed` the field has no meaning. A program writes the field before
+        // it sets the feature, so the copies may differ in it.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     if !features.incompat.contains(Incompat::ENCRYPT) {
-        // The same holds for `s_encrypt_algos` and the feature `encrypt`.
+        // The same is true of `s_encrypt_algos` and the feature `encrypt`.
         kept.s_encrypt_algos = blank.s_encrypt_algos;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());

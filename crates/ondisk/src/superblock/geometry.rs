@@ -19,9 +19,9 @@ pub struct InodePlace {
     pub offset: usize,
 }
 
-/// The plain numbers of a checked superblock: everything needed to find metadata, copyable.
+/// The numbers of a checked superblock that are needed to find metadata, as a copyable value.
 ///
-/// All functions are total: a number outside of the file system returns `None`.
+/// No function panics. For a number outside of the file system, functions return `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,
@@ -64,12 +64,13 @@ impl Geometry {
         self.group_count
     }
 
-    /// Returns the blocks of every group except the last, which may have fewer.
+    /// Returns the number of blocks of every group except the last, which may have fewer.
     pub fn blocks_per_group(&self) -> u32 {
         self.blocks_per_group
     }
 
-    /// Returns the binary logarithm of the blocks per bit of a block bitmap: 0 without `bigalloc`.
+    /// Returns the binary logarithm of the number of blocks that a bit of a block bitmap stands
+    /// for: 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }
@@ -79,12 +80,13 @@ impl Geometry {
         Clusters::new(self.cluster_bits)
     }
 
-    /// Returns the bits of a whole group's block bitmap: blocks, or clusters with `bigalloc`.
+    /// Returns the number of bits in use in the block bitmap of a whole group: one for each block,
+    /// or for each cluster with `bigalloc`.
     pub fn clusters_per_group(&self) -> u32 {
         self.blocks_per_group >> self.cluster_bits
     }
 
-    /// Returns the inodes of every group.
+    /// Returns the number of inodes of each group.
     pub fn inodes_per_group(&self) -> u32 {
         self.inodes_per_group
     }
@@ -94,7 +96,7 @@ impl Geometry {
         self.inode_count
     }
 
-    /// Returns the bytes of an inode in its table.
+    /// Returns the size of an inode in the inode table, in bytes.
     pub fn inode_size(&self) -> usize {
         self.inode_size.into()
     }
@@ -104,7 +106,7 @@ impl Geometry {
         Ino(self.first_ino)
     }
 
-    /// Returns the bytes of a group descriptor.
+    /// Returns the size of a group descriptor, in bytes.
     pub fn desc_size(&self) -> usize {
         self.desc_size.into()
     }
@@ -177,18 +179,20 @@ impl Geometry {
         Some(Block((first.0 + u64::from(self.blocks_per_group)).min(self.block_count) - 1))
     }
 
-    /// Returns the blocks of a group: fewer than [`Geometry::blocks_per_group`] in the last.
+    /// Returns the number of blocks of a group. The last group may have fewer than
+    /// [`Geometry::blocks_per_group`].
     pub fn blocks_in_group(&self, group: Group) -> Option<u32> {
         let (first, last) = (self.group_first_block(group)?, self.group_last_block(group)?);
         Some((last.0 - first.0 + 1) as u32)
     }
 
-    /// Returns the bits of a group's block bitmap that represent blocks of the file system.
+    /// Returns the number of bits of a group's block bitmap that stand for blocks of the file
+    /// system.
     pub fn clusters_in_group(&self, group: Group) -> Option<u32> {
         Some(self.blocks_in_group(group)?.div_ceil(1 << self.cluster_bits))
     }
 
-    /// Returns the group of a block, and its bit in the group's bitmap.
+    /// Returns the group of a block, and the block's bit in the group's bitmap.
     pub fn group_of(&self, block: Block) -> Option<(Group, u32)> {
         if !self.contains(block) {
             return None;
@@ -199,7 +203,7 @@ impl Geometry {
         Some((Group((offset / per_group) as u32), bit))
     }
 
-    /// Returns the (first) block of a bit in a group's bitmap.
+    /// Returns the first block that a bit in a group's bitmap stands for.
     pub fn block_at(&self, group: Group, bit: u32) -> Option<Block> {
         let offset = u64::from(bit) << self.cluster_bits;
         let first = self.group_first_block(group)?;
@@ -219,8 +223,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // Both sizes are powers of two. Every access to an inode calls this function, so it avoids
-        // divisions.
+        // The block size and the inode size are powers of two, so shifts replace divisions here.
+        // Every access to an inode calls this function.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {
@@ -268,8 +272,8 @@ impl Geometry {
         all.filter(|group| self.group_has_super(*group))
     }
 
-    /// Returns the number of blocks for descriptors, and for the reserve after them, at the start
-    /// of a group. The group's superblock, if it has one, is not counted.
+    /// Returns the number of blocks at the start of a group that hold descriptors or are reserved
+    /// for more of them. The group's superblock, if it has one, is not counted.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
         let meta_group = group.0 / self.descs_per_block();
         if self.is_meta_bg(meta_group) {
@@ -289,7 +293,8 @@ impl Geometry {
         old_style + self.reserved_gdt_blocks()
     }
 
-    /// Returns the blocks at the start of a group for a superblock, descriptors and their reserve.
+    /// Returns the number of blocks at the start of a group that hold a superblock or descriptors,
+    /// or are reserved for more descriptors.
     pub fn group_overhead(&self, group: Group) -> u32 {
         u32::from(self.group_has_super(group)) + self.group_desc_blocks(group)
     }
@@ -323,8 +328,8 @@ impl Geometry {
         Group(group.0 - group.0 % self.flex_size)
     }
 
-    /// Returns the blocks of group 0 where no bitmap or table may lie: superblock, descriptors,
-    /// reserve.
+    /// Returns the blocks of group 0 where no bitmap or table may lie: the superblock, the
+    /// descriptors and the blocks reserved for more of them.
     pub fn primary_metadata(&self) -> Range<u64> {
         let end = self.super_block().0 + u64::from(self.group_overhead(Group(0)));
         u64::from(self.first_data_block)..end
@@ -336,8 +341,8 @@ impl Geometry {
         Block(u64::from(self.block_size.bytes() == 1024))
     }
 
-    /// Returns the largest size in bytes of a file mapped by extents: 2^32 - 1 blocks, since file
-    /// block 2^32 - 1 is unused, as an end mark.
+    /// Returns the largest size in bytes of a file mapped by extents: 2^32 - 1 blocks. File block
+    /// 2^32 - 1 is never used, because its number serves as an end mark.
     pub fn max_file_size(&self) -> u64 {
         u64::from(u32::MAX) << self.block_size.bits()
     }

@@ -14,23 +14,24 @@ use crate::features::Incompat;
 use crate::types::{Block, BlockSize};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The most blocks of a group, as mke2fs counts them; the device has no groups.
+/// The largest number of blocks per group that mke2fs stores. The device has no groups.
 const MOST_PER_GROUP: u32 = 65528;
 const VALID: u16 = 1;
 const ERRORS_CONTINUE: u16 = 1;
-/// The revision with feature words, and fields that programs expect with it.
+/// The revision that has feature words. The next two fields are those that programs expect with
+/// this revision.
 const DYNAMIC: u32 = 1;
 const FIRST_INO: u32 = 11;
 const INODE_SIZE: u16 = 256;
 
-/// The superblock of a journal device, checked.
+/// The checked superblock of a journal device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalDevice {
     /// The UUID by which file systems refer to the device.
     pub uuid: [u8; 16],
-    /// The size of its blocks.
+    /// The block size.
     pub block_size: BlockSize,
-    /// The number of its blocks.
+    /// The number of blocks.
     pub blocks: u64,
 }
 

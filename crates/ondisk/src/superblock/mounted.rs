@@ -5,7 +5,8 @@ use crate::features::{Incompat, RoCompat};
 use crate::types::Ino;
 
 impl Superblock {
-    /// Sets the free blocks (whole clusters with `bigalloc`), at most the number of blocks.
+    /// Sets the number of free blocks, limited to the number of all blocks. With `bigalloc`, only
+    /// the blocks of free clusters count.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let blocks = blocks.min(self.geometry.block_count());
         self.raw.s_free_blocks_count_lo.set(blocks as u32);
@@ -14,12 +15,12 @@ impl Superblock {
         }
     }
 
-    /// Sets the free inodes, at most the number of inodes.
+    /// Sets the number of free inodes, limited to the number of all inodes.
     pub fn set_free_inodes(&mut self, inodes: u32) {
         self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
     }
 
-    /// Sets whether the file system is clean, and further states.
+    /// Sets the state flags, one of which says whether the file system is clean.
     pub fn set_state(&mut self, state: State) {
         self.raw.s_state.set(state.bits());
     }
@@ -49,8 +50,8 @@ impl Superblock {
         self.raw.s_kbytes_written.set(kbytes);
     }
 
-    /// Sets or clears the features that change while mounted: `needs_recovery` and
-    /// `orphan_present`. The other features determine the geometry and do not change.
+    /// Sets or clears the features that change while the file system is mounted: `needs_recovery`
+    /// and `orphan_present`. Keeps the other features, on which the geometry depends.
     pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
         let features = &mut self.geometry.features;
         features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
@@ -60,8 +61,8 @@ impl Superblock {
     }
 
     /// Records an error: counts the error, and stores it as the last error. If it is the first
-    /// error, it is also stored as the first. Marks the file system so that the next check is
-    /// complete.
+    /// error, it is also stored as the first. Marks the file system so that e2fsck checks it
+    /// completely.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

@@ -6,13 +6,13 @@ use crate::features::{Incompat, Support};
 use crate::hash::HashVersion;
 
 const CREATOR_HURD: u32 = 1;
-/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding.
+/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding of ext4.
 const UTF8_12_1: u16 = 1;
 
 impl Superblock {
-    /// Returns the operations that Lanefs supports on this file system, judged by the whole
-    /// superblock. A file system with an external journal is refused, since the caller does not
-    /// have the journal's device.
+    /// Returns the operations that Lanefs supports on this file system. All fields of the
+    /// superblock count, not only the features. A file system with an external journal is refused,
+    /// since the caller does not have the journal's device.
     pub fn support(&self) -> Support {
         match self.has_journal_elsewhere() {
             true => Support::Refused(vec!["external journal".into()]),
@@ -59,8 +59,8 @@ impl Superblock {
         }
     }
 
-    /// Returns reasons to refuse the file system that are not unsupported features, such as missing
-    /// features.
+    /// Returns reasons to refuse the file system other than unsupported features, such as a missing
+    /// feature.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         if HashVersion::from_byte(self.hash_version()).is_none() {

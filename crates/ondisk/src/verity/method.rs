@@ -3,8 +3,8 @@
 use crate::cause::verity::Cause;
 use crate::types::BlockSize;
 
-/// The limits of the size of the tree's blocks, as binary logarithms; a block of the file system is
-/// another upper limit.
+/// The limits of the size of the tree's blocks, as binary logarithms. They must also not exceed the
+/// blocks of the file system.
 const LEAST_BLOCK_BITS: u8 = 10;
 const MOST_BLOCK_BITS: u8 = 16;
 /// The longest salt in bytes.
@@ -33,7 +33,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the bytes of a hash.
+    /// Returns the size of a hash in bytes.
     pub fn hash_bytes(self) -> usize {
         match self {
             Algorithm::Sha256 => 32,
@@ -70,8 +70,8 @@ impl Method {
     /// Checks the parameters for a file of a file system with blocks of `block_size`.
     ///
     /// # Errors
-    /// [`Cause::BlockSize`] unless the tree's blocks have 1024 bytes or more, and are not larger
-    /// than those of the file system; [`Cause::SaltSize`].
+    /// [`Cause::BlockSize`] if the tree's blocks are smaller than 1024 bytes or larger than the
+    /// blocks of the file system; [`Cause::SaltSize`] if the salt is longer than [`MOST_SALT`].
     pub fn new(
         algorithm: Algorithm,
         block_bits: u8,
@@ -93,8 +93,8 @@ impl Method {
         self.algorithm
     }
 
-    /// Returns the binary logarithm of the size of a block that is hashed as a whole, of the data
-    /// and of the tree.
+    /// Returns the binary logarithm of the size of blocks, of the data and of the tree. Each block
+    /// is hashed as a whole.
     pub fn block_bits(&self) -> u8 {
         self.block_bits
     }

@@ -1,6 +1,6 @@
 //! The shape of a hash tree: its levels, and where each block is.
 //!
-//! Level 0 is the data. Each block of another level has the hashes of blocks of the level below,
+//! Level 0 is the data. Each block of a higher level has the hashes of blocks of the level below,
 //! and the highest level has one block. A file of one block or none has no tree. The blocks of the
 //! tree are stored level by level, the highest first.
 
@@ -59,7 +59,8 @@ impl Tree {
         Ok(Tree { block_bits, hash_bits, data_blocks, starts: starts.collect(), blocks })
     }
 
-    /// Returns the bytes of a block, of the data and of the tree.
+    /// Returns the size of a block in bytes. The blocks of the data and of the tree have the same
+    /// size.
     pub fn block_bytes(&self) -> usize {
         1 << self.block_bits
     }
@@ -78,12 +79,12 @@ impl Tree {
     pub fn blocks_in(&self, level: usize) -> u64 {
         let Some(above) = level.checked_sub(1) else { return self.data_blocks };
         let Some(start) = self.starts.get(above) else { return 0 };
-        // The level below is stored next.
+        // The blocks of the level below follow in the stored tree.
         let next = above.checked_sub(1).and_then(|below| self.starts.get(below));
         next.unwrap_or(&self.blocks) - start
     }
 
-    /// Returns the bytes of the stored tree.
+    /// Returns the size of the stored tree in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks << self.block_bits
     }

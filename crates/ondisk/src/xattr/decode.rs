@@ -9,7 +9,7 @@ use crate::cause::xattr::Cause;
 use crate::types::Ino;
 use zerocopy::FromBytes;
 
-/// A block of attributes, checked.
+/// A checked block of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttributeBlock<'a> {
     /// Number of inodes that share the block, at least 1.
@@ -28,7 +28,7 @@ struct Area<'a> {
     checks_hashes: bool,
 }
 
-/// Decodes a block. [`super::verify`] checks the checksum.
+/// Decodes a block. Does not check the checksum, which [`super::verify`] does.
 pub fn decode_block(block: &[u8]) -> Result<AttributeBlock<'_>, Cause> {
     let (header, _) =
         RawHeader::ref_from_prefix(block).map_err(|_| Cause::Length { len: block.len() })?;
@@ -102,8 +102,8 @@ fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
 
 type Located<'a> = (usize, &'a RawEntry, &'a [u8]);
 
-/// Returns the entries with their offsets and names, and the offset after the four zeros that end
-/// the entries.
+/// Returns the entries with their offsets and names, and the offset after the four zero bytes that
+/// end the entries.
 fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
     let mut found = Vec::new();
     let mut at = area.entries;
@@ -123,7 +123,7 @@ fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
     }
 }
 
-/// Returns the value of an entry; adds its bytes, padding included, to `ranges`.
+/// Returns the value of an entry, and adds the range of the value, padding included, to `ranges`.
 fn value<'a>(
     area: &Area<'a>,
     entries_end: usize,

@@ -7,7 +7,7 @@ use super::entry::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Sorts these attributes, and creates a block of them for one inode. `None` if they do not fit.
+/// Creates a block of these attributes, sorted, for one inode. Returns `None` if they do not fit.
 /// [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
@@ -31,8 +31,8 @@ pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<V
     Some(block)
 }
 
-/// Creates an inode's area of `len` bytes with these attributes; all zeros if there are none.
-/// `None` if they do not fit.
+/// Creates an inode's area of `len` bytes with these attributes. Without attributes the area is all
+/// zeros. Returns `None` if they do not fit.
 pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut area = vec![0; len];
     if attributes.is_empty() {

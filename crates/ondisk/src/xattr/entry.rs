@@ -77,8 +77,8 @@ pub(super) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// Computes the hash of an entry: over the name's bytes, then the value's words, the last padded
-/// with zeros.
+/// Computes the hash of an entry over the bytes of the name and then the words of the value. The
+/// last word is padded with zeros.
 pub(super) fn entry_hash(name: &[u8], value: &[u8], widen: fn(u8) -> u32) -> u32 {
     let hash = name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
     value.chunks(4).fold(hash, |hash, bytes| {
@@ -103,8 +103,8 @@ pub fn is_hash_with_value(name: AttributeName<'_>, value: u32, found: u32) -> bo
         || found == entry_hash(name.rest, &value, signed)
 }
 
-/// Returns the two hashes that an entry may store: kernels before 6.2 on machines with signed
-/// `char` hashed names with signed bytes.
+/// Returns the two hashes that an entry may store, because kernels before 6.2 on machines with
+/// signed `char` hashed names as signed bytes.
 pub fn entry_hashes(name: &[u8], value: &[u8]) -> [u32; 2] {
     [entry_hash(name, value, unsigned), entry_hash(name, value, signed)]
 }

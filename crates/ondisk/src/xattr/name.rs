@@ -16,8 +16,8 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (AttributeName::SECURITY, b"security."),
 ];
 
-/// The name of an attribute. Any number is valid, so that entries of unknown kinds survive changes
-/// of other attributes.
+/// The name of an attribute. Any prefix number is valid, so that entries of unknown kinds survive
+/// changes of other attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeName<'a> {
     /// The number of the prefix (`e_name_index`).
@@ -58,12 +58,13 @@ impl<'a> AttributeName<'a> {
     pub const ENCRYPTION: u8 = 9;
 
     /// Returns the name of the attribute that holds data of a file or directory in its inode
-    /// (feature `inline_data`). No caller can name it.
+    /// (feature `inline_data`). Programs cannot name this attribute.
     pub const fn inline_data() -> AttributeName<'static> {
         AttributeName { index: AttributeName::SYSTEM, rest: b"data" }
     }
 
-    /// Returns the name of the attribute that holds the encryption context. No caller can name it.
+    /// Returns the name of the attribute that holds the encryption context. Programs cannot name
+    /// this attribute.
     pub const fn encryption_context() -> AttributeName<'static> {
         AttributeName { index: AttributeName::ENCRYPTION, rest: b"c" }
     }
@@ -78,7 +79,7 @@ impl<'a> AttributeName<'a> {
         AttributeName { index: AttributeName::ACL_DEFAULT, rest: &[] }
     }
 
-    /// Splits a name in the form of getxattr(2).
+    /// Splits a name in the form of getxattr(2) into its prefix and the rest.
     pub fn parse(full: &'a [u8]) -> Result<AttributeName<'a>, NameError> {
         if full.len() > MAX_NAME {
             return Err(NameError::TooLong);
@@ -102,7 +103,8 @@ impl<'a> AttributeName<'a> {
     }
 }
 
-/// Orders entries as in a block: by the number of the prefix, the length of the rest, its bytes.
+/// Orders entries as in a block: by the number of the prefix, then the length of the rest, then the
+/// bytes of the rest.
 impl Ord for AttributeName<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |name: &AttributeName<'_>| (name.index, name.rest.len());

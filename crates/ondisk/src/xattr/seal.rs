@@ -1,5 +1,5 @@
-//! The checksum of a block of attributes. The checksum covers the block's number and no inode
-//! number, since several inodes share the block.
+//! The checksum of a block of attributes. The checksum covers the block's number but no inode
+//! number, since several inodes may share the block.
 
 use super::entry::HEADER;
 use crate::cause::xattr::Cause;

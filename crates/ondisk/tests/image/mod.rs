@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// The features of mke2fs 1.47's own configuration; the distribution's may differ.
+/// The configuration that mke2fs 1.47 comes with. The configuration of a distribution may have
+/// other features.
 const CONFIG: &str = include_str!("../../testdata/mke2fs.conf");
 
 /// An image in memory.
@@ -24,7 +25,7 @@ impl Image {
     }
 }
 
-/// Sets of options that together give every form of every structure.
+/// Options of mke2fs, with image sizes, that together produce every form of every structure.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext4", "40M"),
     ("-t ext4 -b 4096", "64M"),
@@ -72,7 +73,7 @@ pub fn make(options: &str, size: &str) -> Option<Image> {
     Some(Image { options: options.to_string(), bytes })
 }
 
-/// Creates enough files for used blocks and inodes of every type that needs no privilege.
+/// Creates files, so that blocks are in use and inodes have every type that needs no privilege.
 fn populate(tree: &Path) {
     fs::create_dir(tree).expect("tree");
     for i in 0..30 {

@@ -18,8 +18,8 @@ pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Im
     mounted(image, "", work).map(|(_, after)| after)
 }
 
-/// Returns the image with everything written in place, while the kernel has it mounted and the
-/// files that `work` returned are still open. Returns `None` and prints the reason where this
+/// Returns the image while the kernel has it mounted but frozen, with everything written in place.
+/// The files that `work` returned are still open. Returns `None` and prints the reason where this
 /// machine cannot mount.
 pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -72,8 +72,8 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
     }
 }
 
-/// Unmounts, and waits while the mount is busy: if another test of this program starts a process,
-/// the process has all files open until its execve(2).
+/// Unmounts, and waits while the mount is busy. If another test of this program starts a process,
+/// that process has all files open until its execve(2).
 fn unmount(mountpoint: &Path) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,15 +1,14 @@
-//! Crash states of writes that are gathered: of one row, by three threads, in certain
-//! interleavings.
+//! Crash states of gathered writes: three threads write to one row, in certain interleavings.
 
 use crate::rig::hook::{HookDevice, Kind, Outcome};
 use crate::*;
 use lanefs_lanes::sync::unscheduled::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// The recording of one write.
+/// The number of a write, and its recording.
 type Numbered = (u64, Op);
 
-/// A recorded array whose members run a test's code during an operation.
+/// An array on recording members, which run code of the test during an operation.
 struct Gathering {
     array: Arc<Array>,
     hooks: Vec<Arc<HookDevice>>,
@@ -32,9 +31,9 @@ impl Gathering {
         })
     }
 
-    /// Writes conflicting ranges of sectors: the first one at once, the others during the first
-    /// write's first member operation of this kind (after the first write, if it has no such
-    /// operation). Returns the writes.
+    /// Writes conflicting ranges of sectors. The first write starts at once. The others start
+    /// during its first member operation of this kind, or after it if it has no such operation.
+    /// Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,

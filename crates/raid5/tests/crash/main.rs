@@ -49,7 +49,8 @@ struct Recorded {
     rig: Rig,
     tape: Arc<Tape>,
     base: Vec<Vec<u8>>,
-    /// The operations, in their order on each sector: threads write different sectors.
+    /// The operations. Those on the same sector are in their order, because threads write different
+    /// sectors.
     ops: Vec<Op>,
 }
 
@@ -64,7 +65,7 @@ fn stamp(op: u64, sector: u64) -> [u8; SECTOR as usize] {
     bytes
 }
 
-/// Returns the write that a sector's content comes from; 0 for the initial content.
+/// Returns the number of the write that a sector's content comes from; 0 for the initial content.
 fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     let first = u64::from_le_bytes(*bytes.first_chunk()?);
     let op = first >> 32;
@@ -425,7 +426,8 @@ fn a_member_that_is_not_flushed_is_found() {
 }
 
 /// Checks the states of a log with many laps in which the start of a lap is torn: each write at the
-/// log's start keeps its first sectors, its last sectors, or any. Returns the number of states.
+/// log's start keeps its first sectors, its last sectors, or random ones. Returns the number of
+/// states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");
@@ -433,7 +435,7 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
         layout: Layout::LeftSymmetric,
         members: 3,
         // With chunks of two blocks, the first unit of a lap (`parity_log.rs`) has one or two
-        // blocks of parity, so it may be longer than that of the previous lap.
+        // blocks of parity, so it may be longer than the first unit of the previous lap.
         chunk: 8192,
         rows: 9,
         threads: 1,

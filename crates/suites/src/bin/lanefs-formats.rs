@@ -18,13 +18,13 @@ use std::process::ExitCode;
 /// Runs all suites on all formats.
 #[derive(Parser)]
 struct Arguments {
-    /// The seed of the first format; each format has the next one.
+    /// The seed of the first format; each further format has the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The share of the full counts that is run.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
-    /// Only formats whose options contain this.
+    /// Run only formats whose options contain this word.
     word: Option<String>,
 }
 

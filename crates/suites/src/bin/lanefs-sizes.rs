@@ -1,4 +1,4 @@
-//! Measures very large things, one table row each: directories, files, file systems.
+//! Measures very large directories, files and file systems, with one table row for each.
 //!
 //! ```text
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-sizes [-- --share 0.01] [ROW...]
@@ -7,7 +7,7 @@
 //! Each row runs in a process of its own, whose peak of memory is in the table. The images are
 //! sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow
 //! sparse files of 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end
-//! of each row `lanefs check` checks the image, and e2fsck too where it is not too slow.
+//! of each row `lanefs check` checks the image, and so does e2fsck where it is not too slow.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The heap of the command `lanefs`: only this heap gives memory back under a memory cap.
+/// The heap of the command `lanefs`, because only this heap gives memory back under a memory cap.
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 
@@ -41,7 +41,7 @@ struct Arguments {
     /// Measure in this process.
     #[arg(long, hide = true)]
     here: bool,
-    /// Only these rows.
+    /// Measure only these rows.
     rows: Vec<Row>,
 }
 
@@ -120,7 +120,7 @@ struct Steps {
     text: String,
     since: Instant,
     checks: String,
-    /// The peak of memory before the first judgement, in MiB.
+    /// The peak of memory before the first check of the image, in MiB.
     memory: Option<u64>,
 }
 
@@ -141,8 +141,8 @@ impl Steps {
         self.since = Instant::now();
     }
 
-    /// Calls `one` for each number below `count`, and notes the time and CPU time of a call: the
-    /// averages of the first tenth and of the last tenth.
+    /// Calls `one` for each number below `count`, and notes the time and CPU time of a call,
+    /// averaged over the first tenth and over the last tenth of the calls.
     fn each(
         &mut self,
         what: &str,
@@ -171,7 +171,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Judges the image, which is not mounted, by the checker.
+    /// Checks the image, which is not mounted, with the checker.
     fn check(&mut self, image: &Image) -> Result<()> {
         let memory = peak()?;
         self.memory.get_or_insert(memory);
@@ -186,7 +186,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Judges the image by e2fsck.
+    /// Checks the image with e2fsck.
     fn judge_by_e2fsck(&mut self, image: &Image) -> Result<()> {
         let begun = Instant::now();
         let found = Command::new("e2fsck").arg("-fn").arg(&image.path).output()?;

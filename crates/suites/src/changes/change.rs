@@ -40,7 +40,7 @@ pub enum How {
 /// Whether the part's checksum is set after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {
-    /// The checksum is set, so that the checks behind it are reached.
+    /// The checksum is set, so that the checks after it are reached.
     Mended,
     /// The checksum is left as it was.
     Left,
@@ -53,7 +53,7 @@ pub struct Change {
     pub part: Part,
     /// The kind of the change.
     pub how: How,
-    /// Whether its checksum is right.
+    /// Whether the part's checksum is set to match.
     pub sum: Sum,
     /// The bytes to write, by their offset in the image.
     pub writes: Vec<(u64, Vec<u8>)>,
@@ -166,7 +166,7 @@ fn choose_how(rng: &mut Rng, part: &Part, bytes: &[u8], same: &[&Part]) -> How {
     }
 }
 
-/// Chooses an offset: most often that of a byte that is not zero, or a near one.
+/// Chooses an offset, most often at or near a byte that is not zero.
 fn place(rng: &mut Rng, part: &Part, bytes: &[u8], width: usize) -> usize {
     let most = match part.kind {
         Kind::Inode { .. } if rng.u8(..4) > 0 => 160.min(part.len),

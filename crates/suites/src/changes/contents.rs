@@ -29,8 +29,8 @@ pub struct File {
     pub metadata: Vec<Range<u64>>,
 }
 
-/// Reads all regular files and symbolic links that have a name: not the orphan file, nor quota
-/// files.
+/// Reads all regular files and symbolic links that have a name. Leaves out the orphan file and
+/// quota files, which have none.
 pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).ok()?;

@@ -86,7 +86,7 @@ pub struct Base {
 }
 
 impl Corpus {
-    /// Makes the images; leaves out, with a printed reason, those that this machine cannot make.
+    /// Makes the images. Leaves out images that this machine cannot make, and prints the reason.
     pub fn make(extent: Extent) -> Corpus {
         let sets = match extent {
             Extent::Sample => &SETS[..4],

@@ -196,7 +196,7 @@ impl<'h> Checker<'h> {
         !has_backup && mount(Arc::new(state.fork())).is_err()
     }
 
-    /// Mounts, checks every promise, unmounts.
+    /// Mounts the device, checks every promise, and unmounts.
     fn recover(&self, at: Moment, device: Arc<dyn Device>) -> Result<(), String> {
         let mount = mount(device)?;
         let found = self.check(at, mount.fs());
@@ -343,7 +343,8 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {
     if n == bytes.len() { Ok(bytes) } else { Err(format!("{}: a short read", show(path))) }
 }
 
-/// The root's link count includes lost+found, which the model does not have.
+/// Returns the listing without the root's link count. That count includes lost+found, which the
+/// model does not have.
 fn without_root_links(mut listing: Listing) -> Listing {
     if let Some(root) = listing.entries.get_mut(&b""[..]) {
         root.links = None;

@@ -7,9 +7,9 @@ use super::words::word;
 pub struct Change {
     /// The operation, counted from 1.
     pub op: usize,
-    /// First byte.
+    /// The offset of the first byte.
     pub start: u64,
-    /// One past the last byte.
+    /// The offset after the last byte.
     pub end: u64,
     /// What was done to the bytes.
     pub what: What,
@@ -68,8 +68,8 @@ impl Contents {
         if found == self.sure(offset) {
             return true;
         }
-        // A write may reach the device although an earlier change that moved its place was lost. So
-        // the place is followed through these changes.
+        // A write may have reached the device although an earlier change that moved its place was
+        // lost. So the place is followed through the changes that move it.
         let mut place = offset;
         for change in &self.maybe {
             let len = change.end - change.start;
@@ -90,7 +90,7 @@ impl Contents {
     }
 }
 
-/// Changes the words of file `id`. Words behind the last are zeros.
+/// Changes the words of file `id`. Words after the last one are zeros.
 fn apply(id: u64, change: &Change, words: &mut Vec<u64>) {
     let index = |offset: u64| usize::try_from(offset.div_ceil(8)).unwrap_or(usize::MAX);
     let (start, end, len) = (index(change.start), index(change.end), words.len());

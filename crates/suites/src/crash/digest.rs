@@ -19,7 +19,7 @@ impl<'h> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }
 
-    /// Returns the digest of a state: that of the base, changed by the part of each changed
+    /// Returns the digest of a state, which is the digest of the base plus a part for each changed
     /// granule.
     pub fn of(&mut self, state: &OverlayDevice) -> u64 {
         let changes = state.changes();

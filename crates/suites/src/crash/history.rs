@@ -1,4 +1,4 @@
-//! The record of a workload: its operations, and what was promised to it.
+//! The record of a workload: its operations, and what the file system promised.
 
 use super::contents::Change;
 use crate::listing::Listing;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// below.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
-    /// The event.
+    /// The event from which on the promise holds.
     pub mark: usize,
     /// The tree is at least as new as after this operation.
     pub tree: usize,
@@ -26,7 +26,7 @@ pub struct History {
     pub forgetful: bool,
     /// The device events.
     pub recording: Recording,
-    /// The operations in words; number 0 is the start.
+    /// Descriptions of the operations; number 0 is the start.
     pub ops: Vec<String>,
     /// The number of events before each operation.
     pub begun: Vec<usize>,

@@ -8,10 +8,10 @@ use lanefs_ondisk::superblock::Superblock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The shortest time that a mount waits if the last one crashed.
+/// The shortest time that a mount waits if the previous mount crashed.
 const SHORTEST_WAIT: Duration = Duration::from_secs(22);
 
-/// A block of `mmp`, if there is one.
+/// The state of the block of `mmp`, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MmpBlock {
     Whole,
@@ -19,9 +19,9 @@ pub(super) enum MmpBlock {
     Torn,
 }
 
-/// Checks that the next mount waits exactly if the block says that the file system is in use, and
-/// that the block says so while the log must be replayed: another computer may be using the file
-/// system. `base` is the superblock before the workload.
+/// Checks that the next mount waits if, and only if, the block says that the file system is in use.
+/// Checks also that the block says so as long as the log must be replayed, because another computer
+/// may be using the file system. `base` is the superblock before the workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];

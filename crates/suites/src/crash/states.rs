@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Runs `work` on a mount of `image`, and checks the states after a crash at every write: e2fsck
 /// replays each and finds nothing else to do, Lanefs recovers each, `sound` accepts the result, and
-/// e2fsck finds it clean after the unmount. Returns the number of distinct states.
+/// e2fsck finds the image clean after the unmount. Returns the number of distinct states.
 ///
 /// # Errors
 /// Returns the failure of the work itself, or the first state in which a check fails.

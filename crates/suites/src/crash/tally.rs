@@ -22,12 +22,12 @@ pub struct Findings {
     pub checked: u64,
     /// Distinct states whose superblock was torn.
     pub torn_superblocks: u64,
-    /// The torn superblocks without a copy, where the mount was refused.
+    /// States whose torn superblock has no copy, so that the mount was refused.
     pub refused: u64,
 }
 
 impl Findings {
-    /// Distinct states that Lanefs recovered.
+    /// Returns the number of distinct states that Lanefs recovered.
     pub fn states(&self) -> u64 {
         self.kinds.values().sum()
     }

@@ -44,7 +44,7 @@ struct Workload<'a> {
     handles: Handles,
 }
 
-/// The unit of offsets and lengths, so that only the device can tear a word.
+/// All offsets and lengths are multiples of this, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
 /// Runs `ops` operations on `image`, which mke2fs made with `options`; `wrap` may add a planted
@@ -215,7 +215,7 @@ impl Workload<'_> {
     }
 
     fn next(&mut self) -> Result<(), String> {
-        // Operations that fill the image remove something first.
+        // If there are many files, one is removed, so that the image does not become full.
         if self.files.len() > 150 {
             return self.unlink();
         }
@@ -282,7 +282,7 @@ impl Workload<'_> {
         }
     }
 
-    /// Allocates, punches or zeroes a range, or moves the bytes behind it.
+    /// Allocates, punches or zeroes a range, or moves the bytes after it.
     fn fallocate(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());
@@ -300,7 +300,7 @@ impl Workload<'_> {
                 (self.rng.u64(..size.div_ceil(unit)) * unit, self.rng.u64(1..6) * unit)
             }
             Fallocate::CollapseRange => {
-                // The range ends before the end of the file.
+                // The range must end before the end of the file.
                 let end = self.rng.u64(1..size.div_ceil(unit));
                 let start = self.rng.u64(..end).max(end.saturating_sub(10));
                 (start * unit, (end - start) * unit)
@@ -362,8 +362,8 @@ impl Workload<'_> {
             return self.recorder.op(Op::Close { slot });
         }
         let path = self.some_file()?;
-        // e2fsck (1.47.0) deletes an orphan without the inodes of its attributes, and finds them
-        // unattached afterwards.
+        // e2fsck (1.47.0) deletes an orphan without the inodes of its attributes, and finds those
+        // inodes unattached afterwards. So files with such attributes do not become orphans.
         if self.recorder.id(&path).is_some_and(|id| self.valued.contains(&id)) {
             return Ok(());
         }

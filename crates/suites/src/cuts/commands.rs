@@ -327,7 +327,7 @@ fn trim(device: Arc<dyn Device>) -> Result<(), Error> {
     Opened::open(Arc::new(Noisy(device)))?.trim(0).map(drop)
 }
 
-/// Makes the changes of the suite of images, adds files, and publishes all together.
+/// Makes the changes of `fill::change` in a draft, adds files, and publishes everything together.
 fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
     let draft = Draft::open(device)?;
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };

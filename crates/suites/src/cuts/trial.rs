@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The smallest number of torn states of a recording, up to a limit for each cut.
+/// A recording gets at least `MANY` torn states, but a cut gets at most `MOST_TORN` for this.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -37,13 +37,13 @@ pub(super) struct Effort {
 /// The number of checked states.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
-    /// Recordings.
+    /// The number of recordings.
     pub recordings: u64,
-    /// Writes and flushes of the recordings.
+    /// The number of writes and flushes of the recordings.
     pub events: u64,
-    /// Distinct states.
+    /// The number of distinct states.
     pub states: u64,
-    /// States of which e2fsck recovered a copy.
+    /// The number of states of which e2fsck recovered a copy.
     pub by_e2fsck: u64,
 }
 
@@ -130,8 +130,8 @@ struct States<'t, 'r> {
     digests: Digests<'r>,
     /// Digests of the states that were seen.
     known: HashSet<u64>,
-    /// For digests of images in which e2fsck found nothing: whether the contents are as before the
-    /// change, and whether they are as after it.
+    /// For the digest of each image in which e2fsck found nothing: whether the contents are as
+    /// before the change, and whether they are as after it.
     sound: HashMap<u64, [bool; 2]>,
     by_e2fsck: u64,
 }
@@ -196,8 +196,8 @@ impl States<'_, '_> {
         Ok(())
     }
 
-    /// Checks an image with e2fsck, and its contents. Returns whether the image differs from all
-    /// earlier ones.
+    /// Checks an image with e2fsck, and checks its contents. Returns whether the image differs from
+    /// all earlier images.
     fn look(&mut self, image: &Arc<OverlayDevice>, allowed: [bool; 2]) -> Result<bool, String> {
         let digest = self.digests.of(&without_log(image)?);
         let is_new = !self.sound.contains_key(&digest);
@@ -245,8 +245,8 @@ impl States<'_, '_> {
     }
 }
 
-/// Returns the image without the contents of its log and the times in its superblock, which e2fsck
-/// does not judge.
+/// Returns the image without the contents of its log, and without the times and the checksum of its
+/// superblock. e2fsck does not check the log's contents and the times.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();
     let failed = |error: &dyn fmt::Display| error.to_string();

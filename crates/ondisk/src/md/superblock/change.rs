@@ -4,11 +4,11 @@ use super::super::features::Features;
 use super::super::uuid::Uuid;
 use super::{BadBlocks, CLEAN, Recovery, Role, Superblock, md_time};
 
-/// Changes properties, one with each call. A change is durable once the bytes of
-/// [`Superblock::encode`] are written.
+/// Changes properties in memory. A change is durable once the bytes of [`Superblock::encode`] are
+/// durable on the device.
 impl Superblock {
-    /// Copies the properties of the array from `fresh`, and keeps the properties of this device. So
-    /// a member with outdated properties is updated.
+    /// Copies the properties of the array from `fresh`, and keeps the properties of this device.
+    /// This updates a member that missed changes of the array.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -85,7 +85,7 @@ impl Superblock {
         });
     }
 
-    /// See [`Superblock::updated`]; `time` in microseconds since 1970.
+    /// See [`Superblock::updated`]; `time` is in microseconds since 1970.
     pub fn set_time(&mut self, time: u64) {
         self.raw.utime = md_time(time);
     }

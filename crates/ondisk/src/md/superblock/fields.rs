@@ -50,12 +50,12 @@ impl Superblock {
         self.raw.layout.get()
     }
 
-    /// Returns the sectors used on each member.
+    /// Returns the number of sectors used on each member.
     pub fn size(&self) -> u64 {
         self.raw.size.get()
     }
 
-    /// Returns the sectors of a chunk.
+    /// Returns the number of sectors of a chunk.
     pub fn chunk(&self) -> u32 {
         self.raw.chunksize.get()
     }
@@ -160,18 +160,19 @@ impl Superblock {
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns the number of device numbers.
+    /// Returns how many device numbers the superblock has roles for.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }
 
-    /// Returns the number of changes of the array's state: the member with the highest number is
-    /// the newest.
+    /// Returns the event count, which grows with each change of the array's state. The member with
+    /// the highest count is the newest.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
 
-    /// Returns the sector of the data areas from which parity may be wrong; `None` if it is right.
+    /// Returns the sector of the data areas from which parity may be wrong; `None` if parity is
+    /// right everywhere.
     pub fn resync_from(&self) -> Option<u64> {
         let sector = self.raw.resync_offset.get();
         (sector != CLEAN).then_some(sector)

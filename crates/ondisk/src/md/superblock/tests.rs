@@ -26,8 +26,8 @@ fn good() -> Superblock {
     Superblock::new(&array(), &device())
 }
 
-/// Returns the cause for which a valid superblock is refused after `change` damaged one part, with
-/// the checksum corrected.
+/// Returns the cause for which a superblock is refused after `change` damaged one part of it. The
+/// checksum fits the damaged superblock.
 fn cause(change: impl FnOnce(&mut Superblock)) -> Cause {
     let mut superblock = good();
     change(&mut superblock);
