@@ -71,7 +71,7 @@ impl Decoder {
     }
 }
 
-/// The return addresses of the calls so far.
+/// The calls that have not returned yet: the addresses of the call instructions.
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
@@ -90,8 +90,8 @@ impl Calls {
     }
 
     fn call(&mut self, registers: &Registers) {
-        // The return address is after the call instruction; the byte before it is in that
-        // instruction.
+        // Keeps the address of the call instruction, because the return address may be in the next
+        // function.
         self.stack.push(registers[IP]);
         self.pointers.push(registers[4].wrapping_sub(8));
     }
