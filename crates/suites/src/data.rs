@@ -78,7 +78,8 @@ impl Data {
         self.size += len;
     }
 
-    /// Moves the bytes in units of the smallest block; `to` returns the new place of a unit.
+    /// Moves the bytes in units of the smallest block. `to` returns the new place of a unit, or
+    /// `None` if the unit is removed.
     fn shift(&mut self, to: impl Fn(u64) -> Option<u64>) {
         const UNIT: usize = 1024;
         let size = self.size;
@@ -105,8 +106,8 @@ impl Data {
     }
 }
 
-/// Returns for each piece: its index, the offset in it, the offset in the range, and the number of
-/// bytes.
+/// Splits a range into pieces at grain boundaries. Returns for each piece: the grain's number, the
+/// offset in the grain, the offset in the range, and the number of bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

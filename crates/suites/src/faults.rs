@@ -1,5 +1,5 @@
 //! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
-//! that cannot be written stops all writes, and all earlier promises hold afterwards.
+//! that cannot be written must stop all writes, and all earlier promises must hold afterwards.
 
 use crate::image::Image;
 use crate::library::Library;
@@ -15,8 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the operations of a run with a fault on an image that mke2fs makes with `options`:
-/// random ones, with more promises than usual.
+/// Returns the operations of a run with a fault, on an image that mke2fs makes with `options`. They
+/// are random, with more fsyncs than usual.
 pub fn ops(seed: u64, len: usize, options: &str) -> Vec<Op> {
     let mut ops = stage(1);
     for (n, op) in
@@ -46,16 +46,17 @@ pub struct Run {
     pub errors: Vec<String>,
     /// By path, the digest of the promised content.
     promised: BTreeMap<Path, u64>,
-    /// Whether a promise was refused because the log had failed.
+    /// Whether the log failed.
     log_failed: bool,
-    /// The tree, if no operation failed.
+    /// The expected tree; incomplete once an operation failed.
     model: Model,
 }
 
 fn options() -> MountOptions {
     MountOptions {
         atime: Atime::Noatime,
-        // Commits only when the workload asks, so that n means the same in each run.
+        // Commits only when the workload asks, so that the n-th device operation is the same in
+        // each run.
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     }
@@ -146,7 +147,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// Checks that the mount is read-only, and says so, once the log has failed.
+/// If the log failed, checks that the mount is read-only, and that sync returns an error.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {
@@ -164,7 +165,7 @@ fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs with one fault, and checks the file system afterwards.
+/// Runs `ops` with one fault, and checks the file system afterwards.
 pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), String> {
     let device = Arc::new(image.fork());
     let faulty = Arc::new(FaultyDevice::new(device.clone(), Some(fault)));
@@ -214,7 +215,8 @@ pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<
     }
 }
 
-/// Plants every `stride`-th fault of a kind: first as a single failure, then as one that lasts.
+/// Runs `ops` with every `stride`-th fault of a kind: first as a single failure, then as a lasting
+/// failure. Returns the number of runs.
 pub fn sweep(
     image: &OverlayDevice,
     ops: &[Op],

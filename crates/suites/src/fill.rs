@@ -71,7 +71,7 @@ impl Scale {
 }
 
 impl Scale {
-    /// Returns the scale for files that map their blocks in this way.
+    /// Returns this scale, adapted to files that map their blocks in this way.
     pub fn with(self, mappings: Mappings) -> Scale {
         let block = self.block as u64;
         let far = match mappings {
@@ -203,7 +203,7 @@ fn mappings(script: &mut Script, scale: Scale) {
     }
     script.file("data/hole at end", 100);
     script.0.push(Op::Truncate { file: at("data/hole at end"), size: 1 << 30 });
-    // Two files with holes that grow alternately: any allocator fragments them.
+    // Writes alternately to two files with holes, so that any allocator fragments them.
     script.file("data/pieces", 0);
     script.file("data/other pieces", 0);
     let block = scale.block as u64;
@@ -250,7 +250,7 @@ fn attributes(script: &mut Script, scale: Scale) {
     }
     script.xattr("attributes/block", "trusted.thing", b"trusted");
     script.xattr("attributes/block", "security.thing", b"label\0");
-    // Inodes with the same attributes may share a block.
+    // Inodes with the same attributes may share an attribute block.
     for n in 0..3 {
         let name = format!("attributes/same {n}");
         script.file(&name, 3);

@@ -1,4 +1,4 @@
-//! The formats that every suite of whole file systems can run on: option sets of mke2fs.
+//! Formats, i.e. option sets of mke2fs, on which every suite of whole file systems can run.
 //!
 //! `lanefs-formats` runs all suites on all formats and prints the table; the tests run samples.
 

@@ -53,7 +53,7 @@ pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     check_on(bases, (options, "32M"), seed, count)
 }
 
-/// Does the same as [`check`] with these options for mke2fs and this size.
+/// Works like [`check`], with these options for mke2fs and this size.
 pub fn check_on(
     bases: &Bases,
     (options, size): (&str, &str),
@@ -152,7 +152,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Closes the file in runs that keep no file open, and sometimes reads other files until this
+    /// If the run keeps no file open, closes the file, and sometimes reads other files until this
     /// file is evicted.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.handles == Handles::Kept {

@@ -24,7 +24,7 @@ use target::{Left, Target};
 const PATIENCE: u64 = 400_000;
 /// The time after which a run counts as hung, in case it makes no device operations.
 const TIME: Duration = Duration::from_secs(60);
-/// The largest memory of the process, in KiB.
+/// The most memory that the process may take, in KiB.
 const MEMORY: u64 = 3 << 20;
 
 /// Sums over many images.
@@ -51,7 +51,7 @@ impl Totals {
 pub fn check(target: &Target, what: &str) -> Result<Outcome, String> {
     let device = Arc::new(Guarded::new(target.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // A damaged superblock may state another size of the file system.
+    // The check is skipped if the damaged superblock states another size of the file system.
     let mut end = [0; 4];
     let read = device.read_at(target::SUPER + 4, &mut end);
     let end = u64::from(u32::from_le_bytes(end)) * target.block_size();
@@ -115,7 +115,7 @@ pub const BLOCK_MAPS: &str = "-t ext3 -b 1024 -J size=1";
 /// Options for mke2fs for an image with a verity file, also without checksums.
 pub const VERITY: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,verity";
 
-/// Checks an image of each kind of damage, and that an error has the words of the kind. Returns the
+/// Checks an image of each kind of damage; an error must contain the words of the kind. Returns the
 /// number of kinds, or what is wrong with each.
 pub fn each_kind(options: &str, left: Left, kinds: &[Kind]) -> Result<usize, String> {
     let Some(base) = Target::make(options, 16, left) else { return Ok(0) };
@@ -147,7 +147,7 @@ pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {
     random_images_on((options, 24), left, seed, count)
 }
 
-/// Does the same as [`random_images`] with these options for mke2fs and this size in MiB.
+/// Works like [`random_images`], with these options for mke2fs and this size in MiB.
 pub fn random_images_on(
     (options, megabytes): (&str, u64),
     left: Left,
@@ -166,13 +166,14 @@ pub fn random_images_on(
     Ok(totals)
 }
 
-/// Changes some bytes of metadata; returns them in words.
+/// Changes some bytes of metadata; returns a description of the changes.
 pub fn random_damage(target: &Target, seed: u64) -> String {
     let mut rng = fastrand::Rng::with_seed(seed);
     let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock is only one of many ranges (the first), so it is chosen more often.
+        // The superblock is only the first of many ranges, so this chooses it more often than
+        // others.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

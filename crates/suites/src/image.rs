@@ -60,7 +60,7 @@ pub fn cluster_size_of(options: &str) -> u64 {
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(block_size_of(options))
 }
 
-/// The word among the options for mke2fs for an image whose root directory ignores case.
+/// A word among the options of [`Image::make`] that makes the root directory ignore case.
 pub const FOLDING: &str = "+F";
 
 /// An image file in memory; removed with its folder when dropped.
@@ -77,10 +77,10 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// Runs mke2fs with `options`, for ext4 unless they name another type, and `size`; returns
-    /// `None` and prints the reason if mke2fs is missing. With the word [`FOLDING`] among the
-    /// options, the root directory ignores case, and so do all directories that are created later.
-    /// With the feature `encrypt`, the image has the directory of [`home`].
+    /// Runs mke2fs with `options` and `size`. The type is ext4, unless the options name another
+    /// one. Returns `None` and prints the reason if mke2fs is missing. With the word [`FOLDING`]
+    /// among the options, the root directory ignores case, and so do all directories that are
+    /// created later. With the feature `encrypt`, the image has the directory of [`home`].
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -177,7 +177,7 @@ impl Image {
         self.kernel_mount_as("ext4", options)
     }
 
-    /// Works like [`Image::kernel_mount`], with another type: `ext2`, `ext3` or `ext4`.
+    /// Works like [`Image::kernel_mount`], with the type `kind`: `ext2`, `ext3` or `ext4`.
     pub fn kernel_mount_as(&self, kind: &str, options: &str) -> Option<KernelMount> {
         match self.try_kernel_mount(kind, options, 20) {
             Ok(mount) => Some(mount),
@@ -224,7 +224,7 @@ impl Image {
     }
 }
 
-/// Returns whether the machine has loop devices and this process is root. Elsewhere a failed mount
+/// Returns whether the machine has loop devices and this process is root. Otherwise a failed mount
 /// is not a failed test.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
@@ -349,8 +349,8 @@ impl KernelMount {
         if !std::mem::take(&mut self.mounted) {
             return;
         }
-        // Another test's child process may have inherited an open file of the mount (e2fsck of 16
-        // TiB takes a while).
+        // Tries for a minute, because another test's child process may have inherited an open file
+        // of the mount, and e2fsck of 16 TiB takes a while.
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

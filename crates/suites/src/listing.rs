@@ -237,7 +237,7 @@ pub fn library_names(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino)>, Err
     Ok(names)
 }
 
-/// Returns the entry of one inode that the library shows.
+/// Returns the entry that the library shows for an inode.
 pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let mut entry = library_shape(fs, inode)?;
     match inode.file_type() {

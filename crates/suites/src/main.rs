@@ -29,7 +29,8 @@ struct Arguments {
     /// Check only crash states, this many distinct ones, on all processors.
     #[arg(long)]
     states: Option<u64>,
-    /// Make only changes of metadata, this many, for the checker and e2fsck, on all processors.
+    /// Make only changes of metadata, this many, and compare the checker with e2fsck, on all
+    /// processors.
     #[arg(long)]
     changes: Option<u64>,
     /// Repair images with changes of metadata, this many, on all processors.
@@ -55,7 +56,7 @@ enum Suite {
     Fsx,
     /// Every cut of a recorded workload.
     Crash,
-    /// Crash states with fast commits, for three programs that replay them.
+    /// Crash states with fast commits, replayed by three programs.
     FastCommits,
     /// Every read, write and flush fails once.
     Faults,

@@ -13,8 +13,8 @@ pub use node::Openness;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// The largest attribute value that the random suites store beside others; larger ones have an
-/// inode of their own.
+/// The largest attribute value, in bytes, that the random suites store in an inode or its attribute
+/// block. Larger values have an inode of their own.
 pub const LARGEST_INSIDE: usize = 1000;
 
 /// The tree.

@@ -162,8 +162,8 @@ pub trait Tree {
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// Returns the bytes of a pattern: no 8 successive bytes are all zero, and they differ at every
-/// position and for every seed.
+/// Returns the bytes of a pattern, which depend on the seed and the position. No 8 successive bytes
+/// are all zero.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];
@@ -187,7 +187,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Path {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// Formats a path or name for messages; long ones are cut in the middle.
+/// Formats a path or name for messages; long ones are cut after 60 characters.
 pub fn show(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     match text.char_indices().nth(60) {

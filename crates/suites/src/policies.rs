@@ -20,10 +20,10 @@ const OTHERS: [&str; 8] = [
     "name_cache=global",
 ];
 
-/// Returns the mount options of a run with `seed`. Of five seeds, one has all older policies
-/// (including one lock for all names and inodes), and one has some of them. Of seven seeds, two
-/// have hardly any memory. Other choices by seed use the remainders by three and four. The divisors
-/// here have no factor in common with these, so that every combination occurs.
+/// Returns the mount options of a run with `seed`. One seed in five has all older policies
+/// (including one lock for all names and inodes), and one in five has some of them. Two seeds in
+/// seven have hardly any memory. Other choices use the seed's remainders by three and four. Five
+/// and seven have no factor in common with three and four, so every combination occurs.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

@@ -28,7 +28,7 @@ pub fn fsx(bases: &Bases, set: OptionSet, seed: u64, count: u32) {
     fsx::check_on(bases, set, seed, count).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Runs a workload of `ops` operations, and judges about `cuts` of its crash states.
+/// Runs a workload of `ops` operations, and checks about `cuts` of its crash states.
 ///
 /// # Panics
 /// If the suite finds a fault.

@@ -93,7 +93,7 @@ impl Generator {
             home,
             prefix,
             model,
-            // A block map of the smallest blocks reaches a little further than 2^34.
+            // A block map of the smallest blocks reaches a little further than 2^34 bytes.
             far: if mappings == Mappings::BlockMaps { 1 << 34 } else { 1 << 40 },
             names: 0,
             comes_back: false,

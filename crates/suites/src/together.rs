@@ -71,7 +71,7 @@ pub fn scenario_on(
     Scenario { options, size, seed, sequences }
 }
 
-/// Fresh images by options, made once and never written: runs write to overlays.
+/// Fresh images by options. Each is made once and never written, because runs write to overlays.
 #[derive(Default)]
 pub struct Bases(Mutex<std::collections::HashMap<String, Arc<RamDevice>>>);
 
@@ -90,7 +90,7 @@ impl Bases {
     }
 }
 
-/// The way runs are set up and checked.
+/// How runs are set up and checked.
 pub struct Runner<'a> {
     /// The source of fresh images.
     pub bases: &'a Bases,
@@ -279,8 +279,8 @@ fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
     }
 }
 
-/// Runs one thread's operations and compares each outcome with that of `model`, which is empty;
-/// calls `done` after each.
+/// Runs one thread's operations on the library and on `model`, which is empty at the start.
+/// Compares the outcomes of each operation, then calls `done`.
 fn run_thread(
     mut library: Library,
     mut model: Model,
@@ -311,8 +311,8 @@ fn run_thread(
     Ok(model)
 }
 
-/// Returns whether a rename fails for several reasons, of which the file system and the model
-/// reported different ones.
+/// Returns whether the file system and the model both refuse a rename. If a rename fails for
+/// several reasons, they may report different ones.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];

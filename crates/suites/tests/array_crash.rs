@@ -53,7 +53,7 @@ fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
 }
 
 /// Empties the logs, as a start of an array does. Headers of the last run have higher generations
-/// than the first headers of this run, and would be used instead of those.
+/// than the first headers of this run, so a recovery would use the older headers.
 fn empty_logs(members: &mut [Vec<u8>], rig: &Rig) {
     let log = rig.log().expect("a log");
     let bytes = log.offset as usize..(log.offset + log.len) as usize;

@@ -26,8 +26,8 @@ const SETS: [(&str, &str); 6] = [
     ("-b 2048 -J size=2 -O bigalloc,^orphan_file,^flex_bg -C 4096 -g 8192", "64M"),
     ("-b 1024 -J size=1 -I 256 -O bigalloc,quota,project -C 16384", "160M"),
 ];
-/// The number of sets without quotas, at the start. e2fsck cannot judge crashes of the others: when
-/// it deletes an orphan, it subtracts one block from the usage for each cluster.
+/// The number of sets without quotas, at the start. e2fsck cannot judge crashes of the sets with
+/// quotas: when it deletes an orphan, it subtracts only one block for each cluster from the usage.
 const WITHOUT_QUOTAS: usize = 5;
 
 fn hostile(seed: u64, count: u64) -> Totals {
@@ -127,7 +127,8 @@ fn files_take_as_much_space_as_in_the_kernel() {
 fn all_free_clusters_are_trimmed_and_counted() {
     let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
     let mount = open(&image);
-    // A first write leaves no preallocation window, whose blocks would not count as free.
+    // The first write to a file leaves no preallocation window. The blocks of a window would not
+    // count as free.
     let files = ["f", "g"].map(|name| create(name, Kind::Regular));
     let ops = [&files[..], &[write("f", 0, 100_000), write("g", 0, 5)]].concat();
     run_all(&mut Library::new(mount.fs()), "Lanefs", &ops);
@@ -172,7 +173,7 @@ fn an_extent_outside_of_its_cluster_is_damage_for_lanefs_and_e2fsck() {
     let options = "-b 1024 -O bigalloc,^metadata_csum,^metadata_csum_seed -C 4096";
     let Some(image) = Image::make(options, "32M") else { return };
     by_library(&image, &[create("f", Kind::Regular), write("f", 0, 4096)]);
-    // The low word of the first extent's place, behind the header of the tree.
+    // The low 32 bits of the first extent's first device block, behind the header of the tree.
     let at = image.inode_at("/f", 1024) + 0x28 + 12 + 8;
     let mut low = [0];
     image.device().read_at(at, &mut low).expect("inside");

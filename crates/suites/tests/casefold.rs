@@ -1,5 +1,5 @@
 //! Directories that ignore case (`casefold`). Most kernels do not mount them; e2fsck computes the
-//! hashes of their names, and compares them.
+//! hashes of their names, and compares them with the index.
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Options, Verdict};
@@ -30,7 +30,7 @@ const SETS: [(&str, &str); 5] = [
     ("-b 1024 -I 256 -O casefold,quota,project +F", "96M"),
 ];
 
-/// Options with small logs, so that they wrap.
+/// Options with logs so small that they wrap.
 const SMALL_LOGS: [(&str, &str); 3] = [
     ("-b 1024 -J size=1 -N 600 -O casefold,large_dir +F", "20M"),
     (
@@ -92,7 +92,7 @@ fn assert_sound(image: &Image, context: &str) {
     assert!(matches!(report.verdict(), Verdict::Clean), "{context}: {report:?}");
 }
 
-/// Returns a name of characters of all scripts, of marks in any order, of ignored characters and of
+/// Returns a name that mixes characters of all scripts, marks in any order, ignored characters, and
 /// characters that are not assigned.
 fn random_name(random: &mut fastrand::Rng) -> Vec<u8> {
     const BLOCKS: [(u32, u32); 16] = [
@@ -201,7 +201,7 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     assert!(matches!(make(&mounted, &dir, b"ReadMe"), Err(Error::Exists)));
     assert!(matches!(fs.link(&file, &dir, b"readME"), Err(Error::Exists)));
     assert_eq!(ino(&mounted, &dir, b"readme"), Some(file.ino().0));
-    // A new spelling, also longer and shorter.
+    // New spellings of one name; some are longer or shorter.
     for spelling in ["readme", "Readme\u{200d}", "re\u{ad}adme", "READme"] {
         let old = names(&mounted, &dir).remove(0);
         fs.rename(&dir, &old, &dir, spelling.as_bytes(), Rename::Replace).expect("it is renamed");
@@ -212,7 +212,8 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     fs.link(&file, &dir, b"other").expect("a second name");
     fs.rename(&dir, b"OTHER", &dir, b"readme", Rename::Replace).expect("nothing happens");
     assert_eq!(names(&mounted, &dir).len(), 2);
-    // A replaced file keeps its spelling, as in any directory.
+    // If a rename replaces a file, the name keeps the spelling of the replaced file, as in any
+    // directory.
     let next = make(&mounted, &dir, b"next").expect("a new name");
     fs.rename(&dir, b"NEXT", &dir, b"oTHer", Rename::Replace).expect("it is renamed");
     assert_eq!(ino(&mounted, &dir, b"Other"), Some(next.ino().0));
@@ -307,7 +308,7 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     };
     let mounted = mount(&image);
     let dir = folded_dir(&mounted, "dir");
-    // Strict names may have characters that are not assigned, also those that never will be.
+    // Strict names may have characters that are not assigned, even characters that never will be.
     for name in ["\u{c4}", "\u{378}", "\u{ffff}", "\u{e000}", "\u{10ffff}", "\u{200d}"] {
         drop(make(&mounted, &dir, name.as_bytes()).expect(name));
     }

@@ -56,7 +56,7 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
     }
 }
 
-/// Makes the file `a` as long as no file is without the feature `large_file`.
+/// Makes the file `a` longer than any file can be without the feature `large_file`.
 const LARGE: &str = "sif a size 0x80000000";
 
 /// The offset of the generation in an inode.
@@ -128,8 +128,7 @@ fn a_check_in_several_passes_finds_the_same_as_in_one() {
     let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
     assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
     assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));
-    // Clears the block bitmaps of the groups with all metadata and the journal; other groups have
-    // no bitmap yet (BLOCK_UNINIT).
+    // Clears the block bitmaps of the groups that have the metadata and the journal.
     for group in [0, 2] {
         clear_block_bitmap(&*image.device(), group);
     }

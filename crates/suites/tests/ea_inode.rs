@@ -164,7 +164,8 @@ fn random_changes_of_attributes_end_as_the_model_says() {
                     let op = set(&path, &name, value.clone());
                     match library.act(&op) {
                         Ok(_) => drop(models[n].insert(name.into_bytes(), value)),
-                        // The inode and its block have no room even for an entry.
+                        // The inode and its attribute block have no room even for the entry of the
+                        // attribute.
                         Err(Error::NoSpace) => full += 1,
                         Err(error) => panic!("seed {seed}: {error}"),
                     }
@@ -292,7 +293,7 @@ fn damage_to_values_is_named() {
     let owner = image.inode_at("/f", 1024);
     let words = Words::of(&image);
     let get = |at| words.get(at);
-    // The first entry in the inode: 128 bytes, 32 bytes of fields, the magic number.
+    // The first entry in the inode, after 128 bytes, 32 bytes of extra fields and the magic number.
     let entry = owner + 128 + 32 + 4;
     let value = get(entry + 4);
     let value_at = image.inode_at(&format!("<{value}>"), 1024);
@@ -337,8 +338,8 @@ fn threads_release_values_that_the_kernel_shares() {
             let path = n.to_string();
             ops.push(create(&path, Kind::Regular));
             ops.push(set(&path, "user.same", pattern(n / 9, 3000)));
-            // With the first attribute alone, Linux 6.18 counts a reference for each file that
-            // shares the block.
+            // If the first attribute were the only one, Linux 6.18 would count a reference for each
+            // file that shares the block.
             ops.push(set(&path, "user.also the same", vec![7; 300]));
         }
         let Some(_) = by_kernel(&image, &ops) else { return };

@@ -118,8 +118,8 @@ fn mount(device: Arc<dyn Device>) -> Mount {
 const LONG: usize = 11_000;
 const SHORT: usize = 5_000;
 
-/// Returns the bytes on the device of the block in which the short file ends, from the first unit
-/// of AES after the end on.
+/// Reads the block in which the short file ends from the device. Returns its bytes from the first
+/// unit of AES after the end of the file.
 fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     let size = SHORT as u64;
     let block = u64::from(fs.stat_fs().block_size);
@@ -208,7 +208,8 @@ fn a_truncation_needs_no_free_block() {
     image.assert_clean("full and truncated");
 }
 
-/// Operations in the directory of [`home`], and between it, `other` (another policy) and `plain`.
+/// Returns operations in the directory of [`home`], and between this directory, `other` (which has
+/// another policy) and `plain` (which is not encrypted).
 fn crossing() -> Vec<Op> {
     let path = |name: &str| name.as_bytes().to_vec();
     let at = |name: &str| File::At(path(name));
@@ -342,7 +343,7 @@ const EOPNOTSUPP: i32 = 95;
 
 #[test]
 fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
-    /// The place in the context, the byte there, the errno and words of the error.
+    /// The offset in the context, the byte to write there, the errno, and words of the error.
     const KINDS: [(usize, u8, i32, &str); 16] = [
         (0, 1, EUCLEAN, "encryption context of version 1 and 40 bytes"),
         (0, 3, EUCLEAN, "encryption context of version 3 and 40 bytes"),
@@ -395,7 +396,8 @@ fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
     drop((root, home, encrypted, folding));
     mounted.close().expect("closed");
     image.assert_clean("both features");
-    // The kernel makes directories with both flags, so this sets the second one.
+    // The kernel can make directories with both flags. Lanefs refuses to, so this sets the second
+    // flag in the image.
     let device = RamDevice::from_file(image.path()).expect("the image is read");
     let flags = image.inode_at(&format!("<{ino}>"), 1024) + 0x20;
     let mut bytes = [0; 4];

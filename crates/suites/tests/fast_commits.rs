@@ -92,7 +92,7 @@ fn an_fsync_after_an_append_writes_one_block_and_its_data() {
         let mount = mounted(&device, fast_commits);
         let fs = mount.fs();
         let file = fs.create(&fs.root().expect("the root"), b"log", &new_file()).expect("a file");
-        // The first commit of a mount marks the log.
+        // The first commit of a mount marks the log for fast commits.
         fs.sync().expect("a commit");
         let before = device.mark();
         for _ in 0..ROUNDS {
@@ -192,7 +192,8 @@ fn fast_commits_of_a_mount_that_becomes_writable_again_are_replayed() {
             let before = fs.statistics().journal.fast_commits;
             append(fs, &file, &mut bytes, round);
             let is_fast = fs.statistics().journal.fast_commits > before;
-            // The first fsync of a round commits, which marks the log; the others are fast.
+            // The first fsync of a round runs a commit, which marks the log. The others write fast
+            // commits.
             assert_eq!(is_fast, n > 0, "round {round}");
             promised.push((device.mark(), bytes.clone(), is_fast));
         }
@@ -242,7 +243,7 @@ fn e2fsck_replays_the_log_of_a_mount_without_fast_commits_after_one_with_them() 
     }
 }
 
-/// Returns the number of blocks of the log, and of those behind its head.
+/// Returns how many blocks the log has, and how many of them are behind its head.
 fn size_and_room(device: &dyn Device) -> (u32, u32) {
     let superblock = Primary::read(device).expect("a superblock").superblock;
     let log = log::find(device, &superblock, Ino::JOURNAL).expect("a log");
@@ -261,7 +262,8 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
 }
 
 /// Returns states of power cuts after a fast commit, each with the promised bytes of the file
-/// `log`. The head of the journal's log is then few blocks before its end, or at its end.
+/// `log`. In these states the head of the journal's log is a few blocks before the end of the log,
+/// or at the end.
 fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
     /// About as many blocks as the replay of a fast commit writes to the log.
     const NEAR: u32 = 8;

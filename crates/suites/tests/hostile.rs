@@ -120,8 +120,8 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Returns the reaction of Lanefs in words, with an error if there is one: that with the expected
-/// words, else one that names damage.
+/// Describes the reaction of Lanefs. Adds an error with the expected words, or else an error that
+/// names damage, if there is one.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),
@@ -144,7 +144,7 @@ fn said(says: &str, totals: Result<Outcome, String>) -> String {
 #[test]
 #[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
-    // This test is separate from the others: the images possibly crash the kernel.
+    // This test runs only on request, because the images may crash the kernel.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
         return;
     }

@@ -319,10 +319,12 @@ fn damage_to_data_in_inodes_is_named() {
     let words = Words::of(&image);
     let get = |at| words.get(at);
     const BLOCK: u64 = 0x28;
-    // The first entry after 128 bytes, 32 bytes of fields and the magic number.
+    // The offset of the first entry: after 128 bytes, 32 bytes of extra fields and the magic
+    // number.
     const ENTRY: u64 = 128 + 32 + 4;
     let record = d + BLOCK + 4;
-    // The entries of the second area are in the value, whose offset counts from the first entry.
+    // The second area with names is the value of the attribute. The offset of the value counts from
+    // the first entry.
     let second = d + ENTRY + u64::from(get(d + ENTRY) >> 16);
     for (what, says, at, put) in [
         ("a file larger than its room", "has room for", f + 4, 100_000),

@@ -1,4 +1,4 @@
-//! File systems with blocks larger than a page, which the kernel of most machines does not mount:
+//! File systems with blocks larger than a page. The kernels of most machines do not mount them, so
 //! e2fsck, debugfs and mke2fs are the judges.
 
 use lanefs_suites::changes::{self, Corpus, Extent};

@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options for mke2fs, with the shortest interval between two numbers of a mount.
+/// Options for mke2fs, with the shortest interval after which a mount stores its next number.
 const OPTIONS: &str = "-O mmp -E mmp_update_interval=1";
 
 fn superblock(device: &dyn Device) -> Superblock {
@@ -28,7 +28,7 @@ fn superblock(device: &dyn Device) -> Superblock {
     Superblock::decode(&bytes).expect("a superblock")
 }
 
-/// Returns the offset of the block, its bytes, and the checksums.
+/// Returns the offset and the bytes of the block for `mmp`, and the checksums.
 fn block(device: &dyn Device) -> (u64, Vec<u8>, Checksums) {
     let superblock = superblock(device);
     let size = superblock.geometry().block_size().bytes();
@@ -138,7 +138,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
     let root = mount.fs().root().expect("the root");
     let touched = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     wait_until(|| {
-        // The mount may store its next number between this write and its next check.
+        // Writes the block again and again, because the mount may store its next number before its
+        // next check.
         put(&*ram, &thief);
         mount.fs().set_attr(&root, &touched).and_then(|_| mount.fs().sync()).is_err()
     });

@@ -1,5 +1,5 @@
-//! Collapsed and inserted ranges, whiteouts, lists of extents: the outcomes are the kernel's, and a
-//! crash leaves the state before or after.
+//! Collapsed and inserted ranges, whiteouts, lists of extents. The outcomes are the same as the
+//! kernel's, and a crash leaves the state before or after an operation.
 
 use lanefs_device::OverlayDevice;
 use lanefs_ext4::{
@@ -96,8 +96,8 @@ fn random_ranges_are_collapsed_and_inserted_as_by_the_kernel() {
     }
 }
 
-/// Makes the file f of `extents` extents of one block each, with one block between any two, so that
-/// its tree has many nodes. Returns its bytes.
+/// Makes the file f of `extents` extents of one block each, with a hole of one block between any
+/// two, so that the extent tree has many nodes. Returns the file's bytes.
 fn prepared(image: Arc<OverlayDevice>, extents: u64, block: usize) -> Vec<u8> {
     let mount = Mount::open(image, MountOptions::default()).expect("mounted");
     let mut library = Library::new(mount.fs());
@@ -217,7 +217,7 @@ fn rename(path: &str, new: &str, how: Rename) -> Op {
     Op::Rename { path: path.into(), new: new.into(), how }
 }
 
-/// Names in two directories, to be renamed with a whiteout.
+/// Returns operations that create names in two directories, to be renamed with a whiteout.
 fn names() -> Vec<Op> {
     let directory = |path: &str| {
         let (path, kind) = (path.into(), Kind::Directory);
@@ -287,7 +287,7 @@ fn kernel_extents(path: &std::path::Path, block: u64) -> Option<Vec<(u64, u64, u
     let mut found: Vec<(u64, u64, u64, String)> = Vec::new();
     for next in lines.map(|line| parsed(line, block)) {
         match found.last_mut() {
-            // The kernel splits the extents of ext3 at the blocks of pointers.
+            // Joins extents, because the kernel splits those of ext3 at the blocks of pointers.
             Some(last) if last.0 + last.2 == next.0 && last.1 + last.2 == next.1 => {
                 let flags = next.3.trim_start_matches("last,");
                 if last.3 != flags {
@@ -363,7 +363,7 @@ fn extents_are_listed_as_by_the_kernel() {
     }
 }
 
-/// Returns the number of runs of device blocks.
+/// Returns the number of contiguous runs of device blocks.
 fn runs(extents: &[FileExtent]) -> usize {
     let breaks = extents.windows(2).filter(|two| two[0].place + two[0].len != two[1].place);
     breaks.count() + 1
@@ -395,8 +395,8 @@ fn a_defragmented_file_is_one_run_of_blocks_and_has_the_same_bytes_after_any_cra
     assert!(states > 10, "{states}");
 }
 
-/// Makes the file f of many extents, some of them unwritten, by turns with another file. Returns
-/// its bytes.
+/// Makes the file f of many extents, some of them unwritten, and alternately allocates blocks to
+/// another file. Returns the bytes of f.
 fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
     let mount = Mount::open(image, MountOptions::default()).expect("mounted");
     let mut library = Library::new(mount.fs());

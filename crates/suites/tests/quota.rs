@@ -129,7 +129,7 @@ fn usage_fits_the_tree_after_every_kind_of_change() {
 #[test]
 fn a_wrong_usage_is_found_by_the_oracle() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
-    // debugfs does not count the inodes that it makes.
+    // debugfs does not add the inodes that it makes to the usage.
     let request = "mkdir uncounted";
     let made = Command::new("debugfs").args(["-w", "-R", request]).arg(image.path()).output();
     assert!(made.expect("debugfs").status.success());
@@ -295,7 +295,7 @@ fn threads_never_use_more_than_the_limit_of_their_owner() {
     fs.sync().expect("a commit");
     let (bytes, inodes) = used(fs, 1);
     assert!(bytes <= 2000 << 10 && inodes <= 300, "{bytes} bytes, {inodes} inodes");
-    // Refusals are few enough that the limit is nearly reached.
+    // The limit is nearly reached, so only few operations were refused without need.
     assert!(bytes > 1900 << 10 && inodes == 300, "{bytes} bytes, {inodes} inodes");
     mount.close().expect("it unmounts");
     image.assert_clean("limited threads");

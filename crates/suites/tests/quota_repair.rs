@@ -30,7 +30,7 @@ fn limits(id: u32) -> Limits {
     Limits { kib_hard: 1000 + u64::from(id), inodes_soft: 9, ..Limits::default() }
 }
 
-/// Makes an image with limits of each user, and a file of every second user.
+/// Makes an image with limits for each user, and with a file of every second user.
 fn limited(options: &str) -> Option<Image> {
     let image = Image::make(options, "16M")?;
     let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");

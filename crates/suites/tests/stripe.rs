@@ -1,5 +1,5 @@
-//! On an image with a stripe width, large allocations start with a stripe at least as often as the
-//! kernel's do on the same image.
+//! On an image with a stripe width, large allocations of Lanefs start where a stripe starts, at
+//! least as often as the kernel's allocations do on the same image.
 
 use lanefs_device::{Device, forward};
 use lanefs_ext4::{Mount, MountOptions};
@@ -48,7 +48,7 @@ fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     ops
 }
 
-/// Returns first block and length of each extent of the existing files.
+/// Returns the first block and the length of each extent of the existing files.
 fn extents(image: &Image) -> Vec<(u64, u64)> {
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-f", "-"]).arg(image.path()).stderr(Stdio::null());
@@ -103,7 +103,8 @@ fn share_of_lanefs(
     let (ours, of) = aligned(image, stripe as u64);
     println!("stripe of {stripe}: Lanefs {ours} of {of}");
     let share = ours as f64 / of as f64;
-    // A file whose first piece is shorter than a stripe starts anywhere and continues from there.
+    // The share is below 1, because a file whose first piece is shorter than a stripe starts
+    // anywhere and continues from there.
     assert!(share > 0.8, "{ours} of {of} start with a stripe of {stripe}");
     share
 }

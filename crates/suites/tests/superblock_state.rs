@@ -1,5 +1,5 @@
-//! Compares the superblock during mount, work, failure and close, from every state, with the result
-//! of the kernel's ext4 on the same image.
+//! Mounts images in every state of the superblock, also with damage. Compares the superblock during
+//! the mount and after close with the kernel's ext4 on the same image.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, OnError};
@@ -136,7 +136,7 @@ fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     Some([during, Seen::of(&*device)])
 }
 
-/// Adapts the kernel's result where the two may differ; each case has its reason.
+/// Replaces fields of the kernel's result by those of Lanefs where the two may differ.
 fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
     let [during, after] = kernel;
     if let Meets::Damage(on_error) = case.meets {

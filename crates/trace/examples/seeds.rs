@@ -1,9 +1,10 @@
-//! Counts the cost of a round of a seed's workload for one worker, by policy, with single steps:
-//! instructions and cache lines of the median operation, and the blocks that a commit logs for two
-//! workers. These are counts, not times, so they are the same on a busy machine.
+//! Counts what a round of a seed's workload costs, for each policy. For one worker, single steps
+//! count the instructions and cache lines of the median operation. For two workers, counts the
+//! blocks that a commit logs. Load on the machine does not change these counts.
 //!
-//! For S1 also counts the bits that several workers lose: a bit that was found free, and taken by
-//! another worker before it was set. That number depends on how the workers are scheduled.
+//! For S1 also counts the bits that several workers lose. A worker loses a bit if it finds the bit
+//! free, and another worker takes the bit first. That number depends on how the workers are
+//! scheduled.
 //!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
@@ -150,8 +151,8 @@ fn measure(
             step(n);
         }
     }
-    // Two workers run concurrently on their own lanes, half a round each, so that their files
-    // exist.
+    // Two workers run concurrently on their own lanes, half a round each, so that their files still
+    // exist at the commit.
     fs.sync()?;
     let logged = fs.statistics().journal.blocks_logged;
     std::thread::scope(|s| {

@@ -71,7 +71,7 @@ impl Decoder {
     }
 }
 
-/// The return addresses of the calls so far.
+/// The calls that have not returned yet: the addresses of the call instructions.
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
@@ -80,7 +80,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Removes the calls that have returned in any way: their slots are below the stack pointer.
+    /// Removes the calls that have returned or were unwound, i.e. whose slots are below the stack
+    /// pointer.
     fn arrive(&mut self, registers: &Registers) {
         while self.pointers.last().is_some_and(|at| registers[4] > *at) {
             self.pointers.pop();
@@ -89,8 +90,8 @@ impl Calls {
     }
 
     fn call(&mut self, registers: &Registers) {
-        // The return address is after the call instruction; the byte before it is in that
-        // instruction.
+        // Keeps the address of the call instruction, because the return address may be in the next
+        // function.
         self.stack.push(registers[IP]);
         self.pointers.push(registers[4].wrapping_sub(8));
     }
@@ -129,7 +130,8 @@ fn know(ip: u64) -> Known {
 fn instruction_at(ip: u64) -> Instruction {
     // SAFETY: the processor has just executed this instruction, so the instruction's bytes are
     // mapped and do not change: code is not unmapped while it runs. Only bytes in the page of its
-    // first byte are read: the instruction may end there.
+    // first byte are read, because the next page may be unmapped if the instruction ends in this
+    // one.
     let bytes = unsafe { code_at(ip, LONGEST.min(PAGE - (ip as usize % PAGE))) };
     let short = decode(bytes, ip);
     if !short.is_invalid() {
@@ -152,8 +154,8 @@ unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 
-/// Returns the value of a register in an address; `None` for vectors, since compilers generate no
-/// scattered accesses by themselves.
+/// Returns the value of a register in an address. Returns `None` for vector registers, because
+/// compilers generate no scattered accesses by themselves.
 fn value_of(register: Register, registers: &Registers, fs_base: u64) -> Option<u64> {
     if register.is_segment_register() {
         return Some(if register == Register::FS { fs_base } else { 0 });

@@ -35,11 +35,11 @@ impl Granule {
 /// An instruction and the calls on the path to it, innermost last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
-    /// The instruction.
+    /// The address of the instruction.
     pub ip: u64,
-    /// The calls.
+    /// The addresses of the call instructions.
     pub calls: Vec<u64>,
-    /// The lowest byte in the line that the instruction touched.
+    /// The address of the lowest byte that the instruction touched in the line.
     pub address: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Touch {
     pub writes: Vec<Site>,
 }
 
-/// Sites kept for each line and kind; more would add no information.
+/// The most sites kept for each line, for reads and for writes each.
 const SITES: usize = 12;
 
 impl Touch {

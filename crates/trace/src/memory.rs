@@ -45,7 +45,8 @@ impl Memory {
         let mapping = &self.mappings[at];
         match mapping.name.as_str() {
             "[heap]" | "" => {
-                // Statics with the value zero are after the last part of their file that is mapped.
+                // Statics whose first value is zero are in memory without a file, after the last
+                // mapped part of their file.
                 match symbols.variable(address) {
                     Some(variable) => format!("static {variable}"),
                     None if self.is_stack(at) => "stack".into(),

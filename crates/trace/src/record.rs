@@ -88,14 +88,14 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // A lock without a rank: it is held while other locks are taken, and a check of its rank would
-    // be in the trace.
+    // Locks without a rank: `TURN` is held while other locks are taken, and a check of its rank
+    // would be in the trace.
     use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
     /// The limit of steps in one recording; memory is used only for actual steps.
     const STEPS: usize = 4 << 20;
 
-    /// The handler's buffer: for one recording at a time, under `TURN`.
+    /// The buffer to which the handler writes. It belongs to the one recording that holds `TURN`.
     static BUFFER: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     static FULL: AtomicBool = AtomicBool::new(false);
@@ -134,7 +134,7 @@ mod machine {
         }
     }
 
-    /// Sets the trap flag; the drop clears it, also after a panic.
+    /// Sets the trap flag. Dropping it clears the flag, also after a panic.
     struct Armed;
 
     impl Armed {
@@ -142,8 +142,8 @@ mod machine {
         fn new() -> Armed {
             // SAFETY: sets the trap flag and no other; a handler for its signal is installed. The
             // block is declared to use the stack, so the compiler keeps nothing in the red zone
-            // below it. The processor first stops after the instruction that follows, which would
-            // be missed.
+            // below it. The processor first stops after the instruction that follows `popfq`, and
+            // so misses that instruction: here the `nop`.
             unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
             Armed
         }
@@ -171,7 +171,7 @@ mod machine {
         assert_eq!(done, 0, "sigaction of a valid signal and action");
     }
 
-    /// Saves the registers of the next instruction.
+    /// Saves the registers as they are before the next instruction.
     extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         use libc::{
             REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RAX, REG_RBP,

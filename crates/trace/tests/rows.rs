@@ -32,8 +32,8 @@ fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Syn
         2,
         |number| rows[number],
         |workers| {
-            // Before tracing, the bits are set, the array is marked active, and the buffers are
-            // allocated.
+            // Before tracing, the bits of the bitmap are set, the array is marked active, and the
+            // buffers are allocated.
             let warm = move |row: &mut u64| {
                 forget_foreign_memory();
                 work(array, *row);

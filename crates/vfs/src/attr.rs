@@ -1,5 +1,5 @@
-//! Sets attributes: the rules are applied under the operation lock with which the attributes
-//! change.
+//! Sets attributes. The rules are checked and the attributes change under one hold of the operation
+//! lock.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -83,8 +83,8 @@ impl Vfs {
     }
 
     /// Makes the change that `decide` returns for the present attributes. `decide` and the change
-    /// run under one hold of the operation lock: otherwise the file could get another owner in
-    /// between. If `set` has a size or an owner, the capabilities of a regular file are cleared
+    /// run under one hold of the operation lock, because otherwise the file could get another owner
+    /// in between. If `set` has a size or an owner, the capabilities of a regular file are cleared
     /// first.
     fn apply(
         &self,

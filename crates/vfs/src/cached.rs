@@ -1,10 +1,10 @@
-//! Walks paths whose names are all in the cache: under one pin, without a lock, and without
-//! references to the directories of the path. So walks through one directory write no memory that
-//! other threads read.
+//! Walks paths whose names are all in the cache. Such a walk runs under one pin. It takes no lock,
+//! and no references to the directories of the path. So walks through one directory write no memory
+//! that other threads read.
 //!
-//! Such a walk handles the plain cases only: names, ".", directories whose mode allows the search,
-//! and no symbolic link except at the end of the path. In any other case, and for every error, it
-//! gives up, and the walk with references ([`crate::walk`]) starts.
+//! The walk handles the plain cases only: names, ".", directories whose mode allows the search, and
+//! no symbolic link except at the end of the path. In any other case, and for every error, it gives
+//! up, and the walk with references ([`crate::walk`]) starts.
 //!
 //! While the inode of a name is looked up, the name may come to refer to another inode. So the name
 //! is read again after the inode was found: if the entry's version is unchanged
@@ -122,7 +122,8 @@ impl Vfs {
         inode.note_use();
         let attr = inode.attr();
         if attr.file_type == FileType::Symlink && is_encrypted(&attr.rights()) {
-            // The size of a symbolic link is the length of its target, which may have to be read.
+            // The size of an encrypted symbolic link is the length of its decrypted target, which
+            // may have to be read.
             return None;
         }
         if !names.still(&pin, id(dir), name, &sighting) {
@@ -240,8 +241,9 @@ impl Vfs {
         names.still(pin, id(dir), name, &sighting).then_some(inode)
     }
 
-    /// Returns the inode that `name` in `dir` refers to, if both are in memory, and the sighting
-    /// with which [`NameCache::still`] then checks that the name still refers to it.
+    /// Returns the inode that `name` in `dir` refers to, if both the name and the inode are in
+    /// memory. Also returns a sighting, with which [`NameCache::still`] checks later that the name
+    /// still refers to the inode.
     #[inline(always)]
     fn sight<'p>(
         &'p self,

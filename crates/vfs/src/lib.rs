@@ -3,13 +3,13 @@
 //! A [`Vfs`] is a mounted file system with the interface that programs expect: it checks the
 //! caller's [`Credentials`], walks paths, follows symbolic links, and caches names. Operations come
 //! in two forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] convert from one form to the other),
-//! and on an inode and a name, as a FUSE server receives them. All take `&self`.
+//! and on an inode and a name, as a FUSE server receives them. All operations take `&self`.
 //!
 //! # How do the name cache and the walk stay correct?
 //!
-//! `names` says why a cached name is never older than its directory. An inode may be freed, and its
-//! number used again, between reading a name and referencing the inode. So the walk references the
-//! inode first and then reads the name again: a referenced inode keeps its number.
+//! `names` says why a cached name is never older than its directory. Between reading a name and
+//! referencing the inode, the inode may be freed and its number used again. So the walk references
+//! the inode first and then reads the name again: a referenced inode keeps its number.
 //!
 //! # When are permissions checked?
 //!

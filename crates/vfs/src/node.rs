@@ -215,8 +215,8 @@ impl Vfs {
     }
 }
 
-/// Repeats look-up, check and operation until the names refer to the same inodes during all three:
-/// a permission for one file must not be used for another file that meanwhile has its name.
+/// Repeats look-up, check and operation until the names refer to the same inodes during all three.
+/// Otherwise a permission for one file could be used for another file that got its name meanwhile.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::NameChanged {}
     Ok(())

@@ -1,7 +1,7 @@
 //! Open files.
 //!
-//! Permissions are checked when a file is opened, and not again: reads and writes check its open
-//! flags.
+//! Permissions are checked only when a file is opened. Reads and writes check only the flags with
+//! which the file was opened.
 
 use crate::credentials::Credentials;
 use crate::path::{Last, Slash, check_name};
@@ -44,8 +44,8 @@ pub struct OpenFile {
     flags: OpenFlags,
     opener: Credentials,
     /// Set once a write to this open file has checked for file capabilities. One check suffices,
-    /// since a write by any user clears them. Two threads that write before the flag is set both
-    /// check.
+    /// because a write by any user clears the capabilities. Two threads that write before the flag
+    /// is set both check.
     capability_dropped: AtomicBool,
 }
 
@@ -65,8 +65,8 @@ const BAD_FLAGS: Error =
     Error::InvalidArgument { what: "a file is opened to be read, to be written, or both" };
 
 impl Vfs {
-    /// Opens the inode that `path` refers to from `start`; `new` describes it if it has to be
-    /// created.
+    /// Opens the inode that `path` refers to from `start`. If the inode has to be created, `new`
+    /// describes it.
     pub fn open_path(
         &self,
         who: &Credentials,
@@ -207,7 +207,7 @@ impl Vfs {
         Ok(opened(who, inode, flags))
     }
 
-    /// Closes an open file: must be called before `file` is dropped.
+    /// Closes an open file. The caller must do this before it drops `file`.
     pub fn release(&self, file: &OpenFile) {
         if file.flags.contains(OpenFlags::WRITE) {
             self.fs().release(&file.inode);

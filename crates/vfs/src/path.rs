@@ -54,7 +54,7 @@ pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
     cut(path, end)
 }
 
-/// Does the same for a path whose first component ends at `end`.
+/// Works like [`first`], for a path whose first component ends at `end`.
 #[inline(always)]
 pub(crate) fn cut(path: &[u8], end: usize) -> Option<(Component<'_>, &[u8], Slash)> {
     if path.is_empty() {

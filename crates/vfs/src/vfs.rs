@@ -7,7 +7,7 @@ use lanefs_ext4::{
 };
 use std::sync::Arc;
 
-/// The options of a mount, with those of the name cache.
+/// The options of a mount and of its name cache.
 #[derive(Clone, Default)]
 pub struct VfsOptions {
     /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
@@ -108,8 +108,9 @@ impl Vfs {
     /// Returns the inode that `name` in `dir` refers to, or `None`. Checks no permissions.
     ///
     /// Between reading the name and referencing the inode, the name may be removed and the inode be
-    /// freed and reused. So the name is read again after that: the number of a referenced inode is
-    /// not reused, so if the name still refers to that number, it refers to this inode.
+    /// freed and reused. So the name is read again once the inode is referenced. The number of a
+    /// referenced inode is not reused, so if the name still refers to that number, it refers to
+    /// this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
         // ".." changes when a directory moves, but is never published. The cache compares names

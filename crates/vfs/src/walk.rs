@@ -52,8 +52,9 @@ pub(crate) struct CachedParent<'a> {
     pub(crate) last: Option<(&'a [u8], Slash)>,
 }
 
-/// A directory of the walk. The walk takes a reference to each directory except its start, to which
-/// the caller has a reference: taking one writes memory that other threads use.
+/// A directory of the walk. The walk takes a reference to each directory except its start. The
+/// caller has a reference to the start, and taking another would write memory that other threads
+/// use.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -243,8 +244,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the attributes of the inode that `path` refers to, which is found as by
-    /// [`Vfs::walk`]. Takes no reference if everything on the path is in memory.
+    /// Finds the inode that `path` refers to, as [`Vfs::walk`] does, and returns its attributes.
+    /// Takes no reference if everything on the path is in memory.
     #[inline]
     pub fn stat(
         &self,

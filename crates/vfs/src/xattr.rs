@@ -1,4 +1,5 @@
-//! Extended attributes: the rules are applied under the lock under which an attribute is changed.
+//! Extended attributes. The rules are checked and an attribute changes under one hold of the
+//! operation lock.
 
 use crate::credentials::Credentials;
 use crate::rules::{Rule, Use, Want, is_access_list, is_listed, on_xattr, with_access_list};

@@ -7,7 +7,7 @@
 //! Each row runs in a process of its own, whose peak of memory is in the table. The images are
 //! sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow
 //! sparse files of 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end
-//! of each row `lanefs check` checks the image, and so does e2fsck where it is not too slow.
+//! of each row `lanefs check` checks the image, and e2fsck too where it is not too slow.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -120,7 +120,7 @@ struct Steps {
     text: String,
     since: Instant,
     checks: String,
-    /// The peak of memory before the first check of the image, in MiB.
+    /// The peak of memory before the first judgement, in MiB.
     memory: Option<u64>,
 }
 
@@ -171,7 +171,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Checks the image, which is not mounted, with the checker.
+    /// Judges the image, which is not mounted, by the checker.
     fn check(&mut self, image: &Image) -> Result<()> {
         let memory = peak()?;
         self.memory.get_or_insert(memory);

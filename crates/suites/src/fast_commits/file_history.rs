@@ -1,4 +1,4 @@
-//! The versions of each file, and which of them may be there after a crash.
+//! The versions of each file, and which of these versions a crash may leave.
 
 use crate::crash::writer;
 use crate::op::{Path, show};
@@ -14,8 +14,8 @@ pub(super) struct Version {
     pub(super) paths: BTreeSet<Path>,
     pub(super) mode: u16,
     pub(super) bytes: Vec<u8>,
-    /// Whether the file changed or a directory above it was moved: an fsync of the file does not
-    /// promise the names of directories.
+    /// Whether the file itself changed or a directory above it was moved. An fsync of the file
+    /// makes no promise for the names of directories.
     pub(super) what: Changed,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Changed {
     Directory,
 }
 
-/// A promise that a crash at event `mark` or later keeps version `version`.
+/// A promise that a crash at event `mark` or later leaves version `version` or a later one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise {
     pub(super) mark: usize,
@@ -50,7 +50,7 @@ pub(super) struct Record {
 /// A tree as some program shows it: modes and contents of the regular files.
 pub(super) type View = BTreeMap<Path, (u16, Vec<u8>)>;
 
-/// The first event that had not started, and the first that had not ended.
+/// A crash: `cut` events had started, and `ended` events had ended.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) cut: usize,
@@ -64,12 +64,12 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         let kept = history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
         let begun = history.versions.iter().rposition(|version| version.begun < at.cut);
-        // An operation that needs no write can make its promise even if it started exactly at this
-        // cut.
+        // An operation without writes makes its promise without an event. So the promised version
+        // may have started exactly at this cut, and `begun` may be older.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &history.versions[sure.unwrap_or(0)..=last];
-        // An empty file can be one of several versions: its new name may have belonged to another
-        // file.
+        // Several versions of an empty file may fit, because a file at its new name may be another
+        // file that had this name before.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
         let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
         if fitting.is_empty() {
@@ -92,7 +92,8 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
     }
 }
 
-/// Returns whether a file at one of the version's paths contains words of file `id`.
+/// Returns whether a file at one of the version's paths contains a word that was written to file
+/// `id`.
 fn is_there(id: u64, version: &Version, view: &View) -> bool {
     let own = |bytes: &[u8]| {
         (0..).zip(bytes.chunks_exact(8)).any(|(n, word)| {

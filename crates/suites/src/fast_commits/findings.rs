@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The checked states by kind.
+/// The numbers of a workload's commits, and of the states that were checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Fast commits of the workload.
     pub fast_commits: u64,
     /// Commits of the workload.
     pub commits: u64,
-    /// The fsyncs that committed, by reason.
+    /// How many fsyncs ran a commit instead of a fast commit, by reason.
     pub refused: Vec<(&'static str, u64)>,
     /// The states that Lanefs recovered.
     pub states: u64,

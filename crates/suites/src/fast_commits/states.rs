@@ -22,7 +22,8 @@ pub(super) fn check_states(
 ) -> Result<(), String> {
     let recording = workload.device.recording();
     let events = recording.events().len();
-    // Only one of the files is mounted: a loop device may keep it for a while.
+    // The kernel mounts only the second file, because a loop device may keep the file open for a
+    // while.
     let new = || Scratch::new(recording.base()).map_err(|e| e.to_string());
     let scratch = [new()?, new()?];
     let mut replay = recording.replay();

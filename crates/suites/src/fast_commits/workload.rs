@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes of a file are multiples of this.
+/// The unit of offsets and lengths of writes, in bytes.
 const ALIGN: u64 = 64;
 
 /// Wraps the device under the file system.
@@ -34,8 +34,9 @@ pub(super) struct Workload {
     ids: u64,
 }
 
-/// Makes directories, so that the root gets an index, and removes a few whose inodes are in the
-/// same block of the table as the journal's inode: the next files get the freed inode numbers.
+/// Makes directories, so that the root gets an index. Then removes a few whose inodes are in the
+/// same block of the inode table as the journal's inode, so that the next files get these inode
+/// numbers.
 pub(super) fn with_directories(image: OverlayDevice) -> Result<OverlayDevice, String> {
     let image = Arc::new(image);
     let mount = mount(image.clone())?;
@@ -135,7 +136,8 @@ impl Workload {
     /// Runs `op`, which makes a new version of some files.
     fn change(&mut self, op: Op, ids: &[u64], change: impl Fn(&mut Version)) -> Result<(), String> {
         let begun = self.device.mark();
-        // The versions are known before the operation ends, as a crash may come in the middle.
+        // The versions are recorded before the operation runs, because a crash may come in its
+        // middle.
         let number = self.record.ops.len() + 1;
         for id in ids {
             let mut next = self.last(*id).clone();
@@ -305,8 +307,9 @@ impl Workload {
         })
     }
 
-    /// Collapses or inserts a range, and syncs the file: without the sync, a crash may leave a
-    /// later write at the old place of the block that it changed.
+    /// Collapses or inserts a range, and syncs the file. Without the sync, a crash may lose the
+    /// move of the blocks but keep the data of a later write, which is then at a block's old
+    /// offset.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();

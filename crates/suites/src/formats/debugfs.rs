@@ -7,7 +7,8 @@ use lanefs_ondisk::FileType;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// The largest file whose bytes are compared: debugfs writes holes as zeros.
+/// The size of the largest file whose bytes are compared. Larger files are left out, because
+/// debugfs writes holes as zeros.
 const LARGEST: u64 = 4 << 20;
 
 /// What debugfs prints before the output of each request.
@@ -53,7 +54,7 @@ fn is(entry: &Entry, kind: FileType) -> bool {
 
 impl Shown {
     fn is(&self, entry: &Entry) -> bool {
-        // debugfs shows owners as signed numbers, and no size of a directory.
+        // debugfs shows owners as signed numbers, and shows no size for a directory.
         entry.ino == Some(self.ino)
             && entry.mode == self.mode
             && (entry.uid, entry.gid) == (self.uid, self.gid)
@@ -102,7 +103,7 @@ fn names_in(answer: &[u8]) -> Vec<(Path, Shown)> {
             gid: id(gid),
             size: text(size).parse().ok(),
         };
-        // The number 0 is that of an unused entry.
+        // An unused entry has the inode number 0.
         if shown.ino != 0 && *name != b"." && *name != b".." {
             names.push((name.to_vec(), shown));
         }
@@ -130,7 +131,7 @@ fn other_bytes(image: &Image, seen: &Listing) -> Vec<String> {
     );
     let differ = |(path, entry): (&Path, &Entry)| {
         let mut bytes = std::fs::read(at(entry.ino?)).unwrap_or_default();
-        // debugfs dumps the whole area of inline data.
+        // debugfs dumps the whole area of inline data, even behind the end of the file.
         bytes.truncate(entry.size? as usize);
         let mut digest = Digest::new(bytes.len() as u64);
         let grains = bytes.chunks(GRAIN).enumerate();

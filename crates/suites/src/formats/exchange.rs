@@ -1,4 +1,4 @@
-//! Images that one file system fills and the other reads and changes.
+//! Images that either the kernel or Lanefs fills, and that the other then reads and changes.
 
 use super::debugfs;
 use super::format::Format;
@@ -29,8 +29,8 @@ pub enum Kernel {
 const OPTIONAL: [&str; 3] = ["casefold", "quota", "verity"];
 
 impl Kernel {
-    /// Finds out by mounting a fresh image. Only features that a kernel may lack, and blocks larger
-    /// than a page, may be refused.
+    /// Finds out by mounting a fresh image. The kernel may refuse it only for a feature that a
+    /// kernel may lack, or for blocks larger than a page.
     fn of(format: Format, image: &Image) -> Kernel {
         let large = block_size_of(format.options) > 4096;
         let optional = large || OPTIONAL.iter().any(|word| format.options.contains(word));
@@ -44,9 +44,9 @@ impl Kernel {
     }
 }
 
-/// Exchanges images of a format between the kernel and Lanefs: each fills one, reads the other's,
-/// and changes it. The kernel, e2fsck and debugfs judge both. `None` with a printed reason if this
-/// machine has no mke2fs or mounts nothing.
+/// Exchanges images of a format between the kernel and Lanefs. Each fills one image, then reads and
+/// changes the image that the other filled. The kernel, e2fsck and debugfs check both images.
+/// Returns `None` and prints the reason if this machine has no mke2fs or mounts nothing.
 ///
 /// # Panics
 /// At the first difference.
@@ -85,8 +85,8 @@ impl Exchange {
         Some(())
     }
 
-    /// Fills and changes an image by Lanefs alone; the kernel only reads it, or does not even mount
-    /// it.
+    /// Fills and changes an image by Lanefs alone. The kernel only reads the image, if `reads` is
+    /// true.
     fn without_writer(&self, reads: bool) -> Option<()> {
         let ours = self.format.make()?;
         run_on_library(&ours, &self.fill);
@@ -96,7 +96,8 @@ impl Exchange {
         Some(())
     }
 
-    /// Lets e2fsck, debugfs and, if it can, the kernel judge an image. Returns what Lanefs sees.
+    /// Checks an image with e2fsck and debugfs, and with the kernel if `kernel_reads` is true.
+    /// Returns the tree that Lanefs shows.
     fn inspect(&self, image: &Image, kernel_reads: bool, what: &str) -> Option<Listing> {
         let context = format!("mke2fs {} {}: {what}", self.format.options, self.format.size);
         image.assert_clean(&context);
@@ -105,7 +106,7 @@ impl Exchange {
             let theirs = seen_by_kernel(self.format, image)?;
             theirs.assert_same(&seen, &format!("{context}, kernel / Lanefs"));
         }
-        // debugfs has no keys.
+        // debugfs has no keys for encrypted files.
         if !home::is_encrypted(self.format.options) {
             let found = debugfs::differences(image, &seen);
             assert!(found.is_empty(), "{context}, debugfs / Lanefs:\n  {}", found.join("\n  "));
@@ -156,7 +157,7 @@ pub fn seen_by_kernel(format: Format, image: &Image) -> Option<Listing> {
 /// Returns the tree that Lanefs shows on a read-only mount.
 ///
 /// # Panics
-/// If it fails to read something.
+/// If Lanefs fails to read something.
 pub fn seen_by_library(image: &Image) -> Listing {
     let opened = FileDevice::open(image.path(), DeviceAccess::ReadOnly, OpenOptions::default());
     let device = Arc::new(opened.expect("the image opens"));

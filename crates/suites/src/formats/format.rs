@@ -60,13 +60,14 @@ impl Format {
         if self.kernel_type() == "ext2" || self.options.contains("^has_journal") {
             return Some("no journal");
         }
-        // When e2fsck deletes an orphan, it subtracts one block from the usage for each cluster.
+        // When e2fsck deletes an orphan, it subtracts only one block for each cluster from the
+        // quota usage.
         let clusters = cluster_size_of(self.options) != block_size_of(self.options);
         (clusters && self.options.contains("quota")).then_some("e2fsck counts wrong")
     }
 
-    /// Checks the states at about `cuts` crashes of a workload of `ops` operations. Returns their
-    /// number.
+    /// Checks the states at about `cuts` crashes of a workload of `ops` operations. Returns the
+    /// number of states.
     ///
     /// # Errors
     /// Returns the first state in which a check fails.

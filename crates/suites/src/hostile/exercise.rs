@@ -38,7 +38,7 @@ impl Outcome {
 
 /// The most names of one directory that are visited.
 const NAMES: usize = 400;
-/// The most inodes that are visited, and that are changed.
+/// The most inodes that are visited, and the most that are changed.
 const VISITS: usize = 600;
 const CHANGES: usize = 25;
 
@@ -119,7 +119,7 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
-/// Moves a directory of the root into `dir` and back: the loop check walks up from `dir`.
+/// Moves a directory of the root into `dir` and back. The check for loops then walks up from `dir`.
 fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
     let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     let Some(root) = outcome.note(fs.root()) else { return };

@@ -138,13 +138,13 @@ fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     Some(image)
 }
 
-/// Makes the log start with a descriptor whose checksum is wrong; nothing follows it.
+/// Makes the log start with a descriptor whose checksum is wrong. Nothing follows the descriptor.
 fn bad_descriptor(image: &Image) {
     let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");
     let fs = mount.fs();
     let (kind, permissions) = (NewKind::Regular, 0o644);
     let new = NewInode { kind, permissions, umask: 0, uid: 0, gid: 0 };
-    // The first commit gives the log checksums.
+    // The first commit makes the log use checksums.
     drop(fs.create(&fs.root().expect("the root"), b"file", &new).expect("a file"));
     fs.sync().expect("it commits");
     mount.close().expect("it closes");
@@ -167,8 +167,8 @@ fn bad_descriptor(image: &Image) {
 }
 
 /// Returns the first block of the log, from the superblock's copy of the journal inode's map. A
-/// node's depth is the upper half of its second word. The first entry of an index node refers to
-/// the block in the fifth word, that of a leaf in the sixth.
+/// node's depth is the upper half of its second word. The fifth word of an index node, and the
+/// sixth word of a leaf, is the block that the first entry refers to.
 fn log_start(device: &dyn Device, superblock: &Superblock) -> u64 {
     let mut words: Vec<u32> = superblock.raw().s_jnl_blocks.iter().map(|word| word.get()).collect();
     while words[1] >> 16 > 0 {

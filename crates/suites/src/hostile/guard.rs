@@ -1,4 +1,4 @@
-//! A device with a limit of operations, and bytes after the file system that must not change.
+//! A device with a limit of operations, and with bytes after the file system that must not change.
 
 use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::io;
 
 /// Number of bytes after the file system.
 pub const GUARD: u64 = 1 << 20;
-/// The value of these bytes.
+/// The value of each byte after the file system.
 pub const FILL: u8 = 0xa5;
 
 /// A device that fails after a number of operations, so that an endless loop over it stops.

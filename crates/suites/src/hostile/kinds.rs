@@ -247,8 +247,8 @@ pub const MAPS: &[Kind] = &[
     }),
 ];
 
-/// Damage to `data/large`, which is a verity file: its blocks after the end are 6 of the hash tree,
-/// and the descriptor.
+/// Damage to `data/large`, which is a verity file. Its blocks after the end are 6 blocks of the
+/// hash tree, then the block of the descriptor.
 pub const VERITY: &[Kind] = &[
     kind("a verity descriptor of no bytes", "a descriptor of 0 bytes", |v| {
         v.put32(descriptor(v) + v.block_size() - 4, 0);
@@ -310,32 +310,32 @@ pub const VERITY: &[Kind] = &[
     }),
 ];
 
-/// Returns the descriptor of the verity file.
+/// Returns the byte offset of the verity file's descriptor.
 fn descriptor(v: &Target) -> u64 {
     v.blocks(v.inode_of("data/large")).pop().expect("a block")
 }
 
-/// Returns an indirect block of the file with many holes.
+/// Returns the byte offset of the `n`-th indirect block of the file with many holes.
 fn map_node(v: &Target, n: usize) -> u64 {
     v.block_map(v.inode_of("data/sparse")).0[n]
 }
 
-/// Returns the first block of a directory.
+/// Returns the byte offset of a directory's first block.
 fn leaf(v: &Target, path: &str) -> u64 {
     v.blocks(v.inode_of(path))[0]
 }
 
-/// Returns the attribute block of a file that has one.
+/// Returns the byte offset of the attribute block of a file that has one.
 fn xattr(v: &Target) -> u64 {
     u64::from(v.get32(v.inode_of("attributes/block") + I_FILE_ACL)) * v.block_size()
 }
 
-/// Returns the superblock of the log; its numbers are big-endian.
+/// Returns the byte offset of the log's superblock, whose numbers are big-endian.
 fn log(v: &Target) -> u64 {
     v.log()[0]
 }
 
-/// Returns the first tag of the first live descriptor.
+/// Returns the byte offset of the first tag in the first live descriptor.
 fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }

@@ -237,8 +237,8 @@ impl Target {
         self.blocks(self.inode(Ino::JOURNAL))
     }
 
-    /// Returns the log block where the live part starts, or 0 if there is none. The log is
-    /// big-endian.
+    /// Returns the log block where the live part starts, or 0 if there is none. The numbers in the
+    /// log are big-endian.
     pub fn log_start(&self) -> usize {
         self.get32(self.log()[0] + 28).swap_bytes() as usize
     }
@@ -262,7 +262,8 @@ impl Target {
                 0x8000 => (true, false),
                 _ => (false, false),
             };
-            // The map of the resize inode is left out: it refers to the places of all descriptors.
+            // The map of the resize inode is left out, because it refers to the places of all
+            // descriptors.
             let extents = self.has_extents(inode);
             if extents {
                 ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));
@@ -286,7 +287,7 @@ impl Target {
         ranges
     }
 
-    /// Returns the device cut to `len` bytes.
+    /// Returns a copy of the first `len` bytes of the device.
     pub fn truncated(&self, len: u64) -> OverlayDevice {
         let ram = RamDevice::create(len).expect("memory");
         copy(&self.device, &ram);
@@ -318,8 +319,8 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
     listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
 }
 
-/// Does more work and returns the device as a crash leaves it: committed, not written in place,
-/// with orphans.
+/// Does more work and returns the device as a crash leaves it: the work is committed but not
+/// written in place, and there are orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());

@@ -18,8 +18,8 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
-    /// The file was created without a name and has had none since; link may give the file its first
-    /// name.
+    /// Whether the file was created without a name and has had none since. Such a file may still
+    /// get its first name by link.
     pub unnamed: bool,
 }
 

@@ -22,7 +22,7 @@ impl Sighting<'_> {
         Sighting { known: Known::Unknown, seen: Seen { word: 0, version: 0 }, entry: None };
 }
 
-/// A cache of names, of bounded memory, shared by threads.
+/// A cache of names that uses bounded memory and that many threads share.
 pub trait NameCache: Names {
     /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p>;

@@ -109,8 +109,8 @@ impl Entry {
     /// Returns the present target.
     #[inline]
     pub(super) fn look(&self) -> Seen {
-        // The mark is read first: many threads that find one name should not each write its cache
-        // line.
+        // The mark is read first, so that many threads that find one name do not each write the
+        // entry's cache line.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }

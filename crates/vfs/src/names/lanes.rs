@@ -1,7 +1,7 @@
 //! The scalable name cache: buckets on their own cache lines, which look-ups do not write.
 //!
-//! The table has a fixed number of buckets with a few ways each: memory is bounded without a list
-//! that all threads write, since each bucket evicts its own entries. A look-up pins, reads one
+//! The table has a fixed number of buckets with a few ways each, and each bucket evicts its own
+//! entries. So memory is bounded, without a list that all threads write. A look-up pins, reads one
 //! bucket's ways, and writes no shared memory, except once for an entry that was not used since the
 //! bucket's last eviction. The entry itself shows whether the name was published again after the
 //! look-up.
@@ -21,7 +21,7 @@ use lanefs_lanes::{Mutex, NameKey, Pin, Rank, Slot, pin};
 /// that adds a name fetches at most this line from another processor.
 const WAYS: usize = 4;
 
-/// A one in each tag of a word.
+/// A word in which each tag is one.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
 /// A bucket of one cache line.
@@ -146,8 +146,8 @@ impl Names for LaneNames {
     }
 
     fn forget(&self, _: DirId) {
-        // After a directory is deleted, its number and generation are not looked up any more; the
-        // entries of its names are evicted when room is needed.
+        // Nothing has to be removed. After a directory is deleted, its number and generation are
+        // not looked up any more, and the entries of its names are evicted when room is needed.
     }
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn by_mode(
 ) -> Verdict {
     let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
     if who.is_superuser() {
-        // Even the superuser cannot execute a file without an execute bit; directories are always
-        // searched.
+        // Even the superuser cannot execute a file without an execute bit, but can search any
+        // directory.
         let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
         return if executable || !want.contains(Want::EXECUTE) {
             Verdict::Yes

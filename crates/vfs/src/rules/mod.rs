@@ -1,14 +1,14 @@
 //! The rules: which operations a caller may perform, which changes flags forbid, which bits a
 //! change clears, and what a new inode inherits.
 //!
-//! They are pure functions of credentials and attributes. The library applies all of them. A FUSE
-//! mount leaves modes, access lists and owners to the kernel, and applies the other rules: flags,
-//! the clearing of set-ID bits, hidden attributes.
+//! The rules are pure functions of credentials and attributes. The library applies all of them. A
+//! FUSE mount leaves modes, access lists and owners to the kernel, and applies the other rules:
+//! flags, the clearing of set-ID bits, hidden attributes.
 //!
 //! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
 //! A refusal by the mode is [`Error::PermissionDenied`] (EACCES), a missing privilege or a flag
-//! [`Error::NotPermitted`] (EPERM). A test compares them with the kernel's ext4
+//! [`Error::NotPermitted`] (EPERM). A test compares the rules with the kernel's ext4
 //! (`crates/cli/tests/mount_rights.rs`).
 //!
 //! [`Error::PermissionDenied`]: lanefs_ext4::Error::PermissionDenied

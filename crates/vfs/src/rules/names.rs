@@ -1,5 +1,5 @@
-//! The rules of names: which may be removed from a directory, and the properties that a new inode
-//! inherits.
+//! The rules of names: which names may be removed from a directory, and which properties a new
+//! inode inherits.
 
 use super::set_id::{Member, SGID, STICKY, inherited};
 use crate::credentials::Credentials;
@@ -32,8 +32,8 @@ pub(crate) fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), 
     if device && !who.is_superuser() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Returns the inode that `who` creates in `dir` from `new`. ext4 sets the group of a set-group-ID
-/// directory, and the access list according to the directory's default list.
+/// Returns the inode that `who` creates in `dir` from `new`. ext4 itself gives the inode the group
+/// of a set-group-ID directory, and an access list that follows from the directory's default list.
 pub(crate) fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
     let mut permissions = new.permissions & 0o7777;
     if dir.permissions & SGID != 0 && !matches!(new.kind, NewKind::Directory) {

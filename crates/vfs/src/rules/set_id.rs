@@ -44,7 +44,7 @@ pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
     (kept != rights.permissions).then_some(kept)
 }
 
-/// Returns the bits of `permissions` that a caller may set; `member` is whether the caller is in
+/// Returns the bits of `permissions` that a caller may set. `member` says whether the caller is in
 /// the group of the file.
 pub(super) fn settable(permissions: u16, member: Member) -> u16 {
     permissions & !(if member == Member::No { SGID } else { 0 })
@@ -55,8 +55,8 @@ pub(crate) fn with_access_list(who: &Credentials, rights: &Rights) -> u16 {
     settable(rights.permissions, Member::of(who, rights.gid))
 }
 
-/// Returns the permissions of a new file in a set-group-ID directory, from which it inherits the
-/// group: a caller outside that group must not create programs that run as the group.
+/// Returns the permissions of a new file that inherits its group from a set-group-ID directory. A
+/// caller outside that group must not create programs that run as the group.
 pub(super) fn inherited(permissions: u16, member: Member) -> u16 {
     let runs_as_group = permissions & (SGID | GROUP_EXECUTE) == SGID | GROUP_EXECUTE;
     if runs_as_group { settable(permissions, member) } else { permissions }

@@ -71,8 +71,8 @@ struct Arguments {
     /// such as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
-    /// Trace this many operations of each thread in turn instead of matrix and table, and count
-    /// every line that moves: nothing is counted apart, freed memory is used again, and tables have
+    /// Trace this many operations of each thread in turn, instead of matrix and table, and count
+    /// every line that moves. Nothing is counted apart, freed memory is used again, and tables have
     /// their usual sizes. Takes some milliseconds for each operation of each thread.
     #[arg(long, value_name = "OPERATIONS")]
     steady: Option<usize>,

@@ -95,7 +95,7 @@ impl Reasons {
         found
     }
 
-    /// Explains why the two runs share a line.
+    /// Explains why two operations share a line.
     pub fn explain(&mut self, conflict: &Conflict<'_>, granule: Granule) -> Reason {
         let address = conflict.line.address(granule);
         let sites = |touch: &Touch| touch.writes.first().or(touch.reads.first()).cloned();
@@ -117,8 +117,8 @@ impl Reasons {
     }
 
     /// Returns the functions of Lanefs on the call path to an access, innermost first. Of the
-    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named, since their
-    /// caller says more.
+    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named, because the
+    /// caller of these functions says more.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
@@ -139,7 +139,7 @@ impl Reasons {
     }
 }
 
-/// Returns the last two words of a path, without crates and type parameters.
+/// Returns the last two components of a path, without type parameters.
 fn short(function: &str) -> String {
     let mut plain = String::new();
     let mut depth = 0_u32;
@@ -154,7 +154,8 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // The whole path of a trait's method on a type is in brackets.
+    // The path of a trait's method on a type is in angle brackets, so few components are left
+    // outside.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 

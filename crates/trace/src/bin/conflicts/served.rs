@@ -1,5 +1,5 @@
-//! The server of mounts, without a kernel: from a decoded request to the encoded reply, on threads
-//! that each serve one client.
+//! Traces the server of mounts without a kernel, from a decoded request to the encoded reply. Each
+//! thread serves one client.
 
 use crate::AnyError;
 use crate::matrix::{self, Pair, Trace};
@@ -265,7 +265,7 @@ impl<'s> Client<'s> {
             let name = self.names[name].clone();
             if dir != 0 && !name.is_empty() {
                 for opcode in [opcode::UNLINK, opcode::RMDIR] {
-                    // Most operations leave no such name.
+                    // Most operations leave no such name, so an error is ignored.
                     let _ = self.try_ask(opcode, dir, &[name.as_bytes(), b"\0"]);
                 }
             }

@@ -13,7 +13,7 @@ pub const FILE: u64 = 256 << 10;
 /// Bytes of a page, and of each read and write.
 pub const PAGE: u64 = 4096;
 
-/// The number of groups of a lane, and a few more.
+/// A few more than the number of a lane's groups.
 const GROUPS: usize = 10;
 
 /// A thread's part of the tree, and the objects of its operations. The thread created them itself,
@@ -74,7 +74,7 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// The thread's file, open for reading and writing.
+    /// Returns the thread's file, open for reading and writing.
     pub fn open(&self) -> &File {
         self.open.as_ref().expect("a setting was entered")
     }
@@ -198,8 +198,8 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // The part is far from the parts of other threads, and excludes its borders, since a leaf
-        // may extend across them.
+        // The part is far from the parts of other threads. Hashes near its borders are left out,
+        // because a leaf may extend across a border.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;
