@@ -2,7 +2,7 @@
 
 mod symlink;
 
-use crate::attributes;
+use crate::attributes::{self, Taken};
 use crate::blocks::{self, Claimed};
 use crate::bytes::le32;
 use crate::encryption::Policy;
@@ -111,7 +111,8 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         }
         // The inode of bad blocks has no type; its blocks are those that cannot be used.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
-        return check_blocks(run, ino, &maps, bytes);
+        check_blocks(run, ino, &maps, bytes);
+        return;
     }
     // Nothing reads the attributes of a reserved inode that has no use.
     let has_attributes = is_named || is_own;
@@ -129,7 +130,6 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if ino == Ino::ROOT && !record.is_directory() {
         run.add(place, Fault::WrongType { mode: record.mode, expected: "a directory" });
     }
-    quota::add(run, ino, record);
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
@@ -140,7 +140,7 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     let Some(kind) = record.file_type() else {
         run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));
-        return;
+        return quota::add(run, ino, record, 0);
     };
     match kind {
         FileType::Regular | FileType::Directory => {}
@@ -153,7 +153,8 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
             check_device(run, ino, record);
         }
     }
-    check_blocks(run, ino, record, bytes);
+    let attributes = check_blocks(run, ino, record, bytes);
+    quota::add(run, ino, record, attributes.values);
 }
 
 /// Checks fields that must be zero without the feature that gives them a meaning.
@@ -245,8 +246,8 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     }
 }
 
-/// Checks attributes, blocks and the counts that follow from them.
-fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+/// Checks attributes, blocks and the counts that follow from them. Returns what the attributes take.
+fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
     if record.file_type() == Some(FileType::Regular) && record.size() >= LARGE_FILE {
         run.has_large_file.store(true, Ordering::Relaxed);
     }
@@ -256,6 +257,7 @@ fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         false => Claimed::default(),
     };
     if ino != BAD_BLOCKS {
-        blocks::check_counts(run, ino, record, &claimed, attributes);
+        blocks::check_counts(run, ino, record, &claimed, attributes.clusters);
     }
+    attributes
 }

@@ -1,5 +1,6 @@
 //! The state that all parts of one check share.
 
+use crate::attributes::Taken;
 use crate::claims::Claims;
 use crate::fault::Fault;
 use crate::groups::Groups;
@@ -21,8 +22,8 @@ pub struct SharedBlock {
     pub stored: u32,
     /// The number of inodes that were found to refer to the block.
     pub found: u32,
-    /// The clusters of values in inodes of their own.
-    pub values: u64,
+    /// What its values in inodes of their own take.
+    pub values: Taken,
     /// One of the inodes that refer to the block, for messages.
     pub ino: Ino,
 }
