@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_does_is_seen() {
+    fn work_of_this_process_is_counted() {
         let before = Reading::before(None).unwrap();
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_millis(30) {

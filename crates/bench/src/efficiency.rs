@@ -95,7 +95,7 @@ mod tests {
     use crate::figures::{Figures, Outcome};
 
     #[test]
-    fn the_loop_device_is_told_apart() {
+    fn time_of_the_loop_device_is_counted_apart() {
         let ran = |own, loop_devices| {
             let cpu = Cpu {
                 processes: Duration::from_micros(own),

@@ -35,7 +35,7 @@ pub fn html(record: &Record) -> String {
              CPU time is that of the process, the server and the kernel's threads. All axes except that of \
              percentiles are logarithmic. Bars reach from the smallest slice to the largest; a bar far \
              outside of the plot is cut off. Points that would cover each other are moved apart.</p>\n";
-    if record.chapters.iter().flat_map(|chapter| &chapter.measured).any(is_crowded) {
+    if record.chapters.iter().flat_map(|chapter| &chapter.measured).any(is_oversubscribed) {
         let _ = writeln!(
             page,
             "<p>* more workers than the {} processors: they take turns, so they cannot be faster than {0} \
@@ -61,7 +61,7 @@ pub fn html(record: &Record) -> String {
 }
 
 /// Returns whether there were more workers than processors.
-fn is_crowded(measured: &Measured) -> bool {
+fn is_oversubscribed(measured: &Measured) -> bool {
     measured.threads as usize > Machine::processors()
 }
 
@@ -132,8 +132,8 @@ fn table_to(page: &mut String, chapter: &Chapter, unit: &str) {
         for (n, (name, outcome)) in measured.outcomes.iter().enumerate() {
             let _ = match n {
                 0 => {
-                    let crowded = if is_crowded(measured) { "*" } else { "" };
-                    write!(page, "<tr class=\"n\"><td>{}{crowded}", measured.threads)
+                    let oversubscribed = if is_oversubscribed(measured) { "*" } else { "" };
+                    write!(page, "<tr class=\"n\"><td>{}{oversubscribed}", measured.threads)
                 }
                 _ => write!(page, "<tr><td>"),
             };

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mixed_is_refused() {
+    fn an_impossible_mix_is_refused() {
         let wrong = [
             ("", "is not WORKLOAD=SHARE"),
             ("stat", "is not WORKLOAD=SHARE"),

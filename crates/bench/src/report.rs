@@ -49,7 +49,7 @@ pub fn table(measured: &Measured) -> String {
     let mut text = String::new();
     let first = outcomes.first().filter(|_| outcomes.len() > 1).map(|(_, outcome)| outcome);
     let width = widest(outcomes.iter().map(|(name, _)| name.as_str()));
-    let crowded = if *threads as usize > Machine::processors() { "*" } else { " " };
+    let oversubscribed = if *threads as usize > Machine::processors() { "*" } else { " " };
     for (name, outcome) in outcomes {
         let figures = match outcome {
             Outcome::Failed(why) => format!("failed: {why}"),
@@ -61,7 +61,8 @@ pub fn table(measured: &Measured) -> String {
             }
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{workload:20} {threads:>6}{crowded}  {name:width$}  {figures}");
+        let _ =
+            writeln!(text, "{workload:20} {threads:>6}{oversubscribed}  {name:width$}  {figures}");
     }
     text
 }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_name_of_a_benchmarks_directory_is_left_alone() {
+    fn existing_files_with_the_name_of_a_benchmarks_directory_are_kept() {
         let dir = in_memory();
         let mine = dir.path().join("bench-create-2");
         std::fs::create_dir(&mine).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_is_not_charged_for_loop_devices() {
+    fn targets_in_memory_are_not_charged_for_loop_devices() {
         let spent = Cpu { loop_devices: Duration::from_micros(46), ..Cpu::default() };
         let dir = in_memory();
         let host = crate::host::HostDirectory::open(dir.path()).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_stopped_has_its_whole_slices_and_leaves_nothing() {
+    fn a_stopped_run_reports_its_whole_slices_and_leaves_no_files() {
         // The run is stopped while the files to be read are created, before the first slice.
         assert!(stopped_after(7, Workload::Stat).is_empty());
         // The run is stopped in the fourth slice; each slice creates 50 files.

@@ -211,8 +211,8 @@ pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
                 line(figures, threads, one, first.and_then(|first| outcome.ratio_to(first)))
             }
         };
-        let crowded = if threads as usize > Machine::processors() { "*" } else { "" };
-        let workers = if n == 0 { format!("{threads}{crowded}") } else { String::new() };
+        let oversubscribed = if threads as usize > Machine::processors() { "*" } else { "" };
+        let workers = if n == 0 { format!("{threads}{oversubscribed}") } else { String::new() };
         // Writing to a string does not fail.
         let _ = writeln!(text, "{workers:>8} {name:<10}{line}");
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_measured_and_told_with_its_waits() {
+    fn a_seed_is_measured_and_reported_with_its_waits() {
         if crate::programs::program("mke2fs").is_none() {
             println!("skipped: there is no mke2fs (package e2fsprogs)");
             return;

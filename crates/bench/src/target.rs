@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_told_apart_by_what_stands_before_the_colon() {
+    fn the_word_before_the_colon_selects_the_kind_of_target() {
         assert_eq!("lib:ram".parse(), Ok(TargetSpec::Ram));
         assert_eq!("lib:./ram".parse(), Ok(TargetSpec::Image("./ram".into())));
         assert_eq!("lib:raid5".parse(), Ok(TargetSpec::Raid5 { members: 4 }));

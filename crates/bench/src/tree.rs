@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_come_before_what_is_in_them() {
+    fn directories_come_before_their_entries() {
         let tree = Tree::of_this_machine(300);
         assert!(tree.files() <= 300 && tree.files() > 0);
         let mut known = std::collections::HashSet::new();

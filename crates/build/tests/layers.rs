@@ -60,7 +60,7 @@ fn docker(dir: &Path) {
 }
 
 #[test]
-fn layers_are_applied_in_order_with_what_they_remove() {
+fn layers_are_applied_in_order_with_their_whiteouts() {
     if !can_mount() {
         return;
     }
@@ -84,7 +84,7 @@ fn layers_are_applied_in_order_with_what_they_remove() {
 }
 
 #[test]
-fn a_blob_that_is_not_what_its_digest_says_is_refused() {
+fn a_blob_with_a_wrong_digest_is_refused() {
     let dir = scratch();
     layers(dir.path());
     layout(dir.path());

@@ -90,7 +90,7 @@ fn file_contexts_give_labels_and_the_right_line_wins() {
 }
 
 #[test]
-fn an_mtree_specification_makes_what_is_missing_and_changes_what_is_there() {
+fn an_mtree_specification_makes_missing_files_and_changes_existing_ones() {
     let dir = scratch();
     shell(dir.path(), "mkdir -p t/etc; echo old >t/etc/motd; echo here >t/etc/kept; echo new >new");
     let new = dir.path().join("new");
@@ -149,7 +149,7 @@ fn an_mtree_specification_makes_what_is_missing_and_changes_what_is_there() {
 
 /// mtree(8) describes the tree, and the image of this description is the tree.
 #[test]
-fn what_mtree_writes_makes_the_same_tree() {
+fn output_of_mtree_gives_the_same_tree() {
     let dir = scratch();
     let found = shell(dir.path(), "command -v mtree || true");
     if found.is_empty() || !image::can_mount() {
@@ -172,7 +172,7 @@ fn what_mtree_writes_makes_the_same_tree() {
 }
 
 #[test]
-fn of_several_tables_that_speak_of_one_file_the_kind_decides() {
+fn if_several_tables_name_a_file_their_kind_decides() {
     let dir = scratch();
     shell(dir.path(), "mkdir t; echo x >t/f; echo x >t/g; echo x >t/h; echo x >t/i");
     let mtree = ". type=dir\n f uid=1 mode=601\n g uid=1 mode=601\n h uid=1 mode=601";
@@ -192,7 +192,7 @@ fn of_several_tables_that_speak_of_one_file_the_kind_decides() {
 }
 
 #[test]
-fn what_ext4_cannot_store_is_an_error_or_a_loss_that_is_named() {
+fn a_value_that_ext4_cannot_store_is_an_error_or_a_named_loss() {
     let dir = scratch();
     // The attributes of a pax header, and a time after 2446.
     shell(

@@ -6,11 +6,11 @@
 //! memory, and the caller writes them (`lanefs_offline::mend`).
 
 mod attributes;
+mod compare;
 mod copies;
 mod counts;
 mod fields;
 mod files;
-mod judge;
 mod mender;
 mod names;
 mod orphans;
@@ -27,7 +27,7 @@ pub use mender::{Action, Shared};
 use crate::checker::{self, Error, Options};
 use crate::harm::Harm;
 use crate::report::Report;
-use judge::{MOST_CHANGED, MOST_FINDINGS};
+use compare::{MOST_CHANGED, MOST_FINDINGS};
 use lanefs_device::{Device, DeviceError, OverlayDevice};
 use lanefs_ondisk::superblock::SUPERBLOCK_OFFSET;
 use lanefs_ondisk::{Block, BlockSize};

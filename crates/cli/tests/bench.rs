@@ -145,7 +145,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_makes_no_sense_is_wrong_usage_and_says_what_would() {
+fn invalid_combinations_are_wrong_usage_and_the_message_names_valid_ones() {
     for (line, why) in [
         ("seeds mix", "S3 direct-write, S4 fsmark, S5"),
         ("seeds --files 10", "--files: seeds has its own targets"),
@@ -164,7 +164,7 @@ fn what_makes_no_sense_is_wrong_usage_and_says_what_would() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+fn an_unwritable_output_file_is_reported_before_measuring() {
     let dir = scratch();
     let spec = format!("dir:{}", dir.path().display());
     for option in ["--json", "--report"] {

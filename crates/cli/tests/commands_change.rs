@@ -21,7 +21,7 @@ fn at(image: &Path, path: &str) -> String {
 }
 
 #[test]
-fn what_the_commands_did_is_what_the_kernel_finds() {
+fn the_kernel_finds_the_changes_of_the_commands() {
     if !can_mount() {
         return;
     }

@@ -57,8 +57,8 @@ fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
     for (links, verdict) in [(602, 0), (1, 0), (7, 4)] {
         let set = format!("sif /d links_count {links}");
         assert!(Command::new("debugfs").args(["-w", "-R", &set, path]).status().unwrap().success());
-        let judged = Command::new("e2fsck").args(["-fn", path]).output().unwrap();
-        assert_eq!(judged.status.code(), Some(verdict), "{links} links: {judged:?}");
+        let checked = Command::new("e2fsck").args(["-fn", path]).output().unwrap();
+        assert_eq!(checked.status.code(), Some(verdict), "{links} links: {checked:?}");
         let (status, said) = check(&[path]);
         assert_eq!(status, Some(verdict), "{links} links: {said}");
     }

@@ -84,7 +84,7 @@ fn one_file_goes_in_and_out_by_name_into_a_directory_and_by_streams() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
+fn files_that_cannot_be_copied_are_named_and_the_rest_is_copied() {
     let image = Image::new("16M");
     let dir = image.dir.path();
     std::fs::write(dir.join("a"), "a").unwrap();
@@ -263,7 +263,7 @@ fn a_destination_with_a_slash_is_a_directory() {
 }
 
 #[test]
-fn a_path_of_the_host_that_was_not_meant_as_one_is_explained() {
+fn a_host_path_given_by_mistake_is_explained() {
     let image = Image::new("16M");
     shell(image.dir.path(), "echo x >f");
     let mut command = Command::new(LANEFS);

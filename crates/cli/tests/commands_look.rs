@@ -77,7 +77,7 @@ fn info_says_what_dumpe2fs_says() {
 }
 
 #[test]
-fn info_and_ls_say_what_is_no_file_system() {
+fn info_and_ls_name_files_without_a_file_system() {
     let dir = scratch();
     let path = dir.path().join("zeros");
     std::fs::write(&path, vec![0; 1 << 20]).unwrap();
@@ -107,7 +107,7 @@ fn partitioned(dir: &Path, name: &str, table: &[u8], at: u64) -> String {
 }
 
 #[test]
-fn what_is_no_file_system_is_named_and_not_called_damaged() {
+fn a_file_without_a_file_system_is_not_called_damaged() {
     if !needs("mke2fs") {
         return;
     }
@@ -172,7 +172,7 @@ fn what_is_no_file_system_is_named_and_not_called_damaged() {
 }
 
 #[test]
-fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
+fn listings_equal_those_of_coreutils_on_the_kernels_mount() {
     if !can_mount() {
         return;
     }
@@ -285,7 +285,7 @@ fn df_counts_as_the_kernel_does() {
 }
 
 #[test]
-fn looking_writes_nothing_and_an_offset_is_minded() {
+fn reading_commands_write_nothing_and_obey_an_offset() {
     let image = Image::new("16M");
     let before = std::fs::read(&image.path).unwrap();
     lanefs(&["ls", "-laR", image.path.to_str().unwrap()]);
@@ -358,7 +358,7 @@ fn an_ext3_that_became_an_ext4_keeps_its_block_maps_and_gets_extents() {
 }
 
 #[test]
-fn messages_say_what_is_wrong_once() {
+fn each_message_names_its_cause_once() {
     let dir = scratch();
     let said = |arguments: &[&str]| {
         let mut command = Command::new(LANEFS);

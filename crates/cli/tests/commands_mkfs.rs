@@ -73,7 +73,7 @@ fn blocks_larger_than_a_page_are_those_of_e2fsprogs() {
 }
 
 #[test]
-fn what_is_there_is_made_over_only_by_force() {
+fn an_existing_file_system_is_overwritten_only_by_force() {
     let dir = scratch();
     let image = dir.path().join("disk.img");
     let path = image.to_str().unwrap();

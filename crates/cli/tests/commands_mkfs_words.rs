@@ -213,7 +213,7 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_made_and_writes_nothing() {
+fn a_dry_run_shows_the_plan_and_writes_nothing() {
     let dir = scratch();
     let image = dir.path().join("disk.img");
     let path = image.to_str().unwrap();

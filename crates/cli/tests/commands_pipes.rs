@@ -95,7 +95,7 @@ fn a_copy_ends_though_no_process_reads_its_messages() {
 }
 
 #[test]
-fn whatever_happens_to_standard_error_the_exit_code_is_a_documented_one() {
+fn the_exit_code_is_documented_also_if_standard_error_fails() {
     let image = Image::new("16M");
     let disk = image.path.to_str().unwrap();
     let none = format!("{disk}:/none");

@@ -44,7 +44,7 @@ fn usage_is_shown_and_limits_are_set() {
 }
 
 #[test]
-fn an_image_without_quotas_and_wrong_usage_are_told() {
+fn an_image_without_quotas_and_wrong_usage_are_reported() {
     let image = Image::new("32M");
     let path = image.path.to_str().unwrap();
     let (status, said) = try_run(Command::new(LANEFS).args(["quota", path]));

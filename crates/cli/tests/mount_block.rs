@@ -80,7 +80,7 @@ fn a_device_can_be_used_as_soon_as_umount_8_returns() {
 
 #[test]
 #[ignore = "long: real mounts"]
-fn what_was_done_before_a_sync_survives_the_killing_of_the_server() {
+fn changes_before_a_sync_survive_a_kill_of_the_server() {
     let Some(disk) = Disk::new(&[]) else { return };
     for round in 0..5 {
         let point = disk.image.mount_point();
@@ -141,7 +141,7 @@ fn a_device_in_use_is_refused_and_left_alone() {
 
 #[test]
 #[ignore = "long: real mounts"]
-fn what_is_no_file_system_is_neither_mounted_nor_kept() {
+fn a_device_without_a_file_system_is_not_mounted_and_is_released() {
     let Some(disk) = Disk::new(&[]) else { return };
     run(Command::new("dd")
         .args(["if=/dev/zero", "bs=64k", "count=1", "conv=notrunc", "status=none"])

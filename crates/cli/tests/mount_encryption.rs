@@ -164,7 +164,7 @@ fn give_another_policy(image: &Image, key: &Path, name: &str) {
 
 #[test]
 #[ignore = "long: real mounts"]
-fn what_has_another_policy_than_its_directory_is_not_permitted() {
+fn files_with_another_policy_than_their_directory_give_eperm() {
     const TRY: &str = r#"
         try() { if error=$("$@" 2>&1); then echo done; else echo "${error##*: }"; fi; }
         cd d; try stat dir; try ls dir; try stat link; try cat file

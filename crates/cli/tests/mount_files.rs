@@ -138,7 +138,7 @@ fn space_is_allocated_punched_and_zeroed() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn data_that_only_the_kernel_has_yet_is_not_taken_for_a_hole() {
+fn data_in_the_kernels_cache_is_not_reported_as_a_hole() {
     on_a_mount("64M", |dir| {
         let file = File::create(dir.join("file")).unwrap();
         file.set_len(1 << 20).unwrap();

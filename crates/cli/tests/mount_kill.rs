@@ -71,7 +71,7 @@ fn check_promises(dir: &Path, promises: &BTreeMap<String, u64>, judge: &str) {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn what_was_answered_survives_the_killing_of_the_server_after_a_pause() {
+fn changes_survive_a_kill_of_the_server_after_a_pause() {
     if !can_mount() {
         return;
     }
@@ -96,7 +96,7 @@ fn what_was_answered_survives_the_killing_of_the_server_after_a_pause() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
+fn synchronous_files_and_directories_survive_a_kill_of_the_server() {
     if !can_mount() || !needs("chattr") {
         return;
     }
@@ -120,7 +120,7 @@ fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn with_sync_and_dirsync_changes_survive_the_killing_of_the_server() {
+fn with_sync_and_dirsync_changes_survive_a_kill_of_the_server() {
     if !can_mount() {
         return;
     }
@@ -150,7 +150,7 @@ fn with_sync_and_dirsync_changes_survive_the_killing_of_the_server() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn what_was_synced_survives_the_killing_of_the_server() {
+fn synced_changes_survive_a_kill_of_the_server() {
     if !can_mount() {
         return;
     }

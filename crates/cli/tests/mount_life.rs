@@ -143,7 +143,7 @@ fn an_image_is_served_once() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn what_cannot_be_mounted_is_an_error_of_the_command() {
+fn an_image_that_cannot_be_mounted_is_an_error_of_the_command() {
     if !can_mount() {
         return;
     }
@@ -301,7 +301,7 @@ fn a_user_mounts_an_image_with_fusermount3() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn policies_of_before_work_on_the_mount_and_those_without_effect_are_refused() {
+fn older_policies_work_on_a_mount_and_those_without_effect_are_refused() {
     if !can_mount() {
         return;
     }
@@ -339,7 +339,7 @@ fn policies_of_before_work_on_the_mount_and_those_without_effect_are_refused() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
+fn only_the_owner_of_a_mount_reads_its_statistics() {
     if !can_mount() {
         return;
     }
@@ -449,7 +449,7 @@ fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn the_sloppy_way_of_mount_8_passes_over_unknown_options() {
+fn sloppy_mounts_of_mount_8_ignore_unknown_options() {
     if !can_mount() {
         return;
     }

@@ -70,7 +70,7 @@ fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn whoever_changes_a_program_of_roots_does_not_become_root() {
+fn a_user_who_changes_a_program_of_root_does_not_become_root() {
     if !can_mount() {
         return;
     }

@@ -227,7 +227,7 @@ fn made_immutable_while_it_is_written(dir: &Path, name: &str) -> (Result<(), i32
 
 #[test]
 #[ignore = "long: real mounts"]
-fn what_was_written_before_chattr_is_stored_though_the_file_is_immutable() {
+fn writes_before_chattr_are_stored_although_the_file_is_immutable() {
     if !can_mount() {
         return;
     }

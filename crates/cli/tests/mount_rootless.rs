@@ -14,7 +14,7 @@ use std::fs;
 
 #[test]
 #[ignore = "long: a real mount"]
-fn a_user_who_cannot_write_is_told_how_and_each_way_works() {
+fn the_message_to_a_user_who_cannot_write_names_ways_that_work() {
     let Some(scene) = Scene::new() else { return };
     let said = scene.run(
         "ann $L mkfs disk.img --size 64M
@@ -120,7 +120,7 @@ fn fakeroot_with_shown_owners_sets_lists_and_flags_of_files_of_others() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn with_shown_owners_all_files_are_mine_and_the_image_keeps_its_own() {
+fn with_shown_owners_all_files_are_the_users_and_stored_owners_stay() {
     let Some(scene) = Scene::new() else { return };
     pack(&scene);
     let said = scene.run(
@@ -399,7 +399,7 @@ fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {
 /// Where no user can read `trusted.` attributes, they are not listed.
 #[test]
 #[ignore = "long: a real mount"]
-fn trusted_attributes_are_listed_to_root_outside_of_user_namespaces_alone() {
+fn only_root_outside_of_user_namespaces_sees_trusted_attributes() {
     let Some(scene) = Scene::new() else { return };
     let said = scene.run(
         "ann $L mkfs -q disk.img --size 64M

@@ -50,7 +50,7 @@ fn pjdfstest_passes_where_the_server_checks_permissions() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn pjdfstest_passes_in_a_user_namespace_but_for_device_nodes() {
+fn pjdfstest_passes_in_a_user_namespace_except_for_device_nodes() {
     let Some(scene) = scene() else { return };
     scene.run_in_namespace(&format!(
         "$L mkfs -q disk.img --size 256M

@@ -84,13 +84,13 @@ const NOT_ON_FUSE: [(&str, &str); 1] = [(
 
 #[test]
 #[ignore = "long: a real mount"]
-fn pjdfstest_passes_on_an_image_file_what_passes_on_the_kernels_ext4() {
+fn pjdfstest_passes_on_an_image_file_as_on_the_kernels_ext4() {
     pjdfstest_passes(Beneath::File);
 }
 
 #[test]
 #[ignore = "long: a real mount"]
-fn pjdfstest_passes_on_a_block_device_what_passes_on_the_kernels_ext4() {
+fn pjdfstest_passes_on_a_block_device_as_on_the_kernels_ext4() {
     pjdfstest_passes(Beneath::Device);
 }
 

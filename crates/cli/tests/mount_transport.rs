@@ -36,7 +36,7 @@ fn needs_ring() -> bool {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn a_mount_says_by_what_its_requests_come() {
+fn a_mount_reports_its_transport() {
     if !can_mount() {
         return;
     }

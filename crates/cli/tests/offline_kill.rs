@@ -1,6 +1,6 @@
 //! Commands that change a whole image, killed at a random moment. After a recovery the contents are
 //! as before the command or as after it; after another run they are as after the command. e2fsck
-//! finds nothing both times. Kills that leave the same bytes are judged once. `LANEFS_KILLS` sets
+//! finds nothing both times. Kills that leave the same bytes are checked once. `LANEFS_KILLS` sets
 //! the kills of each command, 4 by default.
 
 mod mounting;
@@ -152,7 +152,7 @@ impl Case<'_> {
             std::thread::sleep(Duration::from_micros(rng.u64(..took.as_micros() as u64 + 1)));
             child.kill().unwrap();
             counts.ended += u32::from(child.wait().unwrap().success());
-            let files = *known.entry(digest(self.image)).or_insert_with(|| self.judge(&after));
+            let files = *known.entry(digest(self.image)).or_insert_with(|| self.check_left(&after));
             match files {
                 Files::Before => counts.before += 1,
                 Files::After => counts.after += 1,
@@ -163,7 +163,7 @@ impl Case<'_> {
     }
 
     /// Judges the image that a kill left.
-    fn judge(&self, after: &Path) -> Files {
+    fn check_left(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();
         let recovered = Command::new(LANEFS).arg("recover").arg(&killed).output().unwrap();

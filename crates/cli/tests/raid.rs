@@ -207,7 +207,7 @@ fn members_come_and_go_by_command() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_words() {
+fn impossible_arrays_are_refused_with_a_reason() {
     let folder = scratch();
     script(
         folder.path(),
@@ -244,7 +244,7 @@ fn what_cannot_be_is_refused_with_words() {
 }
 
 #[test]
-fn an_array_that_is_refused_for_what_a_crash_left_is_described_all_the_same() {
+fn an_array_refused_after_a_crash_is_still_described() {
     let folder = scratch();
     script(folder.path(), "$L raid create a b c --size 16M --consistency resync -q");
     for name in ["a", "b", "c"] {
@@ -304,7 +304,7 @@ fn an_array_is_found_by_its_uuid_in_a_folder() {
 }
 
 #[test]
-fn what_would_be_overwritten_is_refused() {
+fn devices_with_contents_are_not_overwritten() {
     let folder = scratch();
     script(
         folder.path(),
@@ -480,7 +480,7 @@ fn a_member_is_replaced_beside_a_mount() {
 }
 
 #[test]
-fn members_of_a_mount_are_changed_by_root_and_its_user_alone() {
+fn only_root_and_the_user_of_a_mount_change_its_members() {
     use std::os::unix::process::CommandExt;
     if !can_mount() {
         return;
@@ -501,7 +501,7 @@ fn members_of_a_mount_are_changed_by_root_and_its_user_alone() {
 }
 
 #[test]
-fn umount_tells_how_the_server_ended() {
+fn umount_reports_how_the_server_ended() {
     if !can_mount() {
         return;
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_on_the_same_bytes_is_in_the_way() {
+    fn a_loop_device_on_the_same_bytes_is_a_use() {
         let fake = fake("0\n");
         for access in [Access::ReadWrite, Access::ReadOnly] {
             let user = user(&fake, 0..8193, access).unwrap();
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_only_read_is_in_the_way_of_writers_alone() {
+    fn a_read_only_loop_device_excludes_only_writers() {
         let fake = fake("1\n");
         assert_eq!(user(&fake, 0..u64::MAX, Access::ReadOnly), None);
         assert!(user(&fake, 0..u64::MAX, Access::ReadWrite).is_some());
     }
 
     #[test]
-    fn other_files_and_hosts_without_sysfs_are_no_matter() {
+    fn loop_devices_of_other_files_and_hosts_without_sysfs_are_ignored() {
         let mut fake = fake("0\n");
         fake.image = fs::metadata(fake.dir.path()).unwrap();
         assert_eq!(user(&fake, 0..u64::MAX, Access::ReadWrite), None);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_neither_mounted_nor_part_of_another_is_a_programs() {
+    fn a_busy_device_that_is_neither_mounted_nor_part_of_another_is_used_by_a_program() {
         let fake = fake("0\n");
         // A regular file has the number 0:0.
         let at = |name: &str| fake.dir.path().join(name);

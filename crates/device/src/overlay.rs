@@ -195,7 +195,7 @@ mod tests {
     use crate::ram::RamDevice;
 
     #[test]
-    fn the_device_below_is_never_written_and_forks_part() {
+    fn the_device_below_is_never_written_and_forks_are_independent() {
         let seed = 11;
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_keeps_what_returned_before_it() {
+    fn a_flush_keeps_writes_that_returned_before_it() {
         let recording = recorded();
         let mut replay = recording.replay();
         assert_eq!(byte(&replay.state(1, Kept::None), 0), 0);

@@ -9,7 +9,7 @@ fn open(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
 }
 
 #[test]
-fn a_writer_excludes_everybody_and_readers_share() {
+fn a_writer_excludes_all_others_and_readers_share() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     let writer = FileDevice::create(&path, 1 << 20).unwrap();
@@ -156,7 +156,7 @@ fn sectors_written(name: &str) -> u64 {
 }
 
 #[test]
-fn data_goes_directly_to_a_block_device_and_agrees_with_what_goes_through_the_cache() {
+fn data_goes_directly_to_a_block_device_and_agrees_with_cached_data() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     std::fs::write(&path, vec![9; 8 << 20]).unwrap();

@@ -431,7 +431,7 @@ mod tests {
     use lanefs_lanes::Words;
 
     #[test]
-    fn attributes_survive_the_way_through_words() {
+    fn attributes_survive_encoding_in_words() {
         let time = |secs| Time { secs, nanos: 999_999_999 };
         let attr = Attr {
             ino: Ino(u32::MAX),

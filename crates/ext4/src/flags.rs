@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_only_file_is_opened_to_append_and_never_cut() {
+    fn an_append_only_file_is_opened_to_append_and_never_truncated() {
         let rights = flagged(APPEND_ONLY);
         let opening = Opening { writes: true, appends: false, truncates: false };
         assert!(check_opening(&rights, opening).is_err());

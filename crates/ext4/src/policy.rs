@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_would_be_right() {
+    fn an_unknown_policy_is_reported_with_the_valid_ones() {
         let said = |text: &str| text.parse::<Policies>().expect_err(text).to_string();
         assert_eq!(said("overwrite"), "policy overwrite is one of shared, exclusive");
         assert_eq!(said("overwrite="), "policy overwrite is one of shared, exclusive");

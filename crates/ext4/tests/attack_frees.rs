@@ -12,7 +12,7 @@ fn lazy() -> MountOptions {
 }
 
 #[test]
-fn a_block_cut_and_freed_in_one_transaction_is_not_zeroed_under_its_next_owner() {
+fn a_block_truncated_and_freed_in_one_transaction_is_not_zeroed_under_its_next_owner() {
     let image = Image::made(&["-b", "1024"], "8M");
     let mount = image.mount_with(Access::ReadWrite, lazy());
     let fs = mount.fs();

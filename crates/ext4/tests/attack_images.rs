@@ -37,7 +37,7 @@ fn an_orphan_that_is_the_journal_does_not_cost_the_journal() {
 }
 
 #[test]
-fn an_orphan_file_of_a_false_size_is_read_by_what_it_maps() {
+fn an_orphan_file_with_a_wrong_size_is_read_by_its_mappings() {
     let image = Image::made(&["-b", "4096", "-O", "orphan_file"], "32M");
     image.debugfs(&["sif <12> size 0xffffffd0000"]);
     let begun = Instant::now();

@@ -23,7 +23,7 @@ fn state(image: &Image) -> State {
 }
 
 #[test]
-fn without_a_journal_what_was_not_clean_is_not_clean_after_the_next_mount() {
+fn without_a_journal_a_dirty_file_system_stays_dirty_after_the_next_mount() {
     for found in [State::empty(), State::VALID, State::ERROR, State::VALID | State::ERROR] {
         let image = Image::made(&["-O", "^has_journal"], "16M");
         image.debugfs(&[&format!("ssv state {}", found.bits())]);
@@ -97,7 +97,7 @@ fn features_that_the_log_switches_on_count() {
 }
 
 #[test]
-fn a_log_that_moves_what_it_was_found_by_is_refused() {
+fn a_log_that_changes_its_own_location_is_refused() {
     fn word(at: usize, value: u32) -> impl Fn(&mut [u8]) {
         move |bytes| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes())
     }

@@ -65,7 +65,7 @@ fn a_name_that_leads_to_a_free_inode_is_damage_and_no_stale_handle() {
 }
 
 #[test]
-fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
+fn damage_makes_the_mount_read_only_on_request_and_is_recorded() {
     let image = Image::made(&[], "8M");
     image.debugfs(&["mkdir d", "sif d generation 77"]);
     let options = MountOptions { on_error: OnError::ReadOnly, ..MountOptions::default() };
@@ -83,7 +83,7 @@ fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
 }
 
 #[test]
-fn a_table_that_says_too_much_or_too_little_of_its_use_does_not_end_the_journal() {
+fn a_wrong_number_of_unused_inodes_does_not_abort_the_journal() {
     // Group 0 has inodes in use beyond the initialised part of its table; the tables of groups 1
     // and 2 would be initialised as a whole.
     let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
@@ -177,7 +177,7 @@ fn a_name_of_an_internal_inode_is_not_shown() {
 /// A name may change between the caller's check and the operation. Then the operation must not act
 /// on the new inode, which the caller did not check.
 #[test]
-fn what_took_the_place_of_what_was_found_is_left_alone() {
+fn a_removal_leaves_an_inode_that_replaced_the_one_it_found() {
     let image = Image::made(&[], "8M");
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();

@@ -186,12 +186,12 @@ fn appended_while(held: Held) {
 }
 
 #[test]
-fn what_is_appended_after_a_cut_that_is_not_durable_stays() {
+fn data_appended_after_a_truncation_that_is_not_durable_stays() {
     appended_while(Held::Flushes);
 }
 
 #[test]
-fn what_is_appended_after_a_cut_whose_tail_is_not_zeroed_stays() {
+fn data_appended_before_the_truncated_tail_is_zeroed_stays() {
     appended_while(Held::Zeroing);
 }
 

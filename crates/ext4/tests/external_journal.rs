@@ -126,7 +126,7 @@ fn check_file(image: &Path, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn logs_that_go_round_many_times_on_their_device_stay_whole() {
+fn logs_that_wrap_many_times_on_their_device_stay_whole() {
     let pair = Pair::new(1024, "");
     let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
     for n in 0..300 {
@@ -249,7 +249,7 @@ impl Device for Noting {
 /// The power of both devices fails at once, after each write. Each device then has its flushed
 /// writes, and any subset of its other writes.
 #[test]
-fn what_fsync_promised_survives_a_power_cut_of_both_devices() {
+fn synced_changes_survive_a_power_cut_of_both_devices() {
     let pair = Pair::new(1024, "");
     let record = |device: &Arc<RamDevice>| Arc::new(RecordingDevice::new(device.clone()).unwrap());
     let both = [record(&pair.fs), record(&pair.log)];
@@ -275,7 +275,7 @@ fn what_fsync_promised_survives_a_power_cut_of_both_devices() {
     let recordings = both.each_ref().map(|device| device.recording());
     let [mut fs_states, mut log_states] = recordings.each_ref().map(|recording| recording.replay());
     let cuts = cuts.lock().clone();
-    let mut judged = 0;
+    let mut checked = 0;
     for (at, [fs_cut, log_cut]) in cuts.iter().enumerate() {
         let seed = at as u64;
         println!("cut {at}: {fs_cut} and {log_cut} events");
@@ -302,10 +302,10 @@ fn what_fsync_promised_survives_a_power_cut_of_both_devices() {
             mount.close().unwrap();
             if at % 23 == 0 {
                 assert_eq!(check(&*fs, &*log, &["-fn"]).1, 0, "{of_fs:?} {of_log:?}");
-                judged += 1;
+                checked += 1;
             }
         }
     }
-    println!("{} cuts, e2fsck on {judged} states", cuts.len());
-    assert!(cuts.len() > 100 && judged > 20);
+    println!("{} cuts, e2fsck on {checked} states", cuts.len());
+    assert!(cuts.len() > 100 && checked > 20);
 }

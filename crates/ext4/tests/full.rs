@@ -187,7 +187,7 @@ fn free_blocks(fs: &Fs) -> u64 {
 }
 
 #[test]
-fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
+fn a_writer_gets_space_that_another_drew_and_does_not_use() {
     let image = nearly_full("8192", 5000, 4000, 16);
     let (device, mount) = mounted(&image);
     let fs = mount.fs();

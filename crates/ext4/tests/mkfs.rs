@@ -315,7 +315,7 @@ fn compare(size: u64, arguments: &str, options: &MkfsOptions) -> bool {
 }
 
 #[test]
-fn what_is_made_here_is_what_mke2fs_makes() {
+fn file_systems_equal_those_of_mke2fs() {
     for (size, arguments, options) in cases() {
         if !compare(size, arguments, &options) {
             return;
@@ -358,7 +358,7 @@ fn the_block_of_mmp_is_where_mke2fs_puts_it() {
 }
 
 #[test]
-fn large_file_systems_are_what_mke2fs_makes() {
+fn large_file_systems_equal_those_of_mke2fs() {
     for (size, arguments, options) in large_cases() {
         if !compare(size, arguments, &options) {
             return;
@@ -373,7 +373,7 @@ fn write_to_file(workshop: &Workshop, device: &RamDevice) -> PathBuf {
 }
 
 #[test]
-fn rubbish_on_the_device_does_not_show_through() {
+fn former_contents_of_the_device_do_not_show() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -453,7 +453,7 @@ fn a_file_system_can_be_smaller_than_its_device() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_before_anything_is_written() {
+fn impossible_file_systems_are_refused_before_the_first_write() {
     let device = RamDevice::create(MIB).expect("memory");
     let refused = |options: MkfsOptions| mkfs(&device, &options).unwrap_err();
     for options in [
@@ -494,7 +494,7 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
 /// Small and odd sizes, for which some structures have to be reduced: the result is clean, or the
 /// size is refused.
 #[test]
-fn whatever_size_is_asked_for_is_clean_or_refused() {
+fn every_size_gives_a_clean_file_system_or_is_refused() {
     let seed = std::env::var("LANEFS_SEED")
         .map_or_else(|_| fastrand::u64(..), |s| s.parse().expect("a number"));
     println!("LANEFS_SEED={seed}");
@@ -546,7 +546,7 @@ fn whatever_size_is_asked_for_is_clean_or_refused() {
 }
 
 #[test]
-fn what_is_on_a_device_is_known_by_its_marks() {
+fn contents_of_a_device_are_recognised_by_their_signatures() {
     let found = |at: u64, magic: &[u8]| {
         let device = RamDevice::create(MIB).expect("memory");
         device.write_at(at, magic).expect("the mark");
@@ -575,7 +575,7 @@ fn what_is_on_a_device_is_known_by_its_marks() {
 }
 
 #[test]
-fn the_family_of_ext_is_told_apart() {
+fn ext2_ext3_and_ext4_are_distinguished() {
     let workshop = Workshop::new();
     for (kind, name) in [("ext2", "ext2"), ("ext3", "ext3"), ("ext4", "ext4")] {
         let path = workshop.sparse("family", 24 * MIB);
@@ -597,7 +597,7 @@ fn the_family_of_ext_is_told_apart() {
 }
 
 #[test]
-fn marks_of_what_was_there_before_are_gone() {
+fn signatures_of_former_contents_are_erased() {
     let device = RamDevice::create(24 * MIB).expect("memory");
     let end = device.len();
     let md = 0xa92b_4efc_u32.to_le_bytes();

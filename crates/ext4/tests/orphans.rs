@@ -26,11 +26,11 @@ fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
 /// Fails unless e2fsck and a mount of Lanefs each find this number of orphans in the state after a
 /// power cut.
 fn both_find(image: &Image, orphans: usize, free: u64) {
-    let judged = image.copied();
-    let run = Command::new("e2fsck").arg("-fy").arg(judged.path()).output().unwrap();
+    let checked = image.copied();
+    let run = Command::new("e2fsck").arg("-fy").arg(checked.path()).output().unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     assert_eq!(said.matches("Clearing orphaned inode").count(), orphans, "{said}");
-    judged.check();
+    checked.check();
     let mounted = image.copied();
     let mount = mounted.mount(Access::ReadWrite);
     assert_eq!(mount.fs().stat_fs().inodes_free, free);
@@ -39,7 +39,7 @@ fn both_find(image: &Image, orphans: usize, free: u64) {
 }
 
 #[test]
-fn files_without_names_of_many_threads_are_chained_and_ended_after_a_crash() {
+fn unnamed_files_of_many_threads_are_deleted_after_a_crash() {
     for options in ["^orphan_file", "^orphan_file,^metadata_csum"] {
         let image = Image::made(&["-O", options], "32M");
         let mount = image.mount(Access::ReadWrite);

@@ -116,7 +116,7 @@ fn workers_share_no_group(size: &str, each: usize) {
 }
 
 #[test]
-fn workers_whose_directories_lie_in_one_group_part() {
+fn workers_whose_directories_lie_in_one_group_move_apart() {
     let image = image();
     // The older policy places all directories near their parent.
     let policies: Policies = "placement=shared".parse().unwrap();

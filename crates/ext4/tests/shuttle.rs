@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 type Thread = Box<dyn FnOnce(&World) + Send>;
 
 /// Returns `count` threads that each run `step` `steps` times.
-fn crowd(count: u8, steps: u32, step: fn(&World, u8)) -> Vec<Thread> {
+fn workers(count: u8, steps: u32, step: fn(&World, u8)) -> Vec<Thread> {
     (1..=count)
         .map(|me| -> Thread { Box::new(move |world| (0..steps).for_each(|_| step(world, me))) })
         .collect()
@@ -90,11 +90,11 @@ fn names(world: &World) {
     let (a, _b) = (world.directory(&root, "a"), world.directory(&root, "b"));
     world.file(&a, "0");
     drop((a, _b, root));
-    world.together(crowd(3, 3, change_a_name));
+    world.together(workers(3, 3, change_a_name));
 }
 
 #[test]
-fn names_change_while_others_change_them() {
+fn threads_change_the_same_names() {
     explore(&EMPTY, names);
 }
 
@@ -135,7 +135,7 @@ fn shapes(world: &World) {
     world.directory(&root, "b");
     world.directory(&a, "c");
     drop((root, a));
-    world.together(crowd(3, 3, change_the_shape));
+    world.together(workers(3, 3, change_the_shape));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn data(world: &World) {
         }
     }
     drop(root);
-    world.together(crowd(3, 3, change_data));
+    world.together(workers(3, 3, change_data));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn convert(world: &World, _me: u8) {
 
 fn converted(world: &World) {
     preallocated(world);
-    world.together(crowd(3, 2, convert));
+    world.together(workers(3, 2, convert));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn converted_and_synced(world: &World) {
     world.fs.fallocate(&file, Fallocate::Allocate, 0, 2048, Privilege::Root).unwrap();
     world.fs.sync().unwrap();
     drop(file);
-    world.together(crowd(2, 1, convert_and_sync));
+    world.together(workers(2, 1, convert_and_sync));
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn change_until_read_only(world: &World, me: u8) {
 
 fn made_read_only(world: &World) {
     let remounts: Thread = Box::new(|world| world.mount.make_read_only().unwrap());
-    let mut threads = crowd(2, 1, change_until_read_only);
+    let mut threads = workers(2, 1, change_until_read_only);
     threads.push(remounts);
     world.together(threads);
     let commits = || world.fs.statistics().journal.commits;
@@ -440,7 +440,7 @@ fn made_read_only(world: &World) {
 }
 
 #[test]
-fn no_change_comes_after_a_mount_was_made_read_only() {
+fn no_change_follows_the_switch_to_read_only() {
     explore(&EMPTY, made_read_only);
 }
 
@@ -478,7 +478,7 @@ fn convert_beside_changes(world: &World, _me: u8) {
 
 fn converted_beside_changes(world: &World) {
     preallocated(world);
-    world.together(crowd(3, 3, convert_beside_changes));
+    world.together(workers(3, 3, convert_beside_changes));
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn looked_at(world: &World) {
 }
 
 #[test]
-fn what_is_looked_at_is_never_older_than_what_was_seen() {
+fn a_look_up_gives_nothing_older_than_an_earlier_one() {
     explore(&EMPTY, looked_at);
 }
 
@@ -580,11 +580,11 @@ fn differences(found: &[u8], model: &[u8]) -> String {
 }
 
 fn own_files(world: &World) {
-    world.together(crowd(3, 1, own_file));
+    world.together(workers(3, 1, own_file));
 }
 
 #[test]
-fn a_file_that_is_cut_and_grows_keeps_what_it_should() {
+fn a_file_that_is_truncated_and_grows_keeps_its_data() {
     explore(&TIGHT, own_files);
 }
 
@@ -640,16 +640,16 @@ fn nameless(world: &World) {
     world.file(&root, "0");
     world.file(&root, "1");
     drop(root);
-    world.together(crowd(3, 3, use_the_nameless));
+    world.together(workers(3, 3, use_the_nameless));
 }
 
 #[test]
-fn files_without_names_live_as_long_as_they_are_held() {
+fn unnamed_files_live_as_long_as_their_references() {
     explore(&EMPTY, nameless);
 }
 
 #[test]
-fn files_without_names_live_as_long_as_they_are_held_in_the_list_of_old() {
+fn unnamed_files_live_as_long_as_their_references_with_the_orphan_list() {
     explore(&LISTING, nameless);
 }
 
@@ -683,11 +683,11 @@ fn promise(world: &World, me: u8) {
 }
 
 fn promises(world: &World) {
-    world.together(crowd(3, 2, promise));
+    world.together(workers(3, 2, promise));
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_power_cut() {
+fn synced_changes_survive_a_power_cut() {
     explore(&EMPTY, promises);
 }
 
@@ -743,7 +743,7 @@ fn evicted_while_owed(world: &World) {
 }
 
 #[test]
-fn an_inode_stays_for_what_a_commit_owes_it() {
+fn an_inode_with_pending_work_of_a_commit_stays() {
     explore(&EMPTY, evicted_while_owed);
 }
 
@@ -777,10 +777,10 @@ fn fight_for_space(world: &World, me: u8) {
 }
 
 fn full(world: &World) {
-    world.together(crowd(3, 3, fight_for_space));
+    world.together(workers(3, 3, fight_for_space));
 }
 
 #[test]
-fn the_last_blocks_go_to_one_each() {
+fn each_of_the_last_blocks_goes_to_one_file() {
     explore(&FULL, full);
 }

@@ -141,7 +141,7 @@ fn all(work: &[Work]) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_written_to_a_synchronous_file_is_durable_when_the_call_returns() {
+fn writes_to_a_synchronous_file_are_durable_when_the_call_returns() {
     assert_eq!(durable(SYNC, Marked, DATA), all(DATA));
     assert_eq!(durable(0, Marked, DATA), Vec::<&str>::new(), "without the flag");
 }

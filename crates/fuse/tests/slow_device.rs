@@ -251,7 +251,7 @@ const CLIENT: &str = "LANEFS_DIRECT_WRITER";
 
 #[test]
 #[ignore = "long: a real mount"]
-fn no_cached_page_hides_what_was_written_past_the_cache() {
+fn no_cached_page_hides_a_write_past_the_cache() {
     if let Ok(how) = std::env::var(CLIENT) {
         return client::run(&how);
     }
@@ -272,7 +272,7 @@ fn no_cached_page_hides_what_was_written_past_the_cache() {
                 "--include-ignored",
                 "--nocapture",
                 "--exact",
-                "no_cached_page_hides_what_was_written_past_the_cache",
+                "no_cached_page_hides_a_write_past_the_cache",
             ]);
             println!("{caching:?}: {}", said.lines().find(|line| line.contains("stale")).unwrap());
             assert!(said.contains(" 0 stale"), "{caching:?}, {how}: {said}");

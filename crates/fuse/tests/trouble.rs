@@ -284,7 +284,7 @@ fn a_read_that_fails_is_an_error_of_that_read_alone() {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn a_write_of_data_that_fails_is_told_to_the_program() {
+fn a_failed_write_of_data_is_reported_to_the_program() {
     let Some(scene) = Scene::new() else { return };
     scene.device.set(Trouble::DataWrites);
     scene.must_fail(WRITE, &[EIO]);

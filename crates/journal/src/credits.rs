@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_lanes_do_not_use_is_taken_back() {
+    fn unused_credits_of_other_lanes_are_taken_back() {
         let ((a, b), credits) = (lanes(), credits(100, 40));
         credits.draw(Tid(1), a, 100, None).unwrap();
         credits.draw(Tid(1), b, 800, None).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_unused_reaches_a_waiter_and_not_a_stash() {
+    fn unused_credits_go_to_a_waiter_before_a_stash() {
         let ((a, b), credits) = (lanes(), credits(100, 40));
         credits.draw(Tid(1), a, 300, None).unwrap();
         let big = credits.queue(1000);

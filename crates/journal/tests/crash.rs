@@ -174,7 +174,7 @@ fn every_cut_recovers_to_a_transaction_not_older_than_what_was_promised() {
 }
 
 #[test]
-fn a_stopped_journal_is_empty_and_everything_is_home() {
+fn a_stopped_journal_is_empty_and_all_blocks_are_in_place() {
     let mut run = Run::new(2);
     run.live(20);
     run.operate();
@@ -215,7 +215,7 @@ fn a_second_crash_during_recovery_changes_nothing() {
 }
 
 #[test]
-fn a_journal_goes_on_after_recovery_and_is_never_fooled_by_what_was_left_in_the_log() {
+fn after_recovery_the_journal_continues_and_ignores_old_log_blocks() {
     let seed = 4;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -100,7 +100,7 @@ fn logs_of_every_flavour_replay_as_e2fsck_replays_them() {
 }
 
 #[test]
-fn a_log_that_went_round_replays_from_where_it_starts() {
+fn a_wrapped_log_replays_from_its_start() {
     if !has_e2fsprogs() {
         return;
     }

@@ -101,7 +101,7 @@ fn our_log_is_replayed_alike(features: &str, wanted: JournalIncompat, seed: u64)
 }
 
 #[test]
-fn what_we_wrote_is_replayed_alike_by_us_and_by_e2fsck_and_by_the_kernel() {
+fn lanefs_e2fsck_and_the_kernel_replay_logs_of_lanefs_alike() {
     if !has_e2fsprogs() {
         return;
     }

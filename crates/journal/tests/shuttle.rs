@@ -143,7 +143,7 @@ fn a_waiter_commits_for_all_waiters_and_no_thread_stays_asleep() {
 }
 
 #[test]
-fn two_committers_and_their_joiners_all_come_through() {
+fn two_committers_and_their_joiners_all_finish() {
     explore(|| {
         let world = World::new();
         let crew = world.crew(4, |world, me| {
@@ -182,7 +182,7 @@ fn a_joiner_for_all_credits_gets_them_without_other_changes() {
 }
 
 #[test]
-fn an_abort_wakes_everybody() {
+fn an_abort_wakes_all_waiters() {
     explore(|| {
         let world = World::new();
         let server = world.serve();
@@ -208,7 +208,7 @@ fn an_abort_wakes_everybody() {
 }
 
 #[test]
-fn flushes_are_shared_and_cover_what_was_written_before() {
+fn flushes_are_shared_and_cover_earlier_writes() {
     explore(|| {
         let world = World::new();
         let crew = world.crew(3, |world, _| {

@@ -44,7 +44,7 @@ fn assert_balanced(stamps: &[i64], what: &str) {
 }
 
 #[test]
-fn what_each_thread_was_promised_is_in_every_crash_state() {
+fn every_crash_state_has_the_acknowledged_commits_of_each_thread() {
     let seed = 5;
     println!("seed {seed}");
     let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
@@ -230,7 +230,7 @@ fn a_waiter_for_all_credits_is_not_starved_by_small_ones() {
 }
 
 #[test]
-fn without_a_log_a_commit_is_home_writes_and_a_flush() {
+fn without_a_log_a_commit_is_writes_in_place_and_a_flush() {
     let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
     let bank = Bank::new(Config::new(device.clone(), block_size()));
     let mut rng = fastrand::Rng::with_seed(8);
@@ -250,7 +250,7 @@ fn without_a_log_a_commit_is_home_writes_and_a_flush() {
 }
 
 #[test]
-fn memory_over_the_cap_is_written_home_early() {
+fn memory_over_the_cap_is_written_in_place_early() {
     let ram: Arc<dyn Device> = Arc::new(image());
     let cap = 128 * BS as u64;
     let bank = Bank::new(Config { image_cap: cap, ..config(ram) });
@@ -267,7 +267,7 @@ fn memory_over_the_cap_is_written_home_early() {
 }
 
 #[test]
-fn images_are_found_until_they_are_home_and_the_device_has_them_after() {
+fn images_are_found_until_they_are_written_in_place() {
     let ram = Arc::new(image());
     let bank = Bank::new(config(ram.clone()));
     let block = lanefs_ondisk::Block(HOME + 7);
@@ -282,7 +282,7 @@ fn images_are_found_until_they_are_home_and_the_device_has_them_after() {
 }
 
 #[test]
-fn commits_of_nothing_write_nothing() {
+fn empty_commits_write_nothing() {
     let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
     let bank = Bank::new(config(device.clone()));
     let tid = bank.journal.running();

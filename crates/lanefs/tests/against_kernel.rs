@@ -267,7 +267,7 @@ fn random_paths_end_where_they_do_in_the_kernel() {
 }
 
 #[test]
-fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
+fn an_ordinary_user_has_the_rights_that_the_kernel_gives() {
     if !can_mount() || !needs("setpriv") || !needs("setfacl") {
         return;
     }

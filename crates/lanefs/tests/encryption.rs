@@ -88,7 +88,7 @@ fn files_come_back_with_the_key_and_cannot_be_opened_without() {
 }
 
 #[test]
-fn parts_of_blocks_change_alone_and_what_was_cut_off_is_zeros() {
+fn parts_of_blocks_change_alone_and_truncated_bytes_are_zeros() {
     let (image, fs) = encrypted();
     let mut model = vec![0; 0];
     let mut random = fastrand::Rng::with_seed(seed());

@@ -11,7 +11,7 @@ const DIRECTORIES: usize = 200;
 const FILES: usize = 100;
 
 #[test]
-fn what_a_mount_had_in_memory_goes_back_to_the_system_at_its_end() {
+fn memory_of_a_mount_goes_back_to_the_system_at_its_end() {
     let device = Arc::new(RamDevice::create(2 << 30).unwrap());
     FileSystem::format(&*device, &FormatOptions::default()).unwrap();
     let options = OpenOptions::new().cache_bytes(256 << 20);

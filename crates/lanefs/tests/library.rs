@@ -373,7 +373,7 @@ fn bend_into_a_ring(image: &Image) {
 }
 
 #[test]
-fn a_ring_of_parents_is_told_at_once_however_many_inodes_there_are() {
+fn a_circle_of_parents_is_found_at_once_among_many_inodes() {
     let features = "^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
     let options = ["-b", "1024", "-N", "4000000", "-I", "128", "-O", features];
     let image = Image::with("4G", &options);

@@ -354,7 +354,7 @@ fn verity_files_are_made_as_fsverity_would() {
 }
 
 #[test]
-fn what_cannot_become_a_verity_file_stays_as_it_was() {
+fn files_that_cannot_become_verity_files_stay_unchanged() {
     let image = Image::with("8M", &["-O", "verity"]);
     let fs = FileSystem::open(&image.path).unwrap();
     let free = fs.space().blocks_free;

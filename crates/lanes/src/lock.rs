@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_let_go_counts_no_more() {
+    fn a_released_lock_is_no_longer_held() {
         let journal = Mutex::new(Rank::Journal, ());
         let guard = Mutex::new(Rank::Guard, ());
         drop(guard.lock());

@@ -152,12 +152,12 @@ where
         let hash = self.key.hash(key);
         let (table, locked) = self.lock(&pin, hash);
         let found = locked.find(hash, key);
-        let (gone, crowded) = match decide(found.map(|node| &node.value)) {
+        let (gone, full) = match decide(found.map(|node| &node.value)) {
             Change::Keep => (None, false),
             Change::Put(value) => {
                 let old = locked.put(found, Node::new(hash, key.clone(), value));
                 self.count(i64::from(found.is_none()));
-                (old, found.is_none() && table.is_crowded(locked.len()))
+                (old, found.is_none() && table.is_full(locked.len()))
             }
             Change::Remove => {
                 self.count(-i64::from(found.is_some()));
@@ -171,7 +171,7 @@ where
             retire(gone.into_retired());
             seen
         });
-        if crowded {
+        if full {
             self.grow(table);
         }
         seen

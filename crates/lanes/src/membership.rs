@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_the_swap_does_not_lock_everybody_out() {
+    fn a_panic_in_the_swap_locks_no_thread_out() {
         let membership = Membership::new(1);
         let close = std::panic::AssertUnwindSafe(|| membership.close(|_| panic!("planned")));
         assert!(std::panic::catch_unwind(close).is_err());

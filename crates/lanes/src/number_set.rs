@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_insert_is_found_when_they_are_done() {
+    fn numbers_inserted_by_threads_are_found_afterwards() {
         for _ in 0..100 {
             let set = NumberSet::new(64 * 64 * 4);
             let word = 7000 / 64 * 64;

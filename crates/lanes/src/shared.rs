@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_hold_keeps_everybody_out() {
+    fn an_exclusive_hold_excludes_all_others() {
         let lock = biased();
         let _hold = lock.exclusive();
         std::thread::scope(|s| {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_gets_through_a_crowd_of_readers() {
+    fn many_readers_do_not_starve_a_writer() {
         struct Guarded(Cell<u64>);
         // SAFETY: the test only touches the cell under the lock that it tests.
         unsafe impl Sync for Guarded {}

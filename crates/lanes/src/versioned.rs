@@ -93,7 +93,7 @@ mod loom_tests {
     /// A name refers to inode 1, then to inode 2, then to inode 1 again, which is another object
     /// now, since the number was freed and reused.
     #[test]
-    fn loom_what_is_still_so_was_so_all_the_while() {
+    fn loom_an_unchanged_version_means_an_unchanged_value() {
         crate::schedules::check(3, || {
             let word = Arc::new(VersionedWord::new(1));
             let thing = Arc::new(AtomicU64::new(0));

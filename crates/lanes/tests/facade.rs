@@ -76,7 +76,7 @@ fn every_lock_and_atomic_comes_from_the_facade() {
 }
 
 #[test]
-fn what_is_taken_from_elsewhere_is_seen() {
+fn a_primitive_from_elsewhere_is_found() {
     let seen =
         |text| taken("ext4/src/fs.rs", text).into_iter().map(|(n, what)| format!("{n} {what}"));
     let all = |text| seen(text).collect::<Vec<_>>();

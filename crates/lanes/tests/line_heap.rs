@@ -95,13 +95,13 @@ fn generations(over: impl Fn(u64) -> bool) {
 }
 
 #[test]
-fn what_threads_of_a_program_write_stays_as_it_was() {
+fn blocks_of_threads_keep_their_contents() {
     generations(|generation| generation == 20);
 }
 
 #[test]
 #[ignore = "long: stress, for sanitizers too"]
-fn what_many_threads_of_a_program_write_stays_as_it_was() {
+fn blocks_of_many_threads_keep_their_contents() {
     let seconds = std::env::var("LANEFS_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
     generations(|_| Instant::now() >= end);

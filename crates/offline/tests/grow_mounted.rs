@@ -141,7 +141,7 @@ fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_grow_says_why() {
+fn a_file_system_that_cannot_grow_names_the_reason() {
     let Some(image) = filled("-b 1024 -O ^has_journal", "14M", 1) else { return };
     let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
     let why = mount.fs().grow(20 << 10).expect_err("a refusal").to_string();

@@ -42,7 +42,7 @@ fn a_clean_image_is_not_written() {
 }
 
 #[test]
-fn a_look_tells_what_a_recovery_does_and_writes_nothing() {
+fn a_dry_run_reports_what_a_recovery_does_and_writes_nothing() {
     let Some(recording) = interrupted() else { return };
     let state = Arc::new(recording.image_at(recording.events().len()));
     let held = state.held();

@@ -116,7 +116,7 @@ fn growing_step_by_step_takes_descriptors_from_the_reserve() {
 }
 
 #[test]
-fn what_does_not_fit_on_the_device_is_refused() {
+fn a_size_beyond_the_device_is_refused() {
     let Some(image) = filled("-b 1024 -J size=1", "14M", 1) else { return };
     let before = std::fs::read(image.path()).expect("the image");
     assert!(grow(image.device(), 1024, 20).is_err());
@@ -176,7 +176,7 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
 }
 
 #[test]
-fn what_names_inodes_by_number_is_not_made_smaller() {
+fn file_systems_with_ea_inode_or_inline_data_are_not_made_smaller() {
     for name in ["ea_inode", "inline_data"] {
         let options = format!("-b 1024 -J size=1 -O {name}");
         let Some(image) = filled(&options, "40M", 2) else { return };

@@ -139,7 +139,7 @@ fn with_gdt_csum_a_uuid_changes_every_descriptor_in_one_transaction() {
 }
 
 #[test]
-fn what_needs_a_rewrite_is_refused_by_name() {
+fn changes_that_need_a_rewrite_are_refused_by_name() {
     let Some(image) = filled(OPTIONS, SIZE, 1) else { return };
     for name in ["metadata_csum", "64bit", "resize_inode", "flex_bg", "extent", "sparse_super"] {
         let settings = Settings { features: clearing(name), ..Settings::default() };

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_by_name() {
+    fn unreadable_features_are_refused_by_name() {
         for flag in [Incompat::COMPRESSION, Incompat::JOURNAL_DEV, Incompat::DIRDATA] {
             let name = find(&INCOMPAT_NAMES, flag).unwrap().to_string();
             let got = support(Compat::empty(), flag | Incompat::FILETYPE, RoCompat::QUOTA);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_read_only_by_name() {
+    fn read_only_features_are_named() {
         let got = support(
             Compat::FAST_COMMIT,
             Incompat::MMP | Incompat::EXTENTS,

@@ -40,7 +40,7 @@ mod tests {
     use lanefs_device::RamDevice;
 
     #[test]
-    fn what_touches_a_bad_sector_is_not_read() {
+    fn ranges_with_a_bad_sector_are_not_read() {
         let below = Arc::new(RamDevice::create(8192).unwrap());
         let device = BadBlocksDevice { below, bad: Vec::from([1024..1536, 4096..4096]) };
         device.write_at(0, &[7; 8192]).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-    fn crowd(wake: StripeWake) -> crate::counters::Statistics {
+    fn contend(wake: StripeWake) -> crate::counters::Statistics {
         let (budget, counters) = (RowBudget::new(2, wake), Counters::new());
         let inside = AtomicUsize::new(0);
         std::thread::scope(|s| {
@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn waking_one_wakes_at_most_one_for_each_unit_freed() {
-        let one = crowd(StripeWake::One);
+        let one = contend(StripeWake::One);
         assert_eq!(one.units_freed, 600);
         assert!(one.budget_waits > 0);
         assert!(one.budget_wake_ups <= one.units_freed, "{one:?}");
     }
 
     #[test]
-    fn waking_all_wakes_a_herd() {
-        let all = crowd(StripeWake::All);
+    fn waking_all_wakes_more_threads_than_units() {
+        let all = contend(StripeWake::All);
         assert_eq!(all.units_freed, 600);
         assert!(all.budget_wake_ups > 2 * all.units_freed, "{all:?}");
     }

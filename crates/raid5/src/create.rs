@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_too_small_are_told_what_is_needed() {
+    fn members_that_are_too_small_are_refused_with_the_needed_size() {
         let options = options(NewConsistency::PartialParity, 512 << 10);
         assert_eq!(Plan::new(3 << 20, &options), Err((6144 + 1024) * 512));
         assert!(Plan::new(4 << 20, &options).is_ok());

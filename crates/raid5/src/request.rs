@@ -92,7 +92,7 @@ impl Array {
     /// # Locking
     /// The caller holds the part's range exclusively.
     fn write_held(&self, mut group: Group<'_>, hold: &RowHold<'_>) -> Written {
-        if hold.crowded {
+        if hold.contended {
             let waiting = group.waiting(&self.shape, hold, Join::Any);
             self.gather(&mut group, waiting);
         }

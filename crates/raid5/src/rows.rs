@@ -141,7 +141,7 @@ pub(crate) struct RowHold<'a> {
     /// Whether the thread had to wait for the range.
     pub(crate) waited: bool,
     /// Whether other threads possibly wait for ranges of rows in the shard, or offer writes there.
-    pub(crate) crowded: bool,
+    pub(crate) contended: bool,
 }
 
 /// A write that another thread left to this one.
@@ -195,9 +195,9 @@ impl RowLocks {
     /// Holds the range if no thread holds or waits for a range that conflicts with it.
     pub(crate) fn try_lock(&self, span: Span) -> Option<RowHold<'_>> {
         let mut shard = self.shard(span.row).lock();
-        let crowded = !shard.waiting.is_empty() || !shard.offers.is_empty();
+        let contended = !shard.waiting.is_empty() || !shard.offers.is_empty();
         let free = shard.hold_if_free(span);
-        free.then(|| RowHold { locks: self, span, waited: false, crowded })
+        free.then(|| RowHold { locks: self, span, waited: false, contended })
     }
 
     /// Holds the waiter's range if it is free now; else adds the waiter to the queue.
@@ -205,7 +205,7 @@ impl RowLocks {
         let span = waiter.span;
         let mut shard = self.shard(span.row).lock();
         if shard.hold_if_free(span) {
-            return Some(RowHold { locks: self, span, waited: false, crowded: true });
+            return Some(RowHold { locks: self, span, waited: false, contended: true });
         }
         shard.waiting.push_back(waiter.clone());
         None
@@ -213,7 +213,7 @@ impl RowLocks {
 
     /// Returns the hold of a waiter whose wait ended with [`Outcome::Granted`].
     pub(crate) fn granted(&self, span: Span) -> RowHold<'_> {
-        RowHold { locks: self, span, waited: true, crowded: true }
+        RowHold { locks: self, span, waited: true, contended: true }
     }
 
     /// Offers a write to the threads that hold its range, before its own thread waits for it.
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_conflicts_waits() {
+    fn only_conflicting_ranges_wait() {
         let locks = RowLocks::new();
         assert!(waits(&locks, span(7, 0, 8192, Mode::Exclusive)));
         assert!(!waits(&locks, span(7, 0, 8192, Mode::Shared)));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_on_few_ranges_exclude_each_other_and_all_come_through() {
+    fn many_threads_on_few_ranges_exclude_each_other_and_all_finish() {
         let seed = 41;
         println!("seed {seed}");
         let locks = RowLocks::new();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_in() {
+    fn a_set_has_the_inserted_slots() {
         let set: Slots = [3, 0, 63].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63]);
         assert!(set.contains(63) && !set.contains(1) && !set.contains(64));

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_was_taken_out_is_neither_brought_back_nor_taken_for_the_next() {
+    fn a_removed_member_is_neither_restored_nor_mistaken_for_the_next() {
         let members = Members::new(3);
         members.put(1, member(8192), 5).unwrap();
         let old = members.present(1).unwrap().id;

@@ -186,7 +186,7 @@ mod tests {
     use crate::layout::Layout;
 
     #[test]
-    fn strips_cover_what_is_written_block_by_block() {
+    fn strips_cover_each_written_block() {
         let seed = 51;
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);

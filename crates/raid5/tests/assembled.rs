@@ -239,7 +239,7 @@ fn check_states(seed: u64, cuts: usize) -> usize {
 }
 
 #[test]
-fn a_few_crashed_arrays_are_assembled_and_have_what_was_promised() {
+fn a_few_crashed_arrays_are_assembled_and_keep_their_promises() {
     for seed in 0..3 {
         println!("seed {seed}: {} states", check_states(seed, 12));
     }
@@ -247,7 +247,7 @@ fn a_few_crashed_arrays_are_assembled_and_have_what_was_promised() {
 
 #[test]
 #[ignore = "long: as many crashed arrays as the seconds allow"]
-fn many_crashed_arrays_are_assembled_and_have_what_was_promised() {
+fn many_crashed_arrays_are_assembled_and_keep_their_promises() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let first = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let time = Duration::from_secs(from("LANEFS_SECONDS").unwrap_or(5));

@@ -44,7 +44,7 @@ fn exercise(array: &Array, model: &mut [u8], rng: &mut fastrand::Rng, count: usi
 }
 
 #[test]
-fn a_whole_array_gives_back_what_was_written_and_keeps_parity() {
+fn a_whole_array_reads_back_its_data_and_keeps_parity() {
     let seed = 61;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -189,7 +189,7 @@ fn a_member_is_rebuilt_while_writes_go_on_and_resumes_where_it_stopped() {
 }
 
 #[test]
-fn scrub_counts_what_is_wrong_and_repair_makes_it_right() {
+fn scrub_counts_wrong_rows_and_repair_corrects_them() {
     let seed = 64;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);

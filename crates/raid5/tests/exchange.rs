@@ -130,7 +130,7 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
 }
 
 #[test]
-fn what_is_rebuilt_on_a_member_that_was_taken_out_is_not_the_new_ones() {
+fn rows_rebuilt_on_a_removed_member_do_not_count_for_the_new_one() {
     for consistency in consistencies() {
         // The member is exchanged while its rows are written, or during the flush before it is
         // recorded as in sync.

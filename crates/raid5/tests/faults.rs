@@ -245,7 +245,7 @@ fn a_place_that_cannot_be_read_of_a_degraded_array_is_an_error_and_no_more() {
 }
 
 #[test]
-fn what_is_put_back_after_a_second_failure_fits_the_parity_that_was_written() {
+fn data_put_back_after_a_second_failure_fits_the_written_parity() {
     // The write covers the end of a chunk and the start of the next: the row's parity is written in
     // two runs, and the second one fails. The missing member has none of the written blocks.
     let mut rig = rig(&Consistency::Resync);

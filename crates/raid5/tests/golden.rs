@@ -43,7 +43,7 @@ fn a_clean_array_with_a_bitmap_reads_as_the_kernel_read_it() {
 }
 
 #[test]
-fn a_clean_array_with_a_partial_parity_log_ignores_what_is_left_in_it() {
+fn a_clean_array_with_a_partial_parity_log_ignores_old_entries() {
     check_all("ppl", PPL);
 }
 
@@ -199,7 +199,7 @@ fn a_member_or_its_copy_given_twice_is_refused() {
 }
 
 #[test]
-fn a_member_that_is_not_there_has_to_be_said_to_be_missing() {
+fn an_absent_member_must_be_named_missing() {
     let Some(golden) = unpack("bitmap") else { return };
     let error = OpenArray::assemble(golden.candidates(Some(1)), 0, options(Access::ReadOnly));
     let error = error.expect_err("refused");

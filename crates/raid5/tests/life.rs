@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 #[test]
-fn what_was_written_is_there_without_any_one_member() {
+fn data_can_be_read_without_any_one_member() {
     for consistency in ALL {
         let members = Members::create(4, consistency, InitialParity::Right);
         let array = members.open(None).expect("an array");
@@ -180,7 +180,7 @@ fn a_member_without_bits_that_the_others_have_missed_data() {
 }
 
 #[test]
-fn events_that_are_at_their_end_are_refused() {
+fn an_event_count_at_its_limit_is_refused() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     for (candidate, (_, device)) in members.candidates(None).iter().zip(&members.0) {
         let mut superblock = candidate.superblock.clone();
@@ -222,7 +222,7 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
 }
 
 #[test]
-fn an_array_that_is_being_written_says_so_on_every_member() {
+fn an_array_in_use_is_marked_active_on_every_member() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let before = members.candidates(None)[0].superblock.events();
@@ -235,7 +235,7 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
 }
 
 #[test]
-fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_write() {
+fn an_array_not_recorded_clean_on_all_members_is_recorded_active_before_the_next_write() {
     // Each change is written twice. A member that the array needs fails in one of the two writes.
     for nth in 0..2 {
         let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
@@ -266,7 +266,7 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
 }
 
 #[test]
-fn members_that_could_not_be_told_together_are_not_taken_out_one_by_one() {
+fn members_that_failed_together_are_not_removed_one_by_one() {
     let mut members = Members::create(4, NewConsistency::Resync, InitialParity::Right);
     let hooks = [0, 1].map(|slot: usize| {
         let hook = Arc::new(HookDevice::new(members.0[slot].1.clone()));
@@ -289,7 +289,7 @@ fn members_that_could_not_be_told_together_are_not_taken_out_one_by_one() {
 }
 
 #[test]
-fn parity_of_members_with_old_content_is_made_right() {
+fn parity_of_members_with_old_contents_is_corrected() {
     for consistency in ALL {
         let members: Vec<_> = (0..4).map(|slot| ram(&format!("m{slot}"))).collect();
         for (slot, (_, device)) in members.iter().enumerate() {
@@ -481,7 +481,7 @@ fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
 }
 
 #[test]
-fn a_member_that_was_away_longer_than_the_bitmap_tells_is_rebuilt() {
+fn a_member_absent_for_longer_than_the_bitmap_covers_is_rebuilt() {
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     let old = members.copies();
@@ -538,7 +538,7 @@ fn a_member_that_was_replaced_can_fail_without_harm_to_the_new_one() {
 }
 
 #[test]
-fn a_member_that_fails_when_it_is_told_that_it_replaces_one_is_an_error() {
+fn a_member_that_fails_when_its_replacement_is_recorded_is_an_error() {
     for nth in 0..2 {
         let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let array = members.open(None).expect("an array");
@@ -621,7 +621,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
 }
 
 #[test]
-fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
+fn a_member_that_fails_when_its_slot_is_recorded_does_not_get_it() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(Some(1)).expect("an array");
     // The three writes to the new device: its bad-block log, the announcement that it gets the
@@ -642,7 +642,7 @@ fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
 }
 
 #[test]
-fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
+fn a_member_that_fails_during_assembly_is_left_out() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
@@ -658,7 +658,7 @@ fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
 }
 
 #[test]
-fn a_member_whose_log_cannot_be_emptied_takes_no_part() {
+fn a_member_whose_log_cannot_be_emptied_is_left_out() {
     let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 23, 20);
@@ -729,7 +729,7 @@ fn a_small_device_cannot_become_a_member() {
 }
 
 #[test]
-fn the_array_is_made_right_and_clean_in_the_background() {
+fn the_array_is_resynced_and_marked_clean_in_the_background() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Unknown);
     let options = ArrayOptions::new(Access::ReadWrite);
     let array = OpenArray::assemble(members.candidates(None), 0, options).expect("an array");

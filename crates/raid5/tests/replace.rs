@@ -545,7 +545,7 @@ fn a_member_has_one_shadow_at_a_time() {
 }
 
 #[test]
-fn a_former_member_that_is_half_overwritten_with_anothers_share_says_nothing_of_its_own() {
+fn a_former_member_half_overwritten_with_another_members_data_is_not_trusted() {
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("closed");

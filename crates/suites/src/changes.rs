@@ -2,15 +2,15 @@
 //!
 //! A change is one bit, one field or one whole part of a clean image, with its checksum mended or
 //! not. Both judges must agree on whether the image is clean. Faults that e2fsck is known to miss
-//! are listed with their reasons in `judge`, and counted.
+//! are listed with their reasons in `verdicts`, and counted.
 
 mod change;
 mod contents;
 mod corpus;
 mod cut;
-mod judge;
 mod parts;
 mod repair;
+mod verdicts;
 
 use crate::random::in_parallel;
 use change::{Change, MOST_SHOWN, TOGETHER, put, rng_of};
@@ -21,8 +21,8 @@ use std::fmt;
 
 pub use corpus::{Corpus, Extent};
 pub use cut::{Cuts, cut};
-pub use judge::Verdicts;
 pub use repair::{Repairs, repair};
+pub use verdicts::Verdicts;
 
 /// The verdicts of the two judges, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,12 +89,12 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
         let verdicts = Verdicts::of(work.path());
         put(&file, change.writes.iter().map(|(at, bytes)| (*at, base.bytes(*at, bytes.len()))));
         tally.changes += 1;
-        judge(&mut tally, &mut differences, base, &change, &verdicts);
+        compare(&mut tally, &mut differences, base, &change, &verdicts);
     }
     (tally, differences)
 }
 
-fn judge(
+fn compare(
     tally: &mut Tally,
     differences: &mut Vec<String>,
     base: &Base,

@@ -6,17 +6,17 @@
 //! started, or one between them. Its words are those of such changes, or zeros. No other file
 //! exists. Three programs replay: Lanefs, e2fsck, and the kernel.
 
+mod file_history;
 mod findings;
-mod judge;
-mod story;
+mod states;
 mod workload;
 
 pub use findings::Findings;
 pub use workload::Wrap;
 
 use crate::together::Bases;
-use judge::judge;
 use lanefs_device::RecordingDevice;
+use states::check_states;
 use std::sync::Arc;
 use workload::{with_directories, work};
 
@@ -43,6 +43,6 @@ pub fn check(seed: u64, ops: usize, cuts: usize, wrap: Wrap<'_>) -> Result<Findi
     let device = Arc::new(RecordingDevice::since(base, Arc::new(image)));
     let mut found = Findings::default();
     let workload = work(seed, ops, &device, wrap, &mut found).map_err(told)?;
-    judge(seed, &workload, cuts, &mut found).map_err(told)?;
+    check_states(seed, &workload, cuts, &mut found).map_err(told)?;
     Ok(found)
 }

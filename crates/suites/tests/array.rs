@@ -15,7 +15,7 @@ fn one_file(bases: &Bases, health: Health, seed: u64, count: u32) {
 }
 
 #[test]
-fn a_few_stories_on_arrays_end_as_the_model_says() {
+fn a_few_sequences_on_arrays_end_as_the_model_says() {
     let bases = Bases::default();
     for (health, seed) in Health::ALL.into_iter().zip(seeds(3)) {
         sequence(&bases, health, seed, 60);
@@ -32,7 +32,7 @@ fn a_file_on_arrays_keeps_its_bytes() {
 
 #[test]
 #[ignore = "long: many sequences on arrays of every health"]
-fn stories_on_arrays_end_as_the_model_says() {
+fn sequences_on_arrays_end_as_the_model_says() {
     let bases = Bases::default();
     in_parallel(seeds(24), |seed| sequence(&bases, Health::ALL[seed as usize % 3], seed, 300));
 }

@@ -29,7 +29,7 @@ fn promises_are_kept_at_thousands_of_crashes() {
 }
 
 #[test]
-fn a_flush_that_never_was_is_found() {
+fn a_missing_flush_is_found() {
     let found = (1..20).any(|seed| {
         let (options, size) = OPTIONS[0];
         let Some(image) = Bases::default().fresh(options, size) else { return true };

@@ -24,7 +24,7 @@ fn a_growth_that_was_cut_is_completed_by_e2fsck_too() {
 }
 
 #[test]
-fn a_flush_that_never_was_is_found_in_an_edit() {
+fn a_missing_flush_in_an_edit_is_found() {
     if Image::make("-b 1024", "4M").is_none() {
         return;
     }

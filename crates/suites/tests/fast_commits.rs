@@ -21,7 +21,7 @@ fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
 }
 
 #[test]
-fn every_program_replays_to_what_was_promised() {
+fn every_program_keeps_the_promises_of_fsync() {
     for seed in seeds(4) {
         let found = check(seed, 120, 40, &plain).unwrap_or_else(|why| panic!("{why}"));
         println!("seed {seed}: {found}; {:?}", found.refused);
@@ -30,7 +30,7 @@ fn every_program_replays_to_what_was_promised() {
 
 #[test]
 #[ignore = "long: 2,000 crash states"]
-fn every_program_replays_to_what_was_promised_by_long_workloads() {
+fn every_program_keeps_the_promises_of_long_workloads() {
     for seed in seeds(8) {
         let found = check(seed, 300, 80, &plain).unwrap_or_else(|why| panic!("{why}"));
         println!("seed {seed}: {found}; {:?}", found.refused);

@@ -57,7 +57,7 @@ fn the_largest_counts_on_sparse_files_end_in_bounded_time_and_memory() {
 }
 
 #[test]
-fn a_superblock_that_the_log_changes_is_looked_at() {
+fn a_superblock_that_the_log_changes_is_checked() {
     each_extreme(CHANGED_BY_LOG);
 }
 
@@ -78,7 +78,7 @@ fn an_image_without_damage_gives_no_errors() {
 }
 
 #[test]
-fn what_is_no_file_system_is_refused() {
+fn images_without_a_file_system_are_refused() {
     let Some(target) = Target::make(PLAIN, 16, Left::Clean) else { return };
     for len in [0, 1, 1023, 1024, 2047, 2048, 100_000, 1 << 20, target.len() - 1] {
         let outcome = lanefs_suites::hostile::check_device(target.truncated(len), "truncated");

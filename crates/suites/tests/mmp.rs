@@ -118,7 +118,7 @@ fn a_file_system_that_e2fsck_checks_is_not_written() {
 }
 
 #[test]
-fn a_damaged_block_is_told() {
+fn a_damaged_block_is_reported() {
     let Some(image) = Image::make(OPTIONS, "32M") else { return };
     let ram = Arc::new(RamDevice::from_file(image.path()).expect("the image is read"));
     let (offset, ..) = block(&*ram);

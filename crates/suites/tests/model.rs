@@ -11,7 +11,7 @@ fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
 }
 
 #[test]
-fn a_few_stories_end_as_the_model_says() {
+fn a_few_sequences_end_as_the_model_says() {
     let bases = Bases::default();
     let runner = Runner { bases: &bases, wrap: &plain };
     for seed in seeds(4) {
@@ -22,7 +22,7 @@ fn a_few_stories_end_as_the_model_says() {
 
 #[test]
 #[ignore = "long: 200 seeds, 500 operations of four threads each"]
-fn two_hundred_stories_end_as_the_model_says() {
+fn two_hundred_sequences_end_as_the_model_says() {
     let bases = Bases::default();
     let runner = Runner { bases: &bases, wrap: &plain };
     in_parallel(seeds(200), |seed| {
@@ -32,7 +32,7 @@ fn two_hundred_stories_end_as_the_model_says() {
 }
 
 #[test]
-fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
+fn a_bit_flipped_in_file_data_is_found_and_the_sequence_shrinks() {
     let bases = Bases::default();
     let flip = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::FlippedBit, device)) };
     let runner = Runner { bases: &bases, wrap: &flip };

@@ -127,14 +127,14 @@ fn usage_fits_the_tree_after_every_kind_of_change() {
 }
 
 #[test]
-fn a_wrong_usage_is_found_by_the_judge() {
+fn a_wrong_usage_is_found_by_the_oracle() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
     // debugfs does not count the inodes that it makes.
     let request = "mkdir uncounted";
     let made = Command::new("debugfs").args(["-w", "-R", request]).arg(image.path()).output();
     assert!(made.expect("debugfs").status.success());
-    let judged = Command::new("e2fsck").args(["-fn"]).arg(image.path()).output().expect("e2fsck");
-    assert!(!judged.status.success(), "e2fsck does not check the usage");
+    let checked = Command::new("e2fsck").args(["-fn"]).arg(image.path()).output().expect("e2fsck");
+    assert!(!checked.status.success(), "e2fsck does not check the usage");
 }
 
 #[test]

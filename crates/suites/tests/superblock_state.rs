@@ -152,7 +152,7 @@ fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
 }
 
 #[test]
-fn the_superblock_says_what_the_kernels_says_from_every_state_it_is_found_in() {
+fn the_superblock_equals_the_kernels_after_a_mount_in_every_state() {
     let mut wrong = Vec::new();
     let all = Case::all();
     for case in &all {

@@ -81,7 +81,7 @@ mod tests {
 ";
 
     #[test]
-    fn stacks_are_told_from_the_heap_by_their_guard_page() {
+    fn stacks_are_distinguished_from_the_heap_by_their_guard_page() {
         let (memory, mut symbols) = (Memory::parse(MAPS), Symbols::new());
         let mut place = |address| memory.place(address, &mut symbols);
         assert_eq!(place(0x7f00_0000_1010), "stack");

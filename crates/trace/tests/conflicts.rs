@@ -92,6 +92,6 @@ fn names_change_side_by_side_in_one_directory() {
 
 #[test]
 #[ignore = "long: traces every operation"]
-fn what_is_free_on_one_file_stays_free() {
+fn operations_without_conflicts_on_one_file_stay_free() {
     stays_free(&["--settings", "file"]);
 }

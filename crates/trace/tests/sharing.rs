@@ -85,7 +85,7 @@ fn a_write_that_straddles_lines_touches_both() {
 }
 
 #[test]
-fn what_is_only_read_is_not_shared() {
+fn lines_that_are_only_read_are_not_shared() {
     let words = Words::new();
     let read = |_| assert_eq!(words.0[0].load(Ordering::SeqCst), 0);
     assert_eq!(shared_lines(read), 0);

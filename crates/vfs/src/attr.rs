@@ -34,8 +34,8 @@ impl Vfs {
             self.check_rights(who, inode, &attr.rights(), Want::WRITE)?;
             check_resize(&attr)?;
         }
-        let judged = permitted(who, &attr, set)?;
-        self.apply(inode, &judged, |attr| permitted(who, attr, set).map(Some))
+        let allowed = permitted(who, &attr, set)?;
+        self.apply(inode, &allowed, |attr| permitted(who, attr, set).map(Some))
     }
 
     /// Makes `policy` the encryption policy of an empty directory, if `who` owns it.

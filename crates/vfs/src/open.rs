@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn not_to_set_the_access_time_is_for_the_owner() {
+    fn only_the_owner_may_open_without_setting_the_access_time() {
         let file = attr(FileType::Regular, 0o644, 5, 5).rights();
         let flags = OpenFlags::READ | OpenFlags::NO_ATIME;
         assert!(check_marks(&Credentials::new(6, 5, []), &file, flags).is_err());

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailing_slash_is_told() {
+    fn a_trailing_slash_is_reported() {
         assert_eq!(all(b"a//"), [(Component::Name(b"a"), Slash::Trailing)]);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_are_refused() {
+    fn invalid_names_are_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
             assert!(check_name(name).is_err(), "{name:?}");
         }

@@ -57,7 +57,7 @@ fn overtaken<T: Send>(
 }
 
 #[test]
-fn whose_file_became_another_ones_does_not_make_it_set_user_id() {
+fn a_former_owner_does_not_make_the_file_set_user_id() {
     let (came, attr) =
         overtaken(0o755, chown(0), |vfs, program| vfs.set_attr(&alice(), program, &chmod(0o4755)));
     assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
@@ -65,7 +65,7 @@ fn whose_file_became_another_ones_does_not_make_it_set_user_id() {
 }
 
 #[test]
-fn what_was_made_set_user_id_just_before_it_gets_another_owner_is_that_no_more() {
+fn a_program_made_set_user_id_just_before_a_change_of_owner_loses_the_bit() {
     let (came, attr) = overtaken(0o755, chmod(0o4755), |vfs, program| {
         vfs.set_attr(&Credentials::superuser(), program, &chown(0))
     });
@@ -74,7 +74,7 @@ fn what_was_made_set_user_id_just_before_it_gets_another_owner_is_that_no_more()
 }
 
 #[test]
-fn what_a_change_of_size_takes_from_a_program_undoes_no_change_of_its_mode() {
+fn a_change_of_size_that_clears_set_id_bits_undoes_no_change_of_the_mode() {
     let (came, attr) = overtaken(0o4755, chmod(0o700), |vfs, program| {
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         vfs.set_attr(&alice(), program, &empty)
@@ -113,7 +113,7 @@ fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
 }
 
 #[test]
-fn nothing_is_set_of_a_file_that_became_immutable_meanwhile() {
+fn no_attribute_changes_of_a_file_that_became_immutable_meanwhile() {
     let immutable = SetAttr { flags: Some(0x10), ..SetAttr::default() };
     let (came, _) = overtaken(0o755, immutable, |vfs, program| {
         vfs.set_xattr(&alice(), program, b"user.x", b"x", SetXattr::Any)

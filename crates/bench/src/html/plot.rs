@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn more_lines_than_colours_are_told_apart() {
+    fn more_lines_than_colours_can_be_distinguished() {
         let inks: std::collections::HashSet<_> =
             (0..24).map(|n| (Ink::of(n).colour, Ink::of(n).dashes)).collect();
         assert_eq!(inks.len(), 24);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_measured_it_says_so() {
+    fn a_missing_measurement_is_named() {
         let svg = workers(vec![Series { name: "gone".into(), points: Vec::new() }]).svg();
         assert!(svg.contains("nothing was measured") && !svg.contains("NaN"), "{svg}");
     }

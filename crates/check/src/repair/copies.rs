@@ -1,7 +1,7 @@
 //! Recovers the structures that are needed to read all others: damaged superblocks and descriptors,
 //! from their copies, and the log, by a replay.
 
-use super::judge::{MOST_CHANGED, faults, silent};
+use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
 use crate::checker::Error;

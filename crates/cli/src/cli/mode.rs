@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_change_what_they_name() {
+    fn letters_change_only_the_named_bits() {
         for (text, old, new) in [
             ("u+x", 0o644, 0o744),
             ("go-rwx", 0o777, 0o700),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_mode_is_refused() {
+    fn an_invalid_mode_is_refused() {
         for text in ["", "u", "888", "77777", "u+q", "x+u+", "u+rwg,", "u~r"] {
             assert!(text.parse::<ModeChange>().is_err(), "{text}");
         }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn where_only_images_can_be_an_image_is_its_root() {
+    fn an_operand_that_must_be_in_an_image_is_its_root() {
         assert_eq!(ImagePath::from(OsString::from("a.img")), place("a.img", "/"));
         assert_eq!(ImagePath::from(OsString::from("./a.img:/b")), place("./a.img", "/b"));
     }

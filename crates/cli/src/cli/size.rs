@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused() {
+    fn an_invalid_size_is_refused() {
         for text in ["", "K", "-1", "1X", "1KX", "16E", "1.5G", "99999999999999999999", "1é"] {
             assert!(parse_size(text).is_err(), "{text}");
         }

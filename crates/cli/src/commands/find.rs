@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
             }
             let place = self.place.below(walk.path());
             let candidate = Candidate { tree: &self.tree, entry: &entry, place: &place };
-            let verdict = match self.expression.judge(&candidate) {
+            let verdict = match self.expression.evaluate(&candidate) {
                 Ok(verdict) => verdict,
                 Err(failure) => {
                     self.report.fail(failure);

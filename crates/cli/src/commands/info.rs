@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_not_shown() {
+    fn empty_fields_are_not_shown() {
         let facts = json!({ "block_size": 1024 });
         assert_eq!(show("label", &json!(""), &facts), None);
         assert_eq!(show("error_count", &json!(0), &facts), None);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_of_ids_is_told_if_there_is_one() {
+    fn the_map_of_ids_is_shown_if_there_is_one() {
         assert!(!parsed(TEXT).table().contains("ids:"));
         let text = "ids.fakeroot 1000\nids.uid 7\nids.map.gid.1000.0 65536\n";
         let table = parsed(text).table();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_of_an_array_is_told_if_there_is_one() {
+    fn counters_of_an_array_are_shown_if_there_is_one() {
         assert!(!parsed(TEXT).table().contains("array:"));
         let text = "array.full_row 5\narray.reconstruct 2\narray.modify 1\narray.old_reads 4\n\
             array.gathered 6\narray.state.members 4\narray.state.rows 256\n";
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn where_no_lock_was_waited_for_it_says_so() {
+    fn the_table_says_if_no_thread_waited_for_a_lock() {
         assert!(!parsed(TEXT).table().contains("no waits"));
         let quiet = parsed("journal.commits 3\nlock.guard.waits 0\nlock.guard.ns 0\n");
         assert!(quiet.table().contains("no waits"));
     }
 
     #[test]
-    fn what_is_watched_is_the_difference_and_levels_stay_levels() {
+    fn a_watch_shows_differences_of_counters_and_present_levels() {
         let before = parsed(TEXT);
         let mut now = before.clone();
         now.0.insert("request.lookup.count".into(), 130);

@@ -88,7 +88,7 @@ impl Residents {
         self.evict(shared, LOOKS);
         // The remaining bitmaps are dirty, claimed or in use: a commit makes the dirty ones clean.
         if self.count() > self.most + self.most / 4 {
-            read.crowded();
+            read.over_limit();
         }
     }
 

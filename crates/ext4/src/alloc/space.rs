@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_lanes_drew_in_advance_is_there_for_the_last_claim() {
+    fn the_last_claim_gets_space_that_other_lanes_drew_in_advance() {
         let space = Space::new(1_000_000, 0);
         std::thread::scope(|s| {
             for _ in 0..8 {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_or_lost_between_threads() {
+    fn threads_neither_create_nor_lose_free_space() {
         let space = Space::new(10_000, 100);
         std::thread::scope(|s| {
             for _ in 0..4 {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_ahead_that_others_may_need() {
+    fn no_lane_draws_in_advance_space_that_others_may_need() {
         let space = Space::new(1000, 0);
         let draw = Draw { want: 100, ahead: 900, privilege: Privilege::Ordinary };
         assert_eq!(space.draw(&draw, None).map(|drawn| drawn.blocks()), Some(1000));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_while_it_is_drawn_does_not_come_back() {
+    fn space_lost_while_it_is_drawn_does_not_come_back() {
         let space = Space::new(1000, 0);
         let draw = Draw { want: 900, ahead: 0, privilege: Privilege::Ordinary };
         let drawn = space.draw(&draw, None);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_alone_sees_all_that_is_not_used() {
+    fn a_claim_without_competitors_finds_all_free_space() {
         let space = Space::new(1000, 0);
         let privilege = Privilege::Ordinary;
         std::thread::scope(|s| {

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_a_group_is_passed_over_and_one_block_is_no_stripe() {
+    fn a_stripe_longer_than_a_group_or_of_one_block_is_ignored() {
         assert_eq!(stripe_of(&superblock(16, 48), 32_769, 0), 48);
         assert_eq!(stripe_of(&superblock(16, u32::MAX), 0, 0), 16);
         assert_eq!(stripe_of(&superblock(0, 0), 0, u64::MAX), 0);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_found_by_what_they_have() {
+    fn groups_are_found_by_their_free_space() {
         let all = Summaries::new(100);
         all.set_longest(7, 1000);
         all.raise(50, 16);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_round_down_for_what_is_there_and_up_for_what_is_wanted() {
+    fn orders_round_free_space_down_and_requests_up() {
         assert_eq!((order_of(1), order_of(7), order_of(8)), (0, 2, 3));
         assert_eq!((order_for(1), order_for(7), order_for(8), order_for(9)), (0, 3, 3, 4));
     }

@@ -77,7 +77,7 @@ fn a_used_object_has_one_more_chance_only() {
 }
 
 #[test]
-fn an_object_that_a_transaction_owes_something_stays() {
+fn an_object_with_pending_work_of_a_transaction_stays() {
     let cache = things(10);
     assert_eq!(cache.evict(10, ALL, Tid(0)), 0);
     assert_eq!(cache.evict(10, ALL, Tid(1)), 10);

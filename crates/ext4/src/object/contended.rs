@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_directories_keep_deltas() {
+    fn the_number_of_directories_with_deltas_is_limited() {
         let totals = totals();
         let permits: Vec<Permit> = std::iter::from_fn(|| Totals::permit(&totals)).collect();
         assert!(Totals::permit(&totals).is_none());

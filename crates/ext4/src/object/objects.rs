@@ -75,7 +75,7 @@ impl BlockReader for Objects {
         self.note_error(error);
     }
 
-    fn crowded(&self) {
+    fn over_limit(&self) {
         if self.access == Access::ReadWrite {
             self.journal.request_commit();
         }

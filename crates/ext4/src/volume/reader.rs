@@ -15,5 +15,5 @@ pub(crate) trait BlockReader: Send + Sync {
     fn damaged(&self, _error: &Error) {}
 
     /// Reports that memory exceeds its limit, and a commit would make some of it clean.
-    fn crowded(&self) {}
+    fn over_limit(&self) {}
 }

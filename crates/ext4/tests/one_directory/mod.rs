@@ -2,7 +2,7 @@
 //! its shape stays the same.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
-use super::{crowd, find};
+use super::{find, workers};
 use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -70,7 +70,7 @@ fn give_and_take(world: &World, name: fn(u32) -> String, few: u32) {
 fn in_one_block(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let step = |world: &World, _| give_and_take(world, |n| n.to_string(), 2);
-    world.together(crowd(3, 3, step));
+    world.together(workers(3, 3, step));
     let root = world.fs.root().unwrap();
     check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
@@ -85,7 +85,7 @@ fn in_leaves(world: &World) {
         0 => see_those_that_stay(world),
         _ => give_and_take(world, |n| long(STAYING + n), 4),
     };
-    world.together(crowd(3, 3, step));
+    world.together(workers(3, 3, step));
     let root = world.fs.root().unwrap();
     check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
@@ -146,7 +146,7 @@ fn nest(world: &World, _: u8) {
 
 fn nests(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
-    world.together(crowd(3, 4, nest));
+    world.together(workers(3, 4, nest));
 }
 
 #[test]
@@ -232,6 +232,6 @@ fn looked_for(world: &World) {
 }
 
 #[test]
-fn what_was_looked_up_while_it_changed_is_not_known_wrong() {
+fn a_look_up_during_a_change_caches_no_wrong_name() {
     explore(&EMPTY, looked_for);
 }

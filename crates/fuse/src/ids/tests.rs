@@ -122,7 +122,7 @@ fn options_that_exclude_each_other_are_named() {
 }
 
 #[test]
-fn the_map_is_told_in_words_and_in_figures() {
+fn the_map_is_shown_in_words_and_in_numbers() {
     let fake = ids(|options| {
         options.set_fakeroot();
         options.set_user(Some("1000")).unwrap();

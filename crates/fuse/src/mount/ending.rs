@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_left_is_read_once_it_is_gone() {
+    fn the_result_of_a_server_is_read_after_its_end() {
         let ending = Ending::new().unwrap();
         let (watched, mut file) = (watch(&ending), ending.file.try_clone().unwrap());
         let waiter = std::thread::spawn(move || watched.wait().unwrap());

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_not_found() {
+    fn mounts_of_other_programs_are_not_found() {
         for path in ["/", "/mnt/c", "/mnt", "/dev/sda1"] {
             assert_eq!(find(TABLE, Path::new(path)), []);
         }

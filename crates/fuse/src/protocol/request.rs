@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_taken_apart_from_the_front() {
+    fn fields_of_a_body_are_decoded_in_order() {
         let mut body = 42u64.to_ne_bytes().to_vec();
         body.extend_from_slice(b"old\0new\0");
         let bytes = with_body(&body);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_parts_is_taken_apart_as_one_in_a_piece() {
+    fn a_request_in_parts_is_decoded_like_one_in_a_piece() {
         let header = Request::new(&with_body(&[])).unwrap().header;
         let operation = 42u64.to_ne_bytes();
         let mut request = Request::of_parts(header, &operation, b"old\0new\0");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_kernel_say_nothing() {
+    fn requests_of_the_kernel_do_not_change_the_number_of_readers() {
         let mut clients = Clients::new();
         assert_eq!(wanted(&mut clients, std::iter::repeat_n(0, 100)), []);
     }

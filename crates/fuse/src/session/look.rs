@@ -64,7 +64,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_reader_that_looks_in_vain_stops_looking_and_tries_again_later() {
+    fn a_reader_that_finds_no_request_stops_polling_and_tries_again_later() {
         let mut look = Look::new();
         (0..100).for_each(|_| look.look(|| true));
         let looks = Cell::new(0);

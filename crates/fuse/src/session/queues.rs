@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_stands_still_gets_more_threads_up_to_the_most() {
+    fn a_stalled_queue_gets_more_threads_up_to_the_limit() {
         let queue = Queue::new(0, 2, 5);
         let mut seen = Seen::default();
         assert_eq!(queue.takes(), Waiting::Few);

@@ -96,7 +96,7 @@ fn stat_fs(path: &Path) -> bool {
 
 #[test]
 #[ignore = "long: a real mount"]
-fn rings_that_the_kernel_refuses_give_way_to_reading() {
+fn if_the_kernel_refuses_rings_requests_are_read() {
     if !is_ring_wanted() {
         return;
     }

@@ -124,7 +124,7 @@ fn no_block_is_given_twice_when_any_thread_frees_it() {
 }
 
 #[test]
-fn what_a_thread_had_is_used_again_after_its_end() {
+fn blocks_of_an_ended_thread_are_used_again() {
     // A class that no other test of this process uses.
     let layout = layout(30_000, 8);
     let class = class_of(layout).expect("not too large");
@@ -145,7 +145,7 @@ fn what_a_thread_had_is_used_again_after_its_end() {
 }
 
 #[test]
-fn what_is_freed_after_the_end_of_a_forgetful_thread_is_used_no_more() {
+fn blocks_freed_after_the_end_of_a_forgetful_thread_are_not_used_again() {
     // A class that no other test of this process uses.
     let layout = layout(60_000, 8);
     let thread = move || {

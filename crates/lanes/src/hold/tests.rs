@@ -125,7 +125,7 @@ mod plain {
     }
 
     #[test]
-    fn what_a_lane_holds_is_not_evicted() {
+    fn values_held_by_a_lane_are_not_evicted() {
         let thing = thing();
         let hold = on_another_lane(|| Hold::take(&thing).expect("alive"));
         assert!(!Hold::adopt(thing.clone()).release());
@@ -234,12 +234,12 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_what_moves_is_not_evicted_while_it_is_held() {
+    fn loom_a_moved_value_is_not_evicted_while_it_is_held() {
         moves_while(evict);
     }
 
     #[test]
-    fn loom_what_moves_is_not_ended_under_another_holder() {
+    fn loom_a_moved_value_does_not_end_under_another_holder() {
         moves_while(|thing| {
             let Some(mine) = Hold::take(thing) else { return false };
             let ended = end_as_only_holder(thing);

@@ -129,7 +129,7 @@ impl<K, V> Table<K, V> {
     /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
     /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
     /// found; then keys that were chosen to collide do not make the table grow without need.
-    pub(super) fn is_crowded(&self, chain: u32) -> bool {
+    pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;

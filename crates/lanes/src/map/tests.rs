@@ -146,7 +146,7 @@ mod production {
     }
 
     #[test]
-    fn readers_find_what_stays_while_writers_change_the_rest() {
+    fn readers_find_unchanged_entries_while_writers_change_others() {
         let map = Map::new();
         (0..500_u64).for_each(|n| _ = map.insert(n, n));
         let done = AtomicBool::new(false);
@@ -319,7 +319,7 @@ mod shuttle_tests {
     }
 
     #[test]
-    fn shuttle_threads_that_fight_for_keys_lose_no_update() {
+    fn shuttle_threads_that_contend_for_keys_lose_no_update() {
         use crate::map::Change;
         shuttle::check_random(
             || {

@@ -79,7 +79,7 @@ mod shuttle_tests {
     use super::*;
 
     #[test]
-    fn shuttle_many_joiners_and_two_closers_all_come_through() {
+    fn shuttle_many_joiners_and_two_closers_all_finish() {
         let model = || {
             let membership = Arc::new(Membership::new(1));
             let threads: Vec<_> = (0..6)

@@ -35,7 +35,7 @@ mod production {
     }
 
     #[test]
-    fn what_is_there_is_had_without_waiting() {
+    fn an_available_unit_is_taken_without_waiting() {
         assert_eq!(WaitBuckets::new(4).wait_until(1, || Some(5)), 5);
     }
 
@@ -87,7 +87,7 @@ mod production {
     }
 
     #[test]
-    fn everybody_can_be_woken_at_once() {
+    fn all_waiters_can_be_woken_at_once() {
         let (waits, budget) = (WaitBuckets::new(2), Budget(AtomicUsize::new(0)));
         std::thread::scope(|s| {
             for key in 0..5 {
@@ -214,7 +214,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_two_waiters_and_one_thing_come_through() {
+    fn loom_two_waiters_for_one_unit_both_finish() {
         check(2, || all_are_served(2, 2, 1, 2));
         check(2, || all_are_served(3, 1, 1, 2));
     }

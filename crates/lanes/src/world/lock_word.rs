@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_woken_in_vain_often_enough_reserves_the_lock() {
+    fn a_thread_woken_often_without_getting_the_lock_reserves_it() {
         let woken = |times| Waiter { counted: SLEEPER, marks: WOKEN, woken: times };
         let word = HELD | WOKEN | SLEEPER;
         assert_eq!(woken(1).sleeping(word, PATIENCE), (HELD | SLEEPER, 0));

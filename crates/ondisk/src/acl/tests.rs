@@ -22,7 +22,7 @@ fn sample() -> Acl {
 }
 
 #[test]
-fn what_linux_wrote_is_decoded_and_encoded_again() {
+fn lists_of_linux_are_decoded_and_encoded_unchanged() {
     // The bytes are from a block written by Linux 6.18.
     let disk = [
         1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 7, 0, 0xe8, 3, 0, 0, 4, 0, 4, 0, 8, 0, 4, 0, 5, 0, 0, 0,

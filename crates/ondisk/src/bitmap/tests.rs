@@ -47,7 +47,7 @@ fn changes_are_all_or_nothing() {
 }
 
 #[test]
-fn what_is_behind_the_last_bit_is_used() {
+fn bits_after_the_last_one_count_as_used() {
     let bitmap = Bitmap::new(12);
     assert_eq!(bitmap.count_clear(), 12);
     assert!(bitmap.get(12) && bitmap.get(1000));

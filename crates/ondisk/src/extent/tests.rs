@@ -50,7 +50,7 @@ fn put32(at: usize, value: u32) -> impl FnOnce(&mut [u8]) {
 }
 
 #[test]
-fn what_is_encoded_decodes_to_the_same() {
+fn encoded_values_decode_to_the_same() {
     for node in [leaf(), index()] {
         assert_eq!(Node::decode(&bytes(&node), &expected(node.depth)), Ok(node));
     }
@@ -138,7 +138,7 @@ fn each_broken_index_entry_is_named() {
 }
 
 #[test]
-fn an_empty_leaf_is_let_pass() {
+fn an_empty_leaf_is_accepted() {
     let mut bytes = bytes(&leaf());
     put16(2, 0)(&mut bytes);
     let node = Node::decode(&bytes, &expected(0)).expect("the kernel reads it too");
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn what_decodes_encodes_to_what_decodes_to_the_same(tail in prop::collection::vec(any::<u8>(), 48), entries in 0u16..5, depth in 0u16..2) {
+    fn decoded_bytes_survive_encoding(tail in prop::collection::vec(any::<u8>(), 48), entries in 0u16..5, depth in 0u16..2) {
         let mut bytes = [0; ROOT_BYTES];
         bytes[12..].copy_from_slice(&tail);
         for entry in bytes[12..].chunks_exact_mut(12) {

@@ -82,7 +82,7 @@ fn every_broken_field_is_its_cause() {
 }
 
 #[test]
-fn shapes_are_told_apart() {
+fn roots_nodes_and_leaves_are_distinguished() {
     let node = new_node(&format(), &entries(3)).expect("it fits");
     assert_eq!(shape(&format(), &node), Some(Kind::Node));
     assert_eq!(shape(&format(), &sample()), Some(Kind::Root));

@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_is_kept_byte_for_byte(
+        fn accepted_bitmaps_are_kept_byte_for_byte(
             tail in proptest::collection::vec(any::<u8>(), HEADER_SIZE - 60),
             events: u64,
             cleared: u64,

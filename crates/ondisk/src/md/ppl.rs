@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_arrays_header_is_not_ours() {
+    fn a_header_of_another_array_is_not_accepted() {
         assert_eq!(Header::decode(&bytes(&sample()), 1), Err(Cause::NotALog));
         assert_eq!(Header::decode(&[0; 100], 0x1234), Err(Cause::Length { len: 100 }));
     }

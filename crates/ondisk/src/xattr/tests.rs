@@ -21,7 +21,7 @@ fn sample() -> Vec<Attribute<'static>> {
 }
 
 #[test]
-fn what_was_encoded_decodes() {
+fn encoded_attributes_decode() {
     let attributes = sample();
     let block = encode_block(1024, &attributes).expect("it fits");
     let decoded = decode_block(&block).expect("sound");
@@ -127,7 +127,7 @@ fn a_checksum_covers_the_place_and_every_byte() {
 }
 
 #[test]
-fn names_are_taken_apart_and_put_together() {
+fn names_are_split_and_joined() {
     for full in
         [&b"user.x"[..], b"trusted.overlay.opaque", b"security.selinux", b"system.posix_acl_access"]
     {

@@ -469,7 +469,7 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
 }
 
 #[test]
-fn a_log_whose_beginning_is_torn_does_not_say_what_was_long_ago() {
+fn a_log_with_a_torn_start_gives_no_old_entries() {
     for carries in [0, 32] {
         for lost in [None, Some(1)] {
             let count = check_laps(carries, lost, 4);

@@ -7,7 +7,7 @@
 //! Each row runs in a process of its own, whose peak of memory is in the table. The images are
 //! sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow
 //! sparse files of 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end
-//! of each row `lanefs check` judges the image, and e2fsck too where it is not too slow.
+//! of each row `lanefs check` checks the image, and e2fsck too where it is not too slow.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             None => ExitCode::FAILURE,
         };
     }
-    println!("| what | steps | peak of memory, MiB | judges |");
+    println!("| what | steps | peak of memory, MiB | checks |");
     println!("|---|---|---|---|");
     let rows = match arguments.rows.is_empty() {
         true => Row::value_variants().to_vec(),
@@ -119,14 +119,14 @@ impl Row {
 struct Steps {
     text: String,
     since: Instant,
-    judges: String,
+    checks: String,
     /// The peak of memory before the first judgement, in MiB.
     memory: Option<u64>,
 }
 
 impl Steps {
     fn new() -> Steps {
-        Steps { text: String::new(), since: Instant::now(), judges: String::new(), memory: None }
+        Steps { text: String::new(), since: Instant::now(), checks: String::new(), memory: None }
     }
 
     /// Ends a step.
@@ -172,7 +172,7 @@ impl Steps {
     }
 
     /// Judges the image, which is not mounted, by the checker.
-    fn judge(&mut self, image: &Image) -> Result<()> {
+    fn check(&mut self, image: &Image) -> Result<()> {
         let memory = peak()?;
         self.memory.get_or_insert(memory);
         let begun = Instant::now();
@@ -182,7 +182,7 @@ impl Steps {
                 report.findings.iter().take(10).map(|f| f.to_string()).collect();
             return Err(format!("lanefs check: {}", told.join("; ")).into());
         }
-        self.judged("lanefs check", begun);
+        self.checked("lanefs check", begun);
         Ok(())
     }
 
@@ -194,20 +194,20 @@ impl Steps {
             let said = String::from_utf8_lossy(&found.stdout).into_owned();
             return Err(format!("e2fsck -fn: {said}").into());
         }
-        self.judged("e2fsck -fn", begun);
+        self.checked("e2fsck -fn", begun);
         Ok(())
     }
 
-    fn judged(&mut self, judge: &str, begun: Instant) {
-        let comma = if self.judges.is_empty() { "" } else { ", " };
-        let _ = write!(self.judges, "{comma}{judge} {:.1} s", begun.elapsed().as_secs_f64());
+    fn checked(&mut self, program: &str, begun: Instant) {
+        let comma = if self.checks.is_empty() { "" } else { ", " };
+        let _ = write!(self.checks, "{comma}{program} {:.1} s", begun.elapsed().as_secs_f64());
         self.since = Instant::now();
     }
 
     /// Returns the row.
     fn row(self, what: &str) -> String {
         let memory = self.memory.unwrap_or_default();
-        format!("| {what} | {} | {memory} | {} |", self.text, self.judges)
+        format!("| {what} | {} | {memory} | {} |", self.text, self.checks)
     }
 }
 
@@ -305,7 +305,7 @@ fn names(count: u64) -> Result<String> {
     })?;
     drop(dir);
     mount.close()?;
-    steps.judge(&image)?;
+    steps.check(&image)?;
     let mount = image.mount()?;
     let fs = mount.fs();
     let found = fs.lookup(&fs.root()?, b"dir")?.ok_or("the directory is missing")?;
@@ -314,7 +314,7 @@ fn names(count: u64) -> Result<String> {
     steps.each("removed", count, |n| Ok(fs.unlink(&dir, &name(n))?))?;
     drop(dir);
     mount.close()?;
-    steps.judge(&image)?;
+    steps.check(&image)?;
     steps.judge_by_e2fsck(&image)?;
     Ok(steps.row(&format!("directory of {count} names")))
 }
@@ -334,7 +334,7 @@ fn directories(count: u64) -> Result<String> {
     steps.each("removed", count, |n| Ok(fs.rmdir(&dir, format!("{n}").as_bytes())?))?;
     drop(dir);
     mount.close()?;
-    steps.judge(&image)?;
+    steps.check(&image)?;
     steps.judge_by_e2fsck(&image)?;
     Ok(steps.row(&format!("directory of {count} directories")))
 }
@@ -364,7 +364,7 @@ fn extents(count: u64) -> Result<String> {
     steps.end("all punched");
     drop(file);
     mount.close()?;
-    steps.judge(&image)?;
+    steps.check(&image)?;
     steps.judge_by_e2fsck(&image)?;
     Ok(steps.row(&format!("file of {count} extents")))
 }
@@ -400,7 +400,7 @@ fn file() -> Result<String> {
     fs.sync()?;
     drop(file);
     mount.close()?;
-    steps.judge(&image)?;
+    steps.check(&image)?;
     Ok(steps.row("file of 16 TiB less a block"))
 }
 
@@ -418,7 +418,7 @@ fn volume() -> Result<String> {
     drop(file);
     mount.close()?;
     steps.end("unmounted");
-    steps.judge(&image)?;
+    steps.check(&image)?;
     Ok(steps.row("file system of 64 TiB, blocks of 4 KiB"))
 }
 
@@ -443,6 +443,6 @@ fn groups(count: u64) -> Result<String> {
     drop(file);
     mount.close()?;
     steps.end("unmounted");
-    steps.judge(&image)?;
+    steps.check(&image)?;
     Ok(steps.row(&format!("file system of {count} groups, made by mke2fs")))
 }

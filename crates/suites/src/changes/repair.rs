@@ -4,7 +4,7 @@
 use super::change::{self, Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use super::contents::{File, files};
 use super::corpus::{Base, Corpus};
-use super::judge::Verdicts;
+use super::verdicts::Verdicts;
 use crate::image::Image;
 use crate::random::in_parallel;
 use lanefs_check::repair::{Plan, Shared, plan};

@@ -1,7 +1,7 @@
 //! The workload before the crash.
 
+use super::file_history::{Changed, FileHistory, Promise, Record, Version};
 use super::findings::Findings;
-use super::story::{Changed, Promise, Record, Story, Version};
 use crate::crash::checker::mount;
 use crate::crash::words;
 use crate::library::Library;
@@ -105,8 +105,14 @@ impl Workload {
     }
 
     fn living(&self) -> Vec<u64> {
-        let lives = |story: &Story| story.versions.last().is_some_and(|v| !v.paths.is_empty());
-        self.record.stories.iter().filter(|(_, story)| lives(story)).map(|(id, _)| *id).collect()
+        let lives =
+            |history: &FileHistory| history.versions.last().is_some_and(|v| !v.paths.is_empty());
+        self.record
+            .histories
+            .iter()
+            .filter(|(_, history)| lives(history))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     fn some(&mut self) -> Result<u64, String> {
@@ -118,7 +124,7 @@ impl Workload {
     }
 
     fn last(&self, id: u64) -> &Version {
-        self.record.stories[&id].versions.last().expect("a version")
+        self.record.histories[&id].versions.last().expect("a version")
     }
 
     fn path(&mut self, id: u64) -> Path {
@@ -135,7 +141,7 @@ impl Workload {
             let mut next = self.last(*id).clone();
             (next.begun, next.op, next.what) = (begun, number, Changed::File);
             change(&mut next);
-            self.record.stories.get_mut(id).expect("a file").versions.push(next);
+            self.record.histories.get_mut(id).expect("a file").versions.push(next);
         }
         self.act(op)
     }
@@ -164,7 +170,7 @@ impl Workload {
         let (begun, op) = (self.device.mark(), self.record.ops.len() + 1);
         let (paths, what) = (BTreeSet::from([path.clone()]), Changed::File);
         let version = Version { begun, op, paths, mode: 0o644, bytes: Vec::new(), what };
-        self.record.stories.entry(self.ids).or_default().versions.push(version);
+        self.record.histories.entry(self.ids).or_default().versions.push(version);
         let kind = Kind::Regular;
         self.act(Op::Create { path, kind, permissions: 0o644, uid: 0, gid: 0 })?;
         Ok(self.ids)
@@ -181,7 +187,7 @@ impl Workload {
         let (start, end) = (offset as usize, offset as usize + len);
         next.bytes.resize(next.bytes.len().max(end), 0);
         next.bytes[start..end].copy_from_slice(&data);
-        self.record.stories.get_mut(&id).expect("a file").versions.push(next);
+        self.record.histories.get_mut(&id).expect("a file").versions.push(next);
         self.record.ops.push(format!("write {} {offset}+{len}", show(&path)));
         let inode = self.library.resolve(&path).map_err(|e| e.to_string())?;
         let n = self.fs.write_at(&inode, offset, &data, Privilege::Root);
@@ -206,14 +212,14 @@ impl Workload {
     /// Records a promise of the last version for which `counts` is true.
     fn promise(&mut self, id: u64, counts: impl Fn(&Version) -> bool) {
         let mark = self.device.mark();
-        let story = self.record.stories.get_mut(&id).expect("a file");
-        let version = story.versions.iter().rposition(counts).expect("the first version");
-        story.promises.push(Promise { mark, version });
+        let history = self.record.histories.get_mut(&id).expect("a file");
+        let version = history.versions.iter().rposition(counts).expect("the first version");
+        history.promises.push(Promise { mark, version });
     }
 
     fn sync(&mut self) -> Result<(), String> {
         self.act(Op::Sync)?;
-        let ids: Vec<u64> = self.record.stories.keys().copied().collect();
+        let ids: Vec<u64> = self.record.histories.keys().copied().collect();
         ids.into_iter().for_each(|id| self.promise(id, |_| true));
         Ok(())
     }

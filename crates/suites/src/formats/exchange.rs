@@ -69,18 +69,18 @@ impl Exchange {
     fn with_writer(&self) -> Option<()> {
         let theirs = self.format.make()?;
         run_on_kernel(self.format, &theirs, &self.fill)?;
-        let before = self.judge(&theirs, true, "filled by the kernel")?;
+        let before = self.inspect(&theirs, true, "filled by the kernel")?;
 
         let ours = self.format.make()?;
         run_on_library(&ours, &self.fill);
-        let after = self.judge(&ours, true, "filled by Lanefs")?;
+        let after = self.inspect(&ours, true, "filled by Lanefs")?;
         self.assert_same_tree(before, after, "filled by the kernel / by Lanefs");
 
         // Each file system changes the image that the other one filled.
         run_on_library(&theirs, &self.change);
         run_on_kernel(self.format, &ours, &self.change)?;
-        let a = self.judge(&theirs, true, "filled by the kernel, changed by Lanefs")?;
-        let b = self.judge(&ours, true, "filled by Lanefs, changed by the kernel")?;
+        let a = self.inspect(&theirs, true, "filled by the kernel, changed by Lanefs")?;
+        let b = self.inspect(&ours, true, "filled by Lanefs, changed by the kernel")?;
         self.assert_same_tree(a, b, "changed by Lanefs / by the kernel");
         Some(())
     }
@@ -90,14 +90,14 @@ impl Exchange {
     fn without_writer(&self, reads: bool) -> Option<()> {
         let ours = self.format.make()?;
         run_on_library(&ours, &self.fill);
-        self.judge(&ours, reads, "filled by Lanefs")?;
+        self.inspect(&ours, reads, "filled by Lanefs")?;
         run_on_library(&ours, &self.change);
-        self.judge(&ours, reads, "changed by Lanefs")?;
+        self.inspect(&ours, reads, "changed by Lanefs")?;
         Some(())
     }
 
     /// Lets e2fsck, debugfs and, if it can, the kernel judge an image. Returns what Lanefs sees.
-    fn judge(&self, image: &Image, kernel_reads: bool, what: &str) -> Option<Listing> {
+    fn inspect(&self, image: &Image, kernel_reads: bool, what: &str) -> Option<Listing> {
         let context = format!("mke2fs {} {}: {what}", self.format.options, self.format.size);
         image.assert_clean(&context);
         let seen = seen_by_library(image);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_name_leads_comes_back() {
+    fn the_inode_of_a_name_survives_encoding() {
         for file_type in [
             FileType::Regular,
             FileType::Directory,

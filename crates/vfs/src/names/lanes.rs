@@ -177,7 +177,7 @@ mod tests {
     use lanefs_ondisk::{FileType, Ino};
 
     #[test]
-    fn every_way_of_a_bucket_is_found_and_what_made_room_is_not() {
+    fn entries_in_every_way_of_a_bucket_are_found_and_evicted_ones_are_not() {
         let dir = DirId { ino: Ino(2), generation: 7 };
         for round in 0..200u32 {
             let names = LaneNames::new(WAYS);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_used_stays() {
+    fn memory_is_bounded_and_used_names_stay() {
         for names in both(512) {
             names.publish(dir(2), b"kept", named(12));
             for n in 0..20_000u32 {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_take_what_there_is() {
+    fn axes_cover_all_values() {
         let axis = Axis::logarithmic([1.0, 64.0, f64::NAN, 0.0].into_iter());
         assert!(axis.place(1.0) > 0.0 && axis.place(64.0) < 1.0);
         let one = Axis::logarithmic([5.0].into_iter());

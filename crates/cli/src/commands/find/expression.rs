@@ -99,31 +99,31 @@ impl Parsed {
 
 impl Expression {
     /// Judges a file.
-    pub fn judge(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
+    pub fn evaluate(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
         let mut verdict = Verdict::default();
-        self.0.judge(file, &mut verdict)?;
+        self.0.evaluate(file, &mut verdict)?;
         Ok(verdict)
     }
 }
 
 impl Tree<Criterion> {
-    fn judge(&self, file: &Candidate<'_, '_>, verdict: &mut Verdict) -> Result<bool, Failure> {
+    fn evaluate(&self, file: &Candidate<'_, '_>, verdict: &mut Verdict) -> Result<bool, Failure> {
         match self {
             Tree::Test(test) => return test.holds(file),
             Tree::Print(output) => verdict.outputs.push(*output),
             Tree::Prune => verdict.prune = true,
             Tree::Constant(value) => return Ok(*value),
-            Tree::Not(below) => return Ok(!below.judge(file, verdict)?),
+            Tree::Not(below) => return Ok(!below.evaluate(file, verdict)?),
             Tree::All(below) => {
                 for part in below {
-                    if !part.judge(file, verdict)? {
+                    if !part.evaluate(file, verdict)? {
                         return Ok(false);
                     }
                 }
             }
             Tree::Any(below) => {
                 for part in below {
-                    if part.judge(file, verdict)? {
+                    if part.evaluate(file, verdict)? {
                         return Ok(true);
                     }
                 }

@@ -19,7 +19,7 @@ fn a_claim_starts_at_its_goal_and_goes_back_when_dropped() {
 }
 
 #[test]
-fn a_split_claim_gives_back_what_is_dropped_of_it() {
+fn a_dropped_part_of_a_split_claim_is_free_again() {
     let Some(f) = Fixture::new(32, SMALL) else { return };
     let total = f.groups.space().total();
     let mut claim = f.claim(9000, 100).unwrap();
@@ -64,7 +64,7 @@ fn other_blocks_are_free_once_the_transaction_is_durable() {
 }
 
 #[test]
-fn every_block_can_be_had_and_the_reserve_by_the_privileged() {
+fn every_block_can_be_claimed_and_the_reserve_by_the_privileged() {
     let policies = Policies::default();
     let Some(f) = Fixture::with(32, SMALL, 1000, policies) else { return };
     let free = f.groups.free_counts().0;
@@ -144,7 +144,7 @@ fn inodes_come_in_order_and_reserved_ones_never() {
 }
 
 #[test]
-fn every_inode_can_be_had() {
+fn every_inode_can_be_claimed() {
     let Some(f) = Fixture::new(16, SMALL) else { return };
     let mut all = Vec::new();
     while let Ok(claim) = f.claim_inode(FileType::Regular, 2) {
@@ -160,7 +160,7 @@ fn every_inode_can_be_had() {
 }
 
 #[test]
-fn two_step_claims_and_waiting_choosers_give_the_same_without_company() {
+fn two_step_claims_and_waiting_choosers_give_the_same_without_competitors() {
     let old = Policies::before();
     let Some(f) = Fixture::with(32, SMALL, 0, old) else { return };
     let one = f.claim_inode(FileType::Directory, 2).unwrap();

@@ -21,7 +21,7 @@ fn change(f: &Fixture, block: Block, change: impl FnOnce(&mut [u8])) {
 }
 
 #[test]
-fn a_damaged_group_is_told_of_once_and_left_alone() {
+fn a_damaged_group_is_reported_once_and_not_used() {
     let Some(f) = Fixture::new(32, &["-b", "1024"]) else { return };
     assert!(!f.descriptors[0].flags.contains(GroupFlags::BLOCK_UNINIT), "it is read");
     change(&f, f.descriptors[0].block_bitmap, |bytes| bytes[1000] ^= 4);
@@ -68,7 +68,7 @@ fn free_metadata_and_wrong_counts_are_damage_even_without_checksums() {
 }
 
 #[test]
-fn freeing_twice_frees_what_can_be_freed_and_says_so() {
+fn a_second_free_is_reported_and_frees_the_rest() {
     let Some(f) = Fixture::new(32, &["-b", "1024"]) else { return };
     let mut tx = Transaction::new(5);
     let claim = f.claim(9500, 6).expect("room");

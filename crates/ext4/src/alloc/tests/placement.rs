@@ -17,7 +17,7 @@ fn groups_of_two(f: &Fixture, dirs: [u32; 2], rounds: u32) -> Vec<[Group; 2]> {
 }
 
 #[test]
-fn clients_that_meet_in_a_group_part() {
+fn clients_that_meet_in_a_group_move_apart() {
     let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
     let ino = |index| f.geometry.ino_at(Group(100), index).expect("a group").0;
     let all = groups_of_two(&f, [ino(3), ino(4)], 100);
@@ -54,7 +54,7 @@ fn one_client_stays_near_its_directories_whichever_threads_serve_it() {
 }
 
 #[test]
-fn commands_that_come_one_after_another_do_not_part() {
+fn consecutive_commands_do_not_move_apart() {
     let Some(f) = Fixture::new(2048, &["-b", "1024"]) else { return };
     let places = [WorkPlace::default(), WorkPlace::default()];
     for n in 0..60 {

@@ -15,7 +15,7 @@ impl BlockReader for Committing<'_> {
         panic!("{block} is read, though no group was ever initialised")
     }
 
-    fn crowded(&self) {
+    fn over_limit(&self) {
         let before = self.rounds.fetch_add(1, Ordering::Relaxed);
         assert!(before < 100, "what was just read was taken away 100 times");
         // A used group gets a second chance, but not a third.
@@ -24,7 +24,7 @@ impl BlockReader for Committing<'_> {
 }
 
 #[test]
-fn bitmaps_that_were_just_read_are_not_taken_away_before_they_are_used() {
+fn bitmaps_just_read_are_not_evicted_before_their_use() {
     let setup = Setup {
         reserved: 0,
         policies: Policies::default(),

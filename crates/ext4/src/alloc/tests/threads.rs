@@ -37,7 +37,7 @@ fn all_policies() -> Vec<Policies> {
 }
 
 #[test]
-fn nothing_is_given_twice_and_nothing_is_lost() {
+fn nothing_is_claimed_twice_and_nothing_is_lost() {
     for policies in all_policies() {
         let Some(f) = Fixture::with(16, &["-b", "1024"], 50, policies) else { return };
         nothing_is_given_twice(&f);

@@ -64,7 +64,7 @@ impl Attributes {
 }
 
 #[test]
-fn random_changes_keep_what_was_set() {
+fn random_changes_keep_the_other_attributes() {
     let seed = std::env::var("LANEFS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("LANEFS_SEED={seed}");

@@ -8,7 +8,7 @@ fn parsed(list: &str) -> Result<Options, OptionError> {
 }
 
 #[test]
-fn what_mount_and_fstab_pass_along_is_accepted() {
+fn options_that_mount_8_passes_on_are_accepted() {
     let list = "rw,defaults,nofail,noauto,user,_netdev,x-systemd.automount,X-mount.mkdir,\
                 dev,suid,exec,loop,relatime,comment=a,subtype=lanefs";
     assert_eq!(parsed(list).unwrap(), Options::default());
@@ -49,7 +49,7 @@ fn options_are_honoured() {
 }
 
 #[test]
-fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
+fn options_of_ext4_that_are_not_supported_are_refused_with_a_reason() {
     for word in ["grpid", "usrjquota=a", "resuid=7", "sb=32768", "dax=always"] {
         assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
     }
@@ -58,7 +58,7 @@ fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
 }
 
 #[test]
-fn what_permits_less_safety_is_told_to_change_nothing() {
+fn options_for_less_safety_have_no_effect_and_give_a_message() {
     let options = parsed("data=ordered,data=writeback,lazytime").unwrap();
     let told: Vec<_> = options.kept_safer.iter().filter_map(|why| why.split_once(':')).collect();
     assert_eq!(
@@ -84,7 +84,7 @@ fn an_unknown_option_is_named() {
 }
 
 #[test]
-fn the_sloppy_way_passes_over_what_is_unknown_alone() {
+fn sloppy_ignores_only_unknown_options() {
     let mut options = Options::default();
     options.add_known("frobnicate=3,noatime").unwrap();
     assert_eq!(options.atime, Atime::Noatime);
@@ -92,7 +92,7 @@ fn the_sloppy_way_passes_over_what_is_unknown_alone() {
 }
 
 #[test]
-fn what_would_be_a_false_promise_is_refused() {
+fn options_that_would_be_false_promises_are_refused() {
     for list in ["policies=name_cache=global", "policies=before+stripe_wake=all"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }

@@ -216,7 +216,7 @@ impl Server {
             self.put_attr(&now, outbox);
             return Ok(());
         }
-        if let Some(who) = self.judged(&request.header) {
+        if let Some(who) = self.checked_caller(&request.header) {
             let attr = match set.size {
                 // ftruncate(2) was permitted by the open.
                 Some(size) if given(fattr::FH) && input.fh == Self::WRITES => {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_a_program_sets_are_told_from_those_of_the_kernel() {
+    fn times_set_by_programs_are_distinguished_from_those_of_the_kernel() {
         let change = |valid, mtime, ctime| {
             let (input, set) = setattr(valid, mtime, ctime);
             change_of(&input, &set)

@@ -32,7 +32,7 @@ const NO_IDS: (u32, u32) = (u32::MAX, u32::MAX);
 
 impl Server {
     /// Returns the credentials of the caller if the server has to check them.
-    pub(super) fn judged(&self, header: &InHeader) -> Option<Credentials> {
+    pub(super) fn checked_caller(&self, header: &InHeader) -> Option<Credentials> {
         (self.wishes.checks != Checks::ByKernel).then(|| self.credentials(header))
     }
 
@@ -49,7 +49,7 @@ impl Server {
 
     /// If the server checks permissions, fails for a caller without the permissions `want`.
     pub(super) fn check(&self, header: &InHeader, inode: &InodeRef, want: Want) -> Done {
-        match self.judged(header) {
+        match self.checked_caller(header) {
             Some(who) => Ok(self.vfs.check(&who, inode, want)?),
             None => Ok(()),
         }
@@ -104,7 +104,7 @@ impl Server {
     /// Serves ACCESS: access(2) and chdir(2). If the kernel checks permissions itself, the reply is
     /// ENOSYS, after which the kernel sends no more ACCESS requests.
     pub(super) fn access(&self, request: &mut Request<'_>) -> Done {
-        let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
+        let Some(who) = self.checked_caller(&request.header) else { return Err(Errno::NOSYS) };
         let mask = request.take::<abi::AccessIn>()?.mask;
         let inode = self.inode(request.header.nodeid)?;
         Ok(self.vfs.check(&who, &inode, Want::from_bits_truncate(mask as u16))?)
@@ -113,7 +113,7 @@ impl Server {
     /// Serves OPENDIR. If the kernel checks permissions itself, the reply is ENOSYS, after which
     /// the kernel sends no more OPENDIR requests.
     pub(super) fn opendir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
-        let Some(who) = self.judged(&request.header) else { return Err(Errno::NOSYS) };
+        let Some(who) = self.checked_caller(&request.header) else { return Err(Errno::NOSYS) };
         let inode = self.inode(request.header.nodeid)?;
         if inode.file_type() != FileType::Directory {
             return Err(Errno(libc::ENOTDIR));

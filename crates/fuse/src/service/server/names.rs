@@ -74,7 +74,7 @@ impl Server {
         outbox: &mut Outbox,
     ) -> Result<InodeRef, Errno> {
         let dir = self.inode(header.nodeid)?;
-        let inode = match self.judged(header) {
+        let inode = match self.checked_caller(header) {
             Some(who) => self.vfs.make(&who, &dir, name, new)?,
             None => self.fs().create(&dir, name, &self.new_inode(header, new)?)?,
         };
@@ -128,7 +128,7 @@ impl Server {
         let header = &request.header;
         let new = self.described(header, NewKind::Regular, input.mode, input.umask);
         let dir = self.inode(header.nodeid)?;
-        let inode = match self.judged(header) {
+        let inode = match self.checked_caller(header) {
             Some(who) => self.vfs.make_unnamed(&who, &dir, &new)?,
             None => self.fs().create_unnamed(&dir, &self.new_inode(header, &new)?)?,
         };
@@ -140,7 +140,7 @@ impl Server {
     pub(super) fn unlink(&self, request: &mut Request<'_>) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        let done = match self.judged(&request.header) {
+        let done = match self.checked_caller(&request.header) {
             Some(who) => self.vfs.unlink(&who, &dir, name),
             None => self.fs().unlink(&dir, name),
         };
@@ -150,7 +150,7 @@ impl Server {
     pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        let done = match self.judged(&request.header) {
+        let done = match self.checked_caller(&request.header) {
             Some(who) => self.vfs.rmdir(&who, &dir, name),
             None => self.fs().rmdir(&dir, name),
         };
@@ -181,7 +181,7 @@ impl Server {
         };
         let (from, to) = (self.inode(request.header.nodeid)?, self.inode(to)?);
         let (name, new_name) = (request.name()?, request.name()?);
-        let done = match self.judged(&request.header) {
+        let done = match self.checked_caller(&request.header) {
             Some(who) => self.vfs.rename(&who, &from, name, &to, new_name, how),
             None => self.fs().rename(&from, name, &to, new_name, how),
         };
@@ -192,7 +192,7 @@ impl Server {
         let inode = self.inode(request.take::<abi::LinkIn>()?.oldnodeid)?;
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        match self.judged(&request.header) {
+        match self.checked_caller(&request.header) {
             Some(who) => self.vfs.link(&who, &inode, &dir, name)?,
             None => self.fs().link(&inode, &dir, name)?,
         }

@@ -175,7 +175,7 @@ fn check(seed: u64, device: &RamDevice) {
 }
 
 #[test]
-fn requests_that_make_no_sense_do_no_harm() {
+fn invalid_requests_do_no_harm() {
     let given = std::env::var("LANEFS_SEED").ok().and_then(|text| text.parse().ok());
     for _ in 0..3 {
         let seed = given.unwrap_or_else(|| fastrand::u64(..));
@@ -186,7 +186,7 @@ fn requests_that_make_no_sense_do_no_harm() {
 
 #[test]
 #[ignore = "long: random requests for LANEFS_SECONDS"]
-fn many_requests_that_make_no_sense_do_no_harm() {
+fn many_invalid_requests_do_no_harm() {
     let seconds = std::env::var("LANEFS_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds.unwrap_or(5));
     while std::time::Instant::now() < end {

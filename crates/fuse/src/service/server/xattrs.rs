@@ -36,7 +36,7 @@ impl Server {
             return put_sized(&value, room, outbox);
         }
         let inode = self.inode(request.header.nodeid)?;
-        let mut value = match self.judged(&request.header) {
+        let mut value = match self.checked_caller(&request.header) {
             Some(who) => self.vfs.get_xattr(&who, &inode, name)?,
             None => self.fs().get_xattr(&inode, name)?,
         };
@@ -80,7 +80,7 @@ impl Server {
             false => Vec::new(),
         };
         let value = if self.maps_list(name) { &mapped } else { value };
-        if let Some(who) = self.judged(&request.header) {
+        if let Some(who) = self.checked_caller(&request.header) {
             self.vfs.set_xattr(&who, &inode, name, value, how)?;
             if rules::is_access_list(name) {
                 // The mode has changed too.
@@ -99,7 +99,7 @@ impl Server {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         // The kernel itself removes capabilities, and checks a program's request to do so.
-        if let Some(who) = self.judged(&request.header).filter(|_| name != CAPABILITIES) {
+        if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {

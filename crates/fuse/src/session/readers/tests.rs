@@ -107,7 +107,7 @@ fn a_request_that_turns_out_slow_is_found_by_the_watch() {
 }
 
 #[test]
-fn a_pause_is_told_once_after_requests_of_either_kind() {
+fn a_pause_is_reported_once_after_requests_of_either_kind() {
     let (readers, _started, end) = watched(2);
     assert!(readers.wait_for_pause(), "after the start");
     let serving = readers.begin(0);
@@ -141,7 +141,7 @@ fn no_more_threads_are_started_than_may_wait() {
 }
 
 #[test]
-fn readers_are_as_many_as_wanted_up_to_the_most() {
+fn readers_are_as_many_as_wanted_up_to_the_limit() {
     let (readers, started, end) = watched_of(Readers::new(2, 3));
     (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
     assert!(!readers.is_alone());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_for_every_length_of_the_first_records() {
+    fn written_records_are_read_again_for_every_length_of_the_first_ones() {
         for names in 0..40 {
             for len in 1..=255 {
                 let mut changes = every_kind();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_can_say_is_refused() {
+    fn changes_that_no_record_can_express_are_refused() {
         let (ino, block) = (Ino(13), Block(9));
         let long = WRITTEN_MAX + 1;
         let add = |range, block, is_written| FastChange::AddRange { ino, range, block, is_written };

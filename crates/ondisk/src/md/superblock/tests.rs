@@ -177,7 +177,7 @@ fn an_odd_number_of_roles_is_summed_whole() {
 }
 
 #[test]
-fn a_member_adopts_what_is_known_of_the_array_and_keeps_its_own() {
+fn a_member_adopts_the_fields_of_the_array_and_keeps_its_own() {
     let mut fresh = good();
     fresh.set_events(77);
     fresh.set_resync_from(Some(0));

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_apart_is_told_by_whole_names() {
+    fn rarer_work_is_recognised_by_whole_names() {
         for function in [
             "<lanefs_journal::credits::Credits>::refill",
             "<lanefs_lanes::heap::Magazines>::spill",

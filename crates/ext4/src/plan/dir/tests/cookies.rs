@@ -92,7 +92,7 @@ fn a_reader_of_a_large_linear_directory_misses_and_repeats_nothing() {
 }
 
 #[test]
-fn removing_what_was_read_loses_nothing() {
+fn removing_names_already_read_hides_no_other_name() {
     let mut directory = Directory::new(context(1024, HashVersion::Legacy));
     for name in collisions::legacy_collisions(100) {
         directory.insert(&name, Ino(9)).expect("room");

@@ -225,7 +225,7 @@ fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
 /// Replaces names in a directory of the kernel, as long as that appends no block.
 #[test]
 #[ignore = "long: makes images and mounts them"]
-fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() {
+fn a_directory_of_the_kernel_stays_sound_to_e2fsck_and_the_kernel_after_changes() {
     if !has_tools() {
         return;
     }
@@ -322,7 +322,7 @@ fn build_in(image: Image, names: &[Vec<u8>], guests: usize, rng: &mut fastrand::
 
 #[test]
 #[ignore = "long: makes images and mounts them"]
-fn a_directory_that_we_built_is_sound_to_e2fsck_and_the_kernel() {
+fn a_directory_built_here_is_sound_to_e2fsck_and_the_kernel() {
     if !has_tools() {
         return;
     }

@@ -51,20 +51,20 @@ fn levels(directory: &Directory) -> u8 {
 }
 
 #[test]
-fn a_small_directory_keeps_what_was_put_in() {
+fn a_small_directory_keeps_its_entries() {
     for version in [HashVersion::Legacy, HashVersion::HalfMd4, HashVersion::Tea] {
         run(context(1024, version), 60, 40, 1, "small");
     }
 }
 
 #[test]
-fn an_index_of_two_levels_keeps_what_was_put_in() {
+fn an_index_of_two_levels_keeps_its_entries() {
     let directory = run(context(1024, HashVersion::HalfMd4), 3000, 255, 300, "two levels");
     assert_eq!(levels(&directory), 1);
 }
 
 #[test]
-fn a_directory_without_checksums_types_and_with_unsigned_names_keeps_what_was_put_in() {
+fn a_directory_without_checksums_types_and_with_unsigned_names_keeps_its_entries() {
     let mut cx = context(1024, HashVersion::Tea);
     cx.format.has_checksums = false;
     cx.format.has_file_types = false;
@@ -74,7 +74,7 @@ fn a_directory_without_checksums_types_and_with_unsigned_names_keeps_what_was_pu
 }
 
 #[test]
-fn a_linear_directory_of_many_blocks_keeps_what_was_put_in() {
+fn a_linear_directory_of_many_blocks_keeps_its_entries() {
     let mut cx = context(1024, HashVersion::HalfMd4);
     cx.indexing = Indexing::Never;
     let directory = run(cx, 2000, 60, 300, "linear");
@@ -83,7 +83,7 @@ fn a_linear_directory_of_many_blocks_keeps_what_was_put_in() {
 
 #[test]
 #[ignore = "long: 28,000 names in two directories"]
-fn directories_of_larger_blocks_keep_what_was_put_in() {
+fn directories_of_larger_blocks_keep_their_entries() {
     run(context(4096, HashVersion::HalfMd4), 8000, 60, 1000, "4 KiB");
     run(context(65536, HashVersion::HalfMd4), 20_000, 40, 5000, "64 KiB");
 }

@@ -1,7 +1,7 @@
 //! The checks of the crash states.
 
+use super::file_history::{Moment, View, compare};
 use super::findings::Findings;
-use super::story::{Moment, View, compare};
 use super::workload::Workload;
 use crate::crash::checker::{clean, has_torn_superblock, mount, sound};
 use crate::image::Scratch;
@@ -14,7 +14,7 @@ use lanefs_ondisk::FileType;
 use std::sync::Arc;
 
 /// Checks about `cuts` crash states.
-pub(super) fn judge(
+pub(super) fn check_states(
     seed: u64,
     workload: &Workload,
     cuts: usize,

@@ -51,7 +51,7 @@ fn names_in(fs: &Fs, dir: &InodeRef) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_crowded_directory_counts_its_subdirectories_and_knows_when_it_changed() {
+fn a_contended_directory_counts_its_subdirectories_and_updates_its_times() {
     let image = Image::made(&["-b", "1024", "-N", "4096"], "64M");
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();

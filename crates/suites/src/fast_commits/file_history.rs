@@ -34,7 +34,7 @@ pub(super) struct Promise {
 
 /// All versions of a file, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Story {
+pub(super) struct FileHistory {
     pub(super) versions: Vec<Version>,
     pub(super) promises: Vec<Promise>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Story {
 /// What a workload did.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    pub(super) stories: BTreeMap<u64, Story>,
+    pub(super) histories: BTreeMap<u64, FileHistory>,
     /// The operations in words.
     pub(super) ops: Vec<String>,
 }
@@ -60,14 +60,14 @@ pub(super) struct Moment {
 /// Checks that each file is one of its allowed versions.
 pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), String> {
     let mut left: BTreeSet<&Path> = view.keys().collect();
-    for (id, story) in &record.stories {
-        let kept = story.promises.iter().filter(|promise| promise.mark <= at.ended);
+    for (id, history) in &record.histories {
+        let kept = history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
-        let begun = story.versions.iter().rposition(|version| version.begun < at.cut);
+        let begun = history.versions.iter().rposition(|version| version.begun < at.cut);
         // An operation that needs no write can make its promise even if it started exactly at this
         // cut.
         let Some(last) = begun.max(sure) else { continue };
-        let allowed = &story.versions[sure.unwrap_or(0)..=last];
+        let allowed = &history.versions[sure.unwrap_or(0)..=last];
         // An empty file can be one of several versions: its new name may have belonged to another
         // file.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
@@ -84,10 +84,10 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         None => Ok(()),
         Some(path) => {
             let had = |version: &Version| version.paths.contains(*path);
-            let versions = record.stories.values().flat_map(|story| &story.versions);
+            let versions = record.histories.values().flat_map(|history| &history.versions);
             let versions: Vec<Version> = versions.filter(|version| had(version)).cloned().collect();
-            let stories = describe(record, &versions, view);
-            Err(format!("{}: no file that may be there{stories}", show(path)))
+            let histories = describe(record, &versions, view);
+            Err(format!("{}: no file that may be there{histories}", show(path)))
         }
     }
 }

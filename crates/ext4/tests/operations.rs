@@ -214,7 +214,7 @@ fn large_directories_move_and_are_exchanged_between_directories() {
 }
 
 #[test]
-fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
+fn inodes_made_and_removed_at_once_leave_memory() {
     let (_, image) = images().swap_remove(1);
     let mount = image.mount(Access::ReadWrite);
     let root = mount.fs().root().unwrap();
@@ -237,7 +237,7 @@ fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
 }
 
 #[test]
-fn an_image_filled_to_the_brim_gives_enospc_and_all_of_it_back() {
+fn a_full_image_gives_enospc_and_all_its_space_back() {
     let image = Image::made(&["-b", "1024"], "8M");
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();
@@ -275,7 +275,7 @@ fn an_image_filled_to_the_brim_gives_enospc_and_all_of_it_back() {
 }
 
 #[test]
-fn what_was_open_without_a_name_is_gone_after_a_kill() {
+fn unnamed_open_files_are_deleted_after_a_kill() {
     for (what, image) in images().into_iter().filter(|(what, _)| *what != "no journal") {
         println!("{what}");
         let mount = image.mount(Access::ReadWrite);
@@ -306,7 +306,7 @@ fn what_was_open_without_a_name_is_gone_after_a_kill() {
 }
 
 #[test]
-fn many_threads_work_side_by_side() {
+fn many_threads_change_one_file_system() {
     for (what, image) in images() {
         println!("{what}");
         let mount = image.mount(Access::ReadWrite);
