@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// The largest accepted manifest or configuration, in bytes.
 const MOST_JSON: u64 = 16 << 20;
 
+/// The list of images in an archive of `docker save`.
+const DOCKER_MANIFEST: &str = "manifest.json";
+
 /// A layer that can be read.
 pub(crate) struct Layer {
     pub(crate) name: String,
@@ -54,9 +57,12 @@ pub(crate) fn layers(path: &Path, reference: Option<&str>) -> Result<Vec<Layer>>
             Files::archive(file)?
         }
     };
-    match files.has("index.json") && files.has("oci-layout") {
-        true => files.oci_layers(reference),
-        false => files.docker_layers(reference),
+    match ["oci-layout", "index.json"].into_iter().find(|name| !files.has(name)) {
+        None => files.oci_layers(reference),
+        Some(_) if files.has(DOCKER_MANIFEST) => files.docker_layers(reference),
+        Some(name) => Err(missing(&format!(
+            "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
+        ))),
     }
 }
 
@@ -86,7 +92,7 @@ pub(crate) fn is_in(path: &Path) -> Result<bool> {
         return Ok(false);
     }
     let files = Files::archive(plain(open()?)?)?;
-    Ok(files.has("manifest.json") || files.has("index.json") && files.has("oci-layout"))
+    Ok(files.has(DOCKER_MANIFEST) || files.has("index.json") && files.has("oci-layout"))
 }
 
 /// Returns the archive without compression, so that parts of it can be read in any order.
@@ -218,7 +224,7 @@ impl Files {
     }
 
     fn docker_layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
-        let manifest = self.json("manifest.json", None)?;
+        let manifest = self.json(DOCKER_MANIFEST, None)?;
         let images = manifest.as_array().ok_or_else(|| missing("the list of images"))?;
         let tags = |image: &Value| -> Vec<String> {
             let tags = image.get("RepoTags").and_then(Value::as_array);

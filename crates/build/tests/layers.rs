@@ -106,6 +106,18 @@ fn a_blob_with_a_wrong_digest_is_refused() {
 }
 
 #[test]
+fn what_is_not_a_container_image_is_refused_with_the_file_that_an_oci_layout_needs() {
+    let dir = scratch();
+    shell(dir.path(), "mkdir d; cd d; echo a >a; tar -cf ../a.tar a; echo {} >oci-layout");
+    for (name, missing) in [("a.tar", "oci-layout"), ("d", "index.json")] {
+        let source = Source::container(dir.path().join(name), None);
+        let image = dir.path().join("a.img");
+        let error = try_build(&image, Builder::new().source(source)).unwrap_err().to_string();
+        assert!(error.contains(&format!("the file {missing} of an OCI layout")), "{error}");
+    }
+}
+
+#[test]
 fn whiteouts_in_plain_tars_are_files_unless_asked_for() {
     let dir = scratch();
     shell(

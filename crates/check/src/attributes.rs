@@ -7,10 +7,12 @@ use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::record::Record;
-use crate::run::{Run, SharedBlock};
+use crate::run::{BlockContent, Run, SharedBlock};
+use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::xattr::{self, Cause};
 use lanefs_ondisk::{Block, Ino};
+use std::ops::Add;
 
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
@@ -47,22 +49,43 @@ struct Area<'a> {
     in_inode: bool,
 }
 
-/// Checks the attributes of an inode. Returns the number of blocks, or of clusters with `bigalloc`,
-/// that the attributes take.
-pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
-    let values = check_inode_area(run, ino, record, bytes);
-    let block = record.file_acl(&run.volume.geometry);
-    values + block.map_or(0, |block| check_block(run, ino, block))
+/// What the attributes of an inode take outside of the inode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values in
+    /// inodes of their own.
+    pub clusters: u64,
+    /// The number of references to inodes that hold a value.
+    pub values: u64,
 }
 
-fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> u64 {
+impl Add for Taken {
+    type Output = Taken;
+
+    fn add(self, other: Taken) -> Taken {
+        let (clusters, values) = (self.clusters + other.clusters, self.values + other.values);
+        Taken { clusters, values }
+    }
+}
+
+/// An attribute block without values in inodes of their own.
+const BLOCK: Taken = Taken { clusters: 1, values: 0 };
+
+/// Checks the attributes of an inode.
+pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
+    let values = check_inode_area(run, ino, record, bytes);
+    let block = record.file_acl(&run.volume.geometry);
+    values + block.map_or(Taken::default(), |block| check_block(run, ino, block))
+}
+
+fn check_inode_area(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
     let place = Place::Attributes { ino, block: None };
-    let Some(area) = inode_area(run, record, bytes) else { return 0 };
+    let Some(area) = inode_area(run, record, bytes) else { return Taken::default() };
     match parse(&area) {
         Ok(attributes) => check_values(run, place, &attributes),
         Err(fault) => {
             run.add(place, fault);
-            0
+            Taken::default()
         }
     }
 }
@@ -98,34 +121,33 @@ pub fn encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Optio
     within(&Area { bytes: &bytes, entries: BLOCK_HEADER, base: 0, in_inode: false })
 }
 
-fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> u64 {
+fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> Taken {
     let place = Place::Attributes { ino, block: Some(block) };
     if !run.volume.compat(Compat::EXT_ATTR) || !run.volume.is_for_files(block) {
         run.add(place, Fault::WildBlock { block });
-        return 0;
+        return Taken::default();
     }
-    {
+    let content = {
         let mut shared = run.shared.lock();
-        if let Some(known) = shared.get_mut(&block) {
-            known.found = known.found.saturating_add(1);
-            return 1 + known.values;
-        }
-        shared.insert(block, SharedBlock { stored: 0, found: 1, ino, values: 0 });
-    }
+        let known = shared.entry(block).or_insert_with(|| SharedBlock::new(ino));
+        known.found = known.found.saturating_add(1);
+        Arc::clone(&known.content)
+    };
+    // The block is checked once. The other threads that find it wait until its values are known.
+    BLOCK + content.get_or_init(|| check_content(run, place, block)).values
+}
+
+fn check_content(run: &Run<'_>, place: Place, block: Block) -> BlockContent {
     run.claim(place, block, 1);
     let Ok(bytes) = run.volume.read_block(block) else {
         run.add(place, Fault::Unreadable);
-        return 1;
+        return BlockContent::default();
     };
     let values = check_block_bytes(run, place, block, &bytes).unwrap_or_else(|fault| {
         run.add(place, fault);
-        0
+        Taken::default()
     });
-    if let Some(known) = run.shared.lock().get_mut(&block) {
-        known.stored = le32(&bytes, 4);
-        known.values = values;
-    }
-    1 + values
+    BlockContent { references: le32(&bytes, 4), values }
 }
 
 fn check_block_bytes(
@@ -133,7 +155,7 @@ fn check_block_bytes(
     place: Place,
     block: Block,
     bytes: &[u8],
-) -> Result<u64, Fault> {
+) -> Result<Taken, Fault> {
     let (magic, blocks) = (le32(bytes, 0), le32(bytes, 8));
     if magic != MAGIC {
         return Err(Cause::Magic { found: magic }.into());
@@ -148,12 +170,12 @@ fn check_block_bytes(
     Ok(check_values(run, place, &parse(&area)?))
 }
 
-/// Checks the references to inodes that hold values. Returns the number of clusters that the values
-/// take. These clusters count as the inode's own.
-fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u64 {
+/// Checks the references to inodes that hold values. Returns what the values take: their clusters
+/// count as the inode's own.
+fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> Taken {
     let geometry = &run.volume.geometry;
     let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());
-    let mut clusters = 0;
+    let mut taken = Taken::default();
     for attribute in attributes.iter().filter(|attribute| attribute.ino != 0) {
         let target = Ino(attribute.ino);
         if !run.volume.incompat(Incompat::EA_INODE) || !run.volume.geometry.has_inode(target) {
@@ -161,9 +183,10 @@ fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> u6
             continue;
         }
         *run.values.lock().entry(target).or_default() += 1;
-        clusters += u64::from(attribute.size).div_ceil(cluster);
+        let clusters = u64::from(attribute.size).div_ceil(cluster);
+        taken = taken + Taken { clusters, values: 1 };
     }
-    clusters
+    taken
 }
 
 /// Decodes the entries, and checks that no two parts of the area share a byte.
@@ -252,9 +275,10 @@ fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Resul
 pub fn check_references(run: &Run<'_>) {
     let shared = std::mem::take(&mut *run.shared.lock());
     for (block, shared) in shared {
-        if shared.stored != shared.found {
+        let stored = shared.content.get().map_or(0, |content| content.references);
+        if stored != shared.found {
             let place = Place::Attributes { ino: shared.ino, block: Some(block) };
-            let (found, expected) = (shared.stored, shared.found);
+            let (found, expected) = (stored, shared.found);
             run.add(place, Fault::References { found, expected });
         }
     }

@@ -2,7 +2,7 @@
 
 mod symlink;
 
-use crate::attributes;
+use crate::attributes::{self, Taken};
 use crate::blocks::{self, Claimed};
 use crate::bytes::le32;
 use crate::encryption::Policy;
@@ -112,7 +112,8 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         }
         // The inode of bad blocks has no type. It maps the blocks that cannot be used.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
-        return check_blocks(run, ino, &maps, bytes);
+        check_blocks(run, ino, &maps, bytes);
+        return;
     }
     // The attributes of a reserved inode that has no use are not checked, because nothing reads
     // them.
@@ -131,7 +132,6 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if ino == Ino::ROOT && !record.is_directory() {
         run.add(place, Fault::WrongType { mode: record.mode, expected: "a directory" });
     }
-    quota::add(run, ino, record);
     check_fields(run, ino, record);
     check_flags(run, ino, record);
     check_extra(run, ino, record, bytes);
@@ -142,7 +142,7 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     let Some(kind) = record.file_type() else {
         run.add(place, Fault::Inode(Cause::Mode { mode: record.mode }));
-        return;
+        return quota::add(run, ino, record, 0);
     };
     match kind {
         FileType::Regular | FileType::Directory => {}
@@ -155,7 +155,8 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
             check_device(run, ino, record);
         }
     }
-    check_blocks(run, ino, record, bytes);
+    let attributes = check_blocks(run, ino, record, bytes);
+    quota::add(run, ino, record, attributes.values);
 }
 
 /// Checks fields that must be zero without the feature that gives them a meaning.
@@ -247,8 +248,8 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     }
 }
 
-/// Checks attributes, blocks and the counts that follow from them.
-fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+/// Checks attributes, blocks and the counts that follow from them. Returns what the attributes take.
+fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
     if record.file_type() == Some(FileType::Regular) && record.size() >= LARGE_FILE {
         run.has_large_file.store(true, Ordering::Relaxed);
     }
@@ -258,6 +259,7 @@ fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         false => Claimed::default(),
     };
     if ino != BAD_BLOCKS {
-        blocks::check_counts(run, ino, record, &claimed, attributes);
+        blocks::check_counts(run, ino, record, &claimed, attributes.clusters);
     }
+    attributes
 }

@@ -28,9 +28,12 @@ pub struct Content {
     pub fault: Option<(usize, Fault)>,
 }
 
-/// Adds an inode and its space to the usage of its owners.
-pub fn add(run: &Run<'_>, ino: Ino, record: &Record) {
-    let is_counted = ino == Ino::ROOT || ino >= run.volume.geometry.first_ino();
+/// Adds an inode and its space to the usage of its owners. Each of its `values` that is in an inode
+/// of its own counts as one more inode, also if other inodes have the same value; the inode of a
+/// value counts for nobody.
+pub fn add(run: &Run<'_>, ino: Ino, record: &Record, values: u64) {
+    let is_counted = (ino == Ino::ROOT || ino >= run.volume.geometry.first_ino())
+        && !record.flags.contains(InodeFlags::EA_INODE);
     if !run.first || !run.volume.ro_compat(RoCompat::QUOTA) || !is_counted {
         return;
     }
@@ -40,7 +43,7 @@ pub fn add(run: &Run<'_>, ino: Ino, record: &Record) {
     let mut usages = run.usages.lock();
     for (kind, id) in Kind::ALL.into_iter().zip([record.uid, record.gid, record.projid]) {
         let usage = usages.entry((kind, id)).or_default();
-        usage.inodes += 1;
+        usage.inodes += 1 + values;
         usage.bytes = usage.bytes.saturating_add(blocks.saturating_mul(unit));
     }
 }

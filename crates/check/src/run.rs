@@ -1,5 +1,6 @@
 //! The state that all parts of one check share.
 
+use crate::attributes::Taken;
 use crate::claims::Claims;
 use crate::fault::Fault;
 use crate::groups::Groups;
@@ -8,6 +9,7 @@ use crate::report::Collector;
 use crate::states::States;
 use crate::volume::Volume;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
@@ -15,16 +17,28 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// An attribute block that inodes share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct SharedBlock {
-    /// The reference count in the block.
-    pub stored: u32,
     /// The number of inodes that were found to refer to the block.
     pub found: u32,
-    /// The number of clusters that values of the block take in inodes of their own.
-    pub values: u64,
     /// One of the inodes that refer to the block, for messages.
     pub ino: Ino,
+    pub content: Arc<OnceLock<BlockContent>>,
+}
+
+impl SharedBlock {
+    pub fn new(ino: Ino) -> SharedBlock {
+        SharedBlock { found: 0, ino, content: Arc::default() }
+    }
+}
+
+/// What was read from an attribute block.
+#[derive(Debug, Default)]
+pub struct BlockContent {
+    /// The reference count in the block.
+    pub references: u32,
+    /// What the values of the block take in inodes of their own.
+    pub values: Taken,
 }
 
 /// Usages by kind and id.

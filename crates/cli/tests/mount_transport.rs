@@ -45,6 +45,8 @@ fn a_mount_reports_its_transport() {
     let mounted = Mounted::already(&image.mount_point());
     assert!(said.contains("requests by read(2), as asked"), "{said}");
     assert_eq!(counter(&mounted.path, "transport.queues"), 0);
+    let table = run(Command::new(LANEFS).arg("stats").arg(&mounted.path));
+    assert_eq!(table.contains("the kernel has io_uring too"), is_by_ring(), "{table}");
     mounted.umount();
     let said = run(lanefs_mount(&image.path, &image.mount_point(), &["transport=ring"]).arg("-v"));
     let mounted = Mounted::already(&image.mount_point());

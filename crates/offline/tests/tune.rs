@@ -1,16 +1,20 @@
 //! Tests of changed settings. dumpe2fs and the kernel read them, and the changes are crashed at
 //! every write.
 
-use lanefs_device::Device;
-use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, NewVerity, Privilege};
+use lanefs_device::{Device, RamDevice};
+use lanefs_ext4::{
+    FastCommitting, Mount, MountOptions, NewInode, NewKind, NewVerity, Privilege, SyncMode,
+};
 use lanefs_offline::{
-    Error, FeatureChange, Image, JournalChange, JournalSize, OptionChange, Reserved, Settings,
+    Error, FeatureChange, Image, JournalChange, JournalSize, OptionChange, Reserved, Settings, look,
 };
 use lanefs_ondisk::features::Features;
 use lanefs_ondisk::superblock::{DefaultMountOptions, OnError};
-use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory};
+use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory, seen};
+use lanefs_suites::listing::of_library;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";
 const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
@@ -352,4 +356,56 @@ fn resizing_a_journal_can_be_cut_at_every_write() {
     println!("{checked:?}");
     tune(image.device(), &resize).expect("the journal");
     assert!(dumpe2fs(&image)["Filesystem features"].contains("orphan_file"));
+}
+
+/// Returns an image as a crash leaves it: with fast commits in the log, and with a file that was
+/// deleted while it was open.
+fn with_fast_commits() -> Option<Arc<dyn Device>> {
+    let image = filled(&format!("{OPTIONS} -O fast_commit"), SIZE, 1)?;
+    let device = in_memory(&image);
+    let options = MountOptions {
+        commit_interval: Duration::from_secs(3600),
+        fast_commits: FastCommitting::IfPossible,
+        ..MountOptions::default()
+    };
+    let mount = Mount::open(device.clone(), options).expect("Lanefs mounts it");
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+    let create = |name: &str| {
+        let file = fs.create(&root, name.as_bytes(), &new).expect("a file");
+        fs.write_at(&file, 0, &[7; 3000], Privilege::Root).expect("a write");
+        file
+    };
+    let _open = create("deleted while open");
+    fs.unlink(&root, b"deleted while open").expect("a removal");
+    fs.sync().expect("a commit");
+    for name in ["in one fast commit", "in another"] {
+        fs.fsync(&create(name), SyncMode::Full).expect("fsync");
+    }
+    let crashed: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&device).expect("memory"));
+    let live = of_library(fs).expect("the tree");
+    // A fast commit has no directory's times.
+    live.content().assert_same(&seen(crashed.clone()).content(), "live / after the crash");
+    let found = look(&crashed).expect("a look");
+    assert!(found.fast_commits == 2 && found.orphans == 1, "{found:?}");
+    Some(crashed)
+}
+
+#[test]
+fn a_journal_with_fast_commits_is_replaced_or_removed_with_a_cut_at_every_write() {
+    let Some(base) = with_fast_commits() else { return };
+    let shorter = JournalSize { blocks: Some(1100), fast_commit_blocks: Some(80) };
+    for (change, length) in
+        [(JournalChange::Add(shorter), Some(["1180", "80"])), (JournalChange::Remove, None)]
+    {
+        let settings = journal(change);
+        let checked = at_every_cut(base.clone(), &|device| tune(device, &settings), &|image| {
+            let fields = dumpe2fs(image);
+            let names = ["Total journal blocks", "Fast commit length"];
+            let found = names.map(|name| fields.get(name).map(String::as_str));
+            assert_eq!(found, length.map_or([None; 2], |length| length.map(Some)));
+        });
+        println!("{change:?}: {checked:?}");
+    }
 }

@@ -417,7 +417,7 @@ fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
 #[test]
 fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     let Some((image, [_, file, dir, link, _])) = sample() else { return };
-    let other_key = |context: &mut [u8]| context[10] ^= 1;
+    let other_key: fn(&mut [u8]) = |context| context[10] ^= 1;
     for (name, ino) in [("d", dir), ("l", link)] {
         let mounted = mount(damaged(&image, ino, other_key));
         let home = home::of_library(mounted.fs()).expect("a directory");
@@ -425,17 +425,33 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
         assert_eq!(refused.errno(), EPERM, "{refused}");
         assert_eq!(listing::library_names(mounted.fs(), &home).expect("names").len(), 4);
     }
-    let mounted = mount(damaged(&image, file, other_key));
-    let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
-    let file = found(fs, "f");
-    let refused = fs.check_contents(&file).expect_err("a refusal");
-    assert_eq!(refused.errno(), EPERM, "{refused}");
-    let refused = fs.write_at(&file, 0, b"new", Privilege::Root).expect_err("a refusal");
-    assert_eq!(refused.errno(), EPERM, "{refused}");
-    drop(file);
-    fs.unlink(&home, b"f").expect("removed");
-    drop(home);
-    mounted.close().expect("closed");
+    let other_padding: fn(&mut [u8]) = |context| context[3] = 0;
+    for (change, errno) in [(other_key, ENOKEY), (other_padding, EPERM)] {
+        let device = damaged(&image, file, change);
+        kernel_refuses(&device, "f", errno);
+        let mounted = mount(device);
+        let (fs, home) = (mounted.fs(), home::of_library(mounted.fs()).expect("a directory"));
+        let file = found(fs, "f");
+        let refused = fs.check_contents(&file).expect_err("a refusal");
+        assert_eq!(refused.errno(), errno, "{refused}");
+        let refused = fs.write_at(&file, 0, b"new", Privilege::Root).expect_err("a refusal");
+        assert_eq!(refused.errno(), errno, "{refused}");
+        drop(file);
+        fs.unlink(&home, b"f").expect("removed");
+        drop(home);
+        mounted.close().expect("closed");
+    }
+}
+
+/// Checks that the kernel refuses to open the file `name` with `errno`, if it can be asked.
+fn kernel_refuses(device: &RamDevice, name: &str, errno: i32) {
+    let image = Image::empty();
+    device.to_file(image.path()).expect("a copy");
+    let Some(mount) = image.kernel_mount("noatime") else { return };
+    let Some(dir) = home::of_kernel(mount.path()) else { return };
+    let refused = std::fs::File::open(dir.join(name)).expect_err("a refusal");
+    assert_eq!(refused.raw_os_error(), Some(errno), "the kernel: {refused}");
+    mount.unmount();
 }
 
 /// Returns whether the checker finds nothing.

@@ -1,14 +1,15 @@
 //! Damaged quota files: the checker agrees with e2fsck, and a repair keeps the limits.
 
 use lanefs_check::repair::{Shared, plan};
-use lanefs_ext4::{Mount, MountOptions};
+use lanefs_ext4::{Mount, MountOptions, SetXattr};
 use lanefs_offline::Repair;
 use lanefs_ondisk::quota::{Kind, Limits, Usage};
 use lanefs_suites::changes::{Corpus, Extent, Verdicts, check, cut, repair};
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
-use lanefs_suites::op::{Kind as FileKind, Op, Tree};
+use lanefs_suites::op::{Kind as FileKind, Op, Tree, pattern};
 use lanefs_suites::random::seeds;
+use std::process::Command;
 
 #[test]
 fn damage_of_quota_files_is_found_repaired_and_repaired_again_after_a_cut() {
@@ -119,4 +120,31 @@ fn a_repair_keeps_the_limits_that_can_be_read() {
             image.assert_clean(&what);
         }
     }
+}
+
+/// tune2fs (1.47.0) counts each of these values once, for root.
+#[test]
+fn values_in_inodes_of_their_own_are_counted_for_each_file_as_e2fsck_does() {
+    let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");
+    let mut library = Library::new(mount.fs());
+    for (n, uid) in [(0, 1000), (1, 1000), (2, 2000)] {
+        let path = format!("{n}").into_bytes();
+        let kind = FileKind::Regular;
+        let create = Op::Create { path: path.clone(), kind, permissions: 0o644, uid, gid: 0 };
+        library.apply(&create).expect("a file");
+        for (name, value) in [("user.same", pattern(7, 5000)), ("user.own", pattern(n, 3000))] {
+            let (path, name) = (path.clone(), name.as_bytes().to_vec());
+            let set = Op::SetXattr { path, name, value, how: SetXattr::Any };
+            library.apply(&set).expect("an attribute");
+        }
+    }
+    drop(library);
+    mount.close().expect("it unmounts");
+    let tuned = Command::new("tune2fs").args(["-O", "quota"]).arg(image.path()).output();
+    assert!(tuned.as_ref().is_ok_and(|tuned| tuned.status.success()), "{tuned:?}");
+    assert_ne!(image.check().status, 0, "tune2fs counts as e2fsck does");
+    let actions = repaired(&image);
+    assert!(!actions.is_empty());
+    image.assert_clean("repaired");
 }

@@ -18,12 +18,16 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{FileType, Ino};
 
 impl Inode {
-    /// Fails if the file was found in an encrypted directory of another policy.
+    /// Fails if the file was found in an encrypted directory of another policy. As in the kernel, a
+    /// missing key comes first.
     pub(super) fn check_not_foreign(&self) -> Result<(), Error> {
-        match self.has_foreign_policy.load(Ordering::Acquire) {
-            true => Err(Error::ForeignPolicy),
-            false => Ok(()),
+        if !self.has_foreign_policy.load(Ordering::Acquire) {
+            return Ok(());
         }
+        if let Some(crypt) = self.crypt.get() {
+            crypt.contents()?;
+        }
+        Err(Error::ForeignPolicy)
     }
 }
 

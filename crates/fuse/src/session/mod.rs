@@ -112,7 +112,7 @@ impl<S: Service> Session<S> {
 fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
     let by_read = |why| (Rings::default(), Carried::ByRead(why));
     match wanted {
-        Transport::Read => by_read(ByRead::Wanted),
+        Transport::Read => by_read(ByRead::Wanted { has_rings: offer.has_ring() }),
         _ if !offer.has_ring() => by_read(ByRead::NotOffered),
         Transport::Auto | Transport::Ring => match by_ring::make() {
             Ok((rings, queues)) => (rings, Carried::ByRing(queues)),

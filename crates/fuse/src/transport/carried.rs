@@ -16,7 +16,10 @@ pub enum Carried {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByRead {
     /// A mount option selected read(2).
-    Wanted,
+    Wanted {
+        /// Whether the kernel offers rings.
+        has_rings: bool,
+    },
     /// The kernel does not offer rings.
     NotOffered,
     /// The host or the kernel refused the rings.
@@ -34,7 +37,7 @@ impl fmt::Display for Carried {
         };
         f.write_str("read(2)")?;
         match by_read {
-            ByRead::Wanted => f.write_str(", as asked"),
+            ByRead::Wanted { .. } => f.write_str(", as asked"),
             ByRead::NotOffered if Path::new(SWITCH).exists() => {
                 write!(
                     f,

@@ -92,11 +92,12 @@ impl Tally {
     }
 
     pub(super) fn is_carried(&self, carried: &Carried) {
-        let queues = match carried {
-            Carried::ByRing(queues) => *queues as u64,
-            Carried::ByRead(_) => 0,
+        let (queues, has_rings) = match carried {
+            Carried::ByRing(queues) => (*queues as u64, true),
+            Carried::ByRead(ByRead::NotOffered) => (0, false),
+            Carried::ByRead(ByRead::Wanted { has_rings }) => (0, *has_rings),
+            Carried::ByRead(ByRead::Refused(_)) => (0, true),
         };
-        let has_rings = !matches!(carried, Carried::ByRead(ByRead::NotOffered));
         self.queues.store(queues, Ordering::Relaxed);
         self.has_rings.store(has_rings, Ordering::Relaxed);
     }
