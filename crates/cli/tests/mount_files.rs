@@ -74,7 +74,7 @@ fn a_whiteout_takes_the_old_name() {
 /// out of date.
 #[test]
 #[ignore = "long: a real mount"]
-fn the_kernel_passes_neither_moved_ranges_nor_lists_of_extents() {
+fn the_kernel_passes_no_collapsed_or_inserted_ranges() {
     on_a_mount("64M", |dir| {
         let path = dir.join("file");
         fs::write(&path, [1; 20_000]).unwrap();

@@ -240,8 +240,8 @@ pub enum UnfitJournal {
     OtherUuid { found: [u8; 16] },
     #[error("its list of users does not have the UUID of this file system")]
     NotAUser,
-    #[error("{users} file systems use it, and only one is supported")]
-    Shared { users: u32 },
+    #[error("another file system uses it, and a journal with several users is not supported")]
+    Shared,
     #[error("it has blocks of {found} bytes, and the file system has blocks of {needs}")]
     BlockSize { found: usize, needs: usize },
     #[error("it has {has} bytes and needs {needs}")]

@@ -36,11 +36,6 @@ impl Slots {
         self.0 == 0
     }
 
-    /// Returns the intersection of both sets.
-    pub fn and(self, other: Slots) -> Slots {
-        Slots(self.0 & other.0)
-    }
-
     /// Returns the lowest element.
     pub fn first(self) -> Option<usize> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
@@ -93,7 +88,6 @@ mod tests {
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63]);
         assert!(set.contains(63) && !set.contains(1) && !set.contains(64));
         assert_eq!((set - Slots::one(0)).first(), Some(3));
-        assert_eq!(set.and(Slots::below(4)).count(), 2);
         assert_eq!(Slots::below(3) | Slots::one(3), Slots::below(4));
         assert!(Slots::NONE.is_empty() && Slots::NONE.first().is_none());
     }

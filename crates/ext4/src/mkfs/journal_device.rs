@@ -75,7 +75,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
         .map_err(|cause| Corruption::Journal { block: 0, cause })?;
     let is_ours = log.users() == [superblock.uuid()];
     if log.user_count() != 0 && !is_ours {
-        return Err(unfit(UnfitJournal::Shared { users: log.user_count() + 1 }));
+        return Err(unfit(UnfitJournal::Shared));
     }
     log.set_user(superblock.uuid());
     journal.write_durable_at(at, &log.encode())?;

@@ -117,7 +117,7 @@ fn on_device(
         return Err(unfit(UnfitJournal::NotAUser));
     }
     if log.user_count() != 1 {
-        return Err(unfit(UnfitJournal::Shared { users: log.user_count() }));
+        return Err(unfit(UnfitJournal::Shared));
     }
     let features = wanted(superblock);
     Ok(Log { device: Some(journal.clone()), map, superblock: log, features })

@@ -170,16 +170,10 @@ impl Server {
 
     /// Returns the controls if `name` can belong to a control, and the caller is root or the owner
     /// of the mount. No other user may see how a mount is used.
-    fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
-        let may = header.nodeid == abi::ROOT_ID
-            && name.starts_with(control::PREFIX)
-            && self.may_change_all(header);
+    fn controls(&self, header: &InHeader, name: &[u8]) -> &[Box<dyn Control>] {
+        let may =
+            header.nodeid == abi::ROOT_ID && name.starts_with(control::PREFIX) && is_owner(header);
         if may { &self.controls } else { &[] }
-    }
-
-    /// Returns whether the caller is root or the owner of the mount.
-    fn may_change_all(&self, header: &abi::InHeader) -> bool {
-        header.uid == 0 || header.uid == rustix::process::geteuid().as_raw()
     }
 
     /// Closes the file system: commits, checkpoints the log, marks it clean. After a panic it
@@ -363,9 +357,11 @@ impl Server {
     /// Returns whether a request is for the statistics, and comes from the owner of the mount or
     /// root. No other user may see how a mount is used.
     fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
-        let owner = rustix::process::geteuid().as_raw();
-        header.nodeid == abi::ROOT_ID
-            && name == tally::ATTRIBUTE
-            && (header.uid == 0 || header.uid == owner)
+        header.nodeid == abi::ROOT_ID && name == tally::ATTRIBUTE && is_owner(header)
     }
+}
+
+/// Returns whether the caller is root or the owner of the mount.
+fn is_owner(header: &InHeader) -> bool {
+    header.uid == 0 || header.uid == rustix::process::geteuid().as_raw()
 }

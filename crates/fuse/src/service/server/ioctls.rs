@@ -4,7 +4,7 @@
 //! verity files.
 
 use super::verity::{ENABLE_VERITY, MEASURE_VERITY};
-use super::{Done, Server};
+use super::{Done, Server, is_owner};
 use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
 use crate::transport::Channel;
@@ -94,7 +94,7 @@ impl Server {
             }
             MEASURE_VERITY => self.measure_verity(&inode, request, outbox)?,
             ENABLE_VERITY => self.enable_verity(&inode, request, kernel)?,
-            RESIZE | TRIM | SET_READ_ONLY if !self.may_change_all(&request.header) => {
+            RESIZE | TRIM | SET_READ_ONLY if !is_owner(&request.header) => {
                 return Err(Errno::PERM);
             }
             RESIZE => {
