@@ -57,8 +57,8 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// The largest number of operations between two readings of the clock, and about how long they
-/// take.
+/// The largest number of operations between two readings of the clock, and about the longest time
+/// between the readings if there are several operations.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
