@@ -84,8 +84,8 @@ impl Verity {
     }
 
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
-    /// `offset` on. `len` and `offset` must be multiples of 4096: a part of a block at the end is not
-    /// hashed. Hashes with `threads` threads.
+    /// `offset` on. `len` and `offset` must be multiples of 4096; a part of a block at the end is
+    /// not hashed. Hashes with `threads` threads.
     ///
     /// # Errors
     /// The errors of the devices.
