@@ -42,7 +42,8 @@ pub struct Figures {
     pub cpu: Option<Cpu>,
     /// Latencies of a sample of the operations.
     pub latencies: Latencies,
-    /// Peak memory of this process after a slice, in bytes. A device in memory does not count.
+    /// The largest anonymous memory of this process after a slice, in bytes: the caches, but not a
+    /// device in memory.
     pub memory: Option<u64>,
     /// Waits for locks of Lanefs in this process, in all slices, by rank.
     pub waits: Vec<Contention>,

@@ -102,7 +102,7 @@ const PERCENTILES: [(f64, &str); 4] =
 /// Returns the plot of latency percentiles, with the largest number of workers that was measured.
 fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    // The position is the number of nines, so that each share gets equal space.
+    // The position is the number of nines, so that each further nine gets the same space.
     let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// The number of buckets for each power of two. So the error of a latency is less than one
-/// sixteenth.
+/// The number of buckets for each power of two. It keeps the error of a latency below a sixteenth.
 const PARTS: usize = 16;
 const BITS: u32 = PARTS.trailing_zeros();
 

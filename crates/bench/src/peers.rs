@@ -43,7 +43,7 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
     Error::host(unshare.display().to_string(), command.exec())
 }
 
-/// The file systems. Their images have the same size and are in the same file system in memory.
+/// The file systems that are compared. Their images have the same size and are in one tmpfs.
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
@@ -185,7 +185,8 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The pipe is closed, because it could fill up without a reader and block the server.
+        // Nobody reads the pipe from here on. It is closed, because a full pipe would block the
+        // server.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }

@@ -11,8 +11,9 @@ use std::time::Duration;
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file. The image has one inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// How many times over the image has space for the files of `append`, `seq-write` and `untar`. It
-/// is more than once, because the space of a truncated or removed file is free only after a commit.
+/// The space of an image for `append`, `seq-write` and `untar`, as a multiple of the space that
+/// their files take. It is more than 1, because the space of a truncated or removed file is free
+/// only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.

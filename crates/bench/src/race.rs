@@ -57,8 +57,8 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// The largest number of operations between two readings of the clock, and about how long they
-/// take.
+/// The number of operations between two readings of the clock doubles up to `UNWATCHED`, as long as
+/// they take less than `UNWATCHED_TIME`.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 

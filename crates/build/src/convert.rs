@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// All times of a file become the time of its last modification. If a time in seconds is given,
-    /// no time is later.
+    /// All times of a file become the time of its last modification, or the given time in seconds
+    /// if that is earlier.
     Clamped(Option<u64>),
 }
 

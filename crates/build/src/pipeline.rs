@@ -381,8 +381,8 @@ pub(crate) struct Feeder<'p, 'd> {
 }
 
 impl Feeder<'_, '_> {
-    /// Appends `len` bytes at `offset` of a file. `read` gets the bytes part by part. A file's
-    /// bytes must come in ascending order.
+    /// Appends `len` bytes at `offset` of a file. `read` is called for each part, with the
+    /// buffer to fill. A file's bytes must come in ascending order.
     pub(crate) fn data(
         &mut self,
         file: NodeId,

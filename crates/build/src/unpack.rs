@@ -1,4 +1,4 @@
-//! Reads a stream, and unpacks it on a thread of its own if it is compressed.
+//! Reads a stream. If it is compressed, or needs a digest, a separate thread reads and unpacks it.
 
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::unscheduled::mpsc;

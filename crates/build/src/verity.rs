@@ -84,11 +84,11 @@ impl Verity {
     }
 
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
-    /// `offset` on. `offset` must be a multiple of 4096. Hashes with `threads` threads.
+    /// `offset` on. `len` and `offset` must be multiples of 4096; a part of a block at the end is
+    /// not hashed. Hashes with `threads` threads.
     ///
     /// # Errors
-    /// The errors of the devices. If `len` is not a multiple of 4096: the [`DeviceError`] of a
-    /// write beyond the end.
+    /// The errors of the devices.
     pub fn write(
         &self,
         data: &dyn Device,

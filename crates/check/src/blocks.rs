@@ -172,7 +172,7 @@ fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
     let bits = geometry.block_size().bits();
     let per_block = 1u64 << (bits - 2);
     let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
-    // Without `huge_file`, `i_blocks` has only 32 bits of sectors. `check_counts` compares
-    // `i_blocks` itself, so that limit does not matter here.
+    // Without `huge_file`, `i_blocks` has only 32 bits of sectors. As in e2fsck, they do not limit
+    // the size. `check_counts` compares `i_blocks` itself.
     blocks << bits
 }

@@ -29,7 +29,7 @@ pub struct Content {
 }
 
 /// Adds an inode and its space to the usage of its owners. Each of its `values` that is in an inode
-/// of its own counts as one more inode, also if other inodes have the same value; the inode of a
+/// of its own counts as one more inode, even if other inodes have the same value; the inode of a
 /// value counts for nobody.
 pub fn add(run: &Run<'_>, ino: Ino, record: &Record, values: u64) {
     let is_counted = (ino == Ino::ROOT || ino >= run.volume.geometry.first_ino())

@@ -252,7 +252,7 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // The name of a directory's copy may end in a slash, also if the source is a link to a
+    // The name of a directory's copy may end in a slash, even if the source is a link to a
     // directory.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);

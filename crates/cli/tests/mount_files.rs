@@ -436,7 +436,7 @@ fn files_of_every_kind_survive_a_remount() {
          ln -s $(printf 'x%.0s' $(seq 200)) long; mkfifo pipe; mknod null c 1 3; mknod disk b 8 300; \
          truncate -s 10G sparse; printf end >>sparse; touch -d '1960-01-01 00:00:00.5' old";
     shell(&mounted.path, script);
-    // Shows all attributes except block counts, and some of the data.
+    // Shows the attributes except block counts and the times of access and change, and some data.
     let look = "find . -mindepth 1 ! -name lost+found -printf '%p %y %l %m %n %U %G %s %T@\\n' | sort; stat -c '%t %T' null disk; tail -c 3 sparse; cat hard";
     let before = shell(&mounted.path, look);
     mounted.umount();

@@ -33,8 +33,8 @@ copy_file_range = 3
 ";
 
 /// Returns the number of runs of fsx, each with its own seed and `OPERATIONS` operations. Without
-/// `LANEFS_FSX_RUNS` returns `None`; then there is one run on each block size, within the time
-/// limit.
+/// `LANEFS_FSX_RUNS` returns `None`. Then there are two runs, and the time limit determines the
+/// number of operations.
 fn fsx_runs() -> Option<usize> {
     std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse().ok())
 }

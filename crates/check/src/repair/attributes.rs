@@ -1,5 +1,5 @@
-//! Repairs extended attributes. A wrong hash is corrected. After other damage, all attributes of
-//! the area are removed.
+//! Repairs extended attributes. A wrong hash or checksum is corrected. After other damage, all
+//! attributes of the area are removed.
 
 use super::fields::ACL_HIGH;
 use super::mender::{Mender, put16, put32};

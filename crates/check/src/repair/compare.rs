@@ -13,9 +13,9 @@ pub const MOST_CHANGED: u64 = 4 << 30;
 /// The largest number of findings of a round; a later round finds the rest.
 pub const MOST_FINDINGS: usize = 10_000;
 
-/// Counts the faults of a view of the image. Wrong counts, bitmaps and checksums of descriptors are
-/// left out. A view without a root directory gets the largest possible number, since an empty inode
-/// table has few faults.
+/// Counts the faults of a view of the image, except wrong counts and bitmaps, and wrong checksums
+/// of descriptors. A view without a root directory gets the largest possible number, since an empty
+/// inode table has few faults.
 pub fn faults(device: Arc<dyn Device>) -> u64 {
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
     match checker::check(device, &options, &|_| {}) {

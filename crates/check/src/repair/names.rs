@@ -19,8 +19,8 @@ use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
 
-/// How many bytes of a name are kept at most when a number is added to the name. So the number has
-/// room.
+/// The largest number of bytes of a name that are kept when a number is added to it, so that the
+/// number has room.
 const LONGEST_BASE: usize = 240;
 
 /// A name that is kept.

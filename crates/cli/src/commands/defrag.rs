@@ -39,7 +39,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
         each_file(fs, place, Depth::Tree, Follow::Links, report, &mut |_, place, entry| {
-            // Files that are not regular are skipped below a directory, and refused as an operand.
+            // Directories are only entered. Below them, other files that are not regular are
+            // skipped. As operands, such files are refused.
             let file_type = entry.meta.file_type;
             let is_below = entry.depth > 0 && file_type != FileType::Regular;
             if is_below || file_type == FileType::Directory {

@@ -274,8 +274,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             return Ok(());
         }
         // Only a regular file is overwritten in place; anything else is removed first. If hard
-        // links are kept, a file with other names is removed first too, because it must not change
-        // under these names.
+        // links are kept, a file with other names is removed first too, because these names must
+        // keep the old file.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
