@@ -5,8 +5,8 @@
 //! inode's owners. So the quota files agree with the inodes after every crash, and threads share no
 //! count.
 //!
-//! An operation only makes sure that the owners have an entry in the quota files. The reason is
-//! that a capture cannot allocate the blocks that a new entry may need ([`Ledger::promise`]).
+//! An operation only makes sure that the owners have an entry in the quota files, because a capture
+//! cannot allocate the blocks that a new entry may need ([`Ledger::promise`]).
 //!
 //! Limits are obeyed only if the options of the mount request it ([`limits`]). Then the threads
 //! that work for an owner with limits share its counts.

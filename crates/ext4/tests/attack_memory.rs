@@ -41,7 +41,7 @@ fn a_walk_of_a_large_tree_stays_within_the_cache_without_any_commit() {
             }
         }
         // On a busy machine the walk may be faster than the committer. So the loop looks names up
-        // again, which requests another commit.
+        // again: each further load requests a commit.
         let dir = fs.find(&root, b"0").unwrap().unwrap();
         let patience = Instant::now() + Duration::from_secs(20);
         let (inodes, blocks, tables) = loop {

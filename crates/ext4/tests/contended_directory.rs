@@ -17,7 +17,7 @@ fn name(me: usize, n: usize, what: &str) -> String {
     format!("{what}-{me}-{n}-{:x<40}", "")
 }
 
-/// Runs thread `me`. Returns the names that it leaves; every third name is a directory.
+/// Runs thread `me`. Returns the names that it leaves: a directory and a file of each round.
 fn live(fs: &Fs, dir: &InodeRef, me: usize) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for n in 0..ROUNDS {

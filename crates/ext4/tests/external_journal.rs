@@ -98,7 +98,7 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         let pair = Pair::new(block_size, features);
         let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
         write(&mount, "a", b"committed");
-        // These are the contents of the devices after a power cut at this moment.
+        // What a power cut at this moment would leave on the devices.
         let fs = Arc::new(RamDevice::copy_of(&pair.fs).unwrap());
         let log = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
         assert!(log_blocks(&log, block_size) >= 3, "the transaction is in the log's device");

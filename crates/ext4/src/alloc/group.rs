@@ -183,8 +183,7 @@ impl GroupState {
     /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If the bitmaps are not in memory, because then an operation applies a change that it did not
-    /// prepare.
+    /// If the bitmaps are not in memory: an operation applied a change that it had not prepared.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1
     }

@@ -23,8 +23,8 @@ impl Presence {
         ready
     }
 
-    /// Holds a group. The caller has seen in the group's state that the bitmaps are in memory. The
-    /// caller holds the guard.
+    /// Holds a group. The caller holds the guard, and has seen in the group's state that the
+    /// bitmaps are in memory.
     pub(super) fn hold_resident(&self) -> GroupHold<'_> {
         let ready = self.hold();
         assert!(ready, "under the guard, presence and bitmaps agree");

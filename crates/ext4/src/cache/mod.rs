@@ -132,7 +132,8 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Looks again, and loads the object if it is still missing. One thread at a time does this.
+    /// Looks again, and loads the object if it is still missing. Only one thread at a time does
+    /// this for a number.
     #[cold]
     fn load_alone<H>(
         &self,
@@ -181,9 +182,9 @@ impl<T: Cached> Cache<T> {
         self.objects.len()
     }
 
-    /// Moves this lane's hand until `wanted` objects are evicted. The hand passes at most `buckets`
-    /// buckets and makes at most two rounds, because the first round may only clear marks. Returns
-    /// the number of objects that were evicted or dropped their contents. `settled` is the last
+    /// Moves this lane's hand until `wanted` objects are evicted or have dropped their contents.
+    /// The hand passes at most `buckets` buckets and makes at most two rounds, because the first
+    /// round may only clear marks. Returns the number of these objects. `settled` is the last
     /// transaction whose work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();

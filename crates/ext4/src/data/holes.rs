@@ -79,8 +79,9 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until every change that unmapped only a part of a cluster is durable. Until then a
-    /// crash could map the unmapped blocks again, so their contents must not be overwritten.
+    /// Waits until all transactions are durable that unmapped blocks of a cluster which is still in
+    /// use. Until then a crash could map these blocks again, so their contents must not be
+    /// overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))

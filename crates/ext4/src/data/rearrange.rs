@@ -85,8 +85,8 @@ impl FileData<'_> {
         self.leave_orphans()
     }
 
-    /// Maps the blocks that the file loses to file blocks behind its end, which is at `size` bytes.
-    /// Returns the first of these file blocks, or `None` if the file loses no blocks.
+    /// Maps the blocks that the file loses behind the file's end, which is at `size` bytes. Returns
+    /// the first file block there, or `None` if the file loses no blocks.
     fn park(
         &self,
         layout: &mut Layout,

@@ -122,7 +122,7 @@ impl ValueChange {
             release(objects, handle, value);
         }
         // Another thread may release the values that this change keeps, and then this hold is the
-        // last. So all values stay held until the handle is dropped.
+        // last. So these values too stay held until the handle is dropped.
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);

@@ -198,9 +198,9 @@ impl<'m> FileData<'m> {
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }
 
-    /// Returns the change that is required to set an access control list. `value` is the list in
-    /// the form of the system call; `special` holds the mode bits that are not in the list. Returns
-    /// `None` if the list is a default list that is stored already.
+    /// Returns the change that sets an access control list. `value` is the list in the form of the
+    /// system call; `special` holds the mode bits that are not in the list. Returns `None` if the
+    /// list is a default list that is stored already.
     pub(crate) fn acl_to_store(
         &self,
         name: AttributeName<'_>,

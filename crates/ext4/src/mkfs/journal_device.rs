@@ -28,8 +28,7 @@ pub fn make_journal_device(
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
     log = JournalSuperblock::decode(&log.encode(), block_size, count)
         .map_err(|_| MkfsError::TooSmall { bytes: device.len() })?;
-    // The device is zeroed because a recovery could take blocks of an old log for blocks of the new
-    // log.
+    // Otherwise a recovery could take blocks of an old log for blocks of the new log.
     device.write_zeros(0, blocks << block_size.bits())?;
     device.write_at(at.0 << block_size.bits(), &log.encode())?;
     device.flush()?;

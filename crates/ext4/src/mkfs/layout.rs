@@ -194,8 +194,8 @@ impl Layout {
             file.extents.push(extent);
             start += len as u32;
             goal = free.start + len;
-            // A node is allocated when the nodes so far have no room for all entries. It is placed
-            // near the file's start.
+            // A node is allocated when the root, or the nodes so far, have no room for all extents.
+            // It is placed near the file's start.
             let room = self.leaf_extents() * file.nodes.len().max(1);
             let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
             if outgrown || file.extents.len() > room {
@@ -286,7 +286,7 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// If the extents outgrew the inode, the bytes of the first ones still follow the index entry
+    /// If the extents outgrew the inode, bytes of the first ones still follow the index entries
     /// that replaced them. These bytes mean nothing, but mke2fs leaves them, and the images must be
     /// equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {

@@ -67,8 +67,8 @@ impl BlockMap {
         }
     }
 
-    /// Maps `len` file blocks, the first of which is `at`, to as many blocks, the first of which is
-    /// `place`. `claim` returns the places of new pointer blocks.
+    /// Maps `len` file blocks, starting at `at`, to the blocks that start at `place`. `claim`
+    /// returns the places of new pointer blocks.
     pub(super) fn set<E>(
         &mut self,
         at: u64,

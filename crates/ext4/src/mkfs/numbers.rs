@@ -211,7 +211,7 @@ impl Numbers {
     }
 
     /// Reserves blocks after the descriptors for further descriptors: at most as many as one block
-    /// of pointers refers to. If the descriptors themselves would take most of a group, spreads
+    /// of pointers can refer to. If the descriptors themselves would take most of a group, spreads
     /// them over the groups instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;

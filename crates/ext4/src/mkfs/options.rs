@@ -309,7 +309,7 @@ impl MkfsOptions {
     }
 
     /// Returns the identity of the new file system. A UUID or hash seed that the options do not
-    /// give is random. If they give no time, the present time is used.
+    /// give is random. The default time is the present.
     pub fn identity(&self) -> Identity {
         let random = || *Uuid::new_v4().as_bytes();
         let now = || {

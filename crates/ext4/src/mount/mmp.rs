@@ -4,8 +4,8 @@
 //! the number at regular intervals. Before a mount writes anything, it waits for longer than such
 //! an interval, and fails if the number has changed. The mount then stores a random number of its
 //! own and waits again: of two computers that mount at the same time, only one finds its own number
-//! afterwards. If the file system was unmounted, the mount skips both waits. If the thread finds a
-//! number that it did not store, it stops all writing.
+//! afterwards. The mount skips both waits if the block says that the file system is not mounted. If
+//! the thread finds a number that it did not store, it stops all writing.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those
 //! observed in the kernel.
@@ -188,8 +188,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns for how many seconds to wait for a new number. A computer that has mounted the file
-/// system stores one within that time. 0 if the file system was unmounted.
+/// Returns the seconds to wait: a computer that has mounted the file system stores a new number
+/// within this time. Returns 0 if the file system was unmounted.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {

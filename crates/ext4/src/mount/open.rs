@@ -1,5 +1,5 @@
-//! Mounts and unmounts file systems. The order of the checks of a mount, and of the steps of an
-//! unmount, is here.
+//! Mounts and unmounts file systems, and decides the order of a mount's checks and of an unmount's
+//! steps.
 
 use super::find_log::read_block;
 use super::log::{self, Opened};
@@ -237,8 +237,9 @@ impl Mount {
         self.mark_clean(!was_read_only)
     }
 
-    /// Marks the file system as unmounted, durably. A file system without a journal gets back the
-    /// mark "clean" only if `is_whole`, i.e. if the mount was writable until now.
+    /// Marks the file system as unmounted, durably. Without a journal, a file system that was clean
+    /// when it was mounted is marked as clean again only if `is_whole`, i.e. if the mount was
+    /// writable until now.
     pub(super) fn mark_clean(&self, is_whole: bool) -> Result<(), Error> {
         let (objects, found) = (&self.fs.objects, self.found);
         let orphans_left = orphans_left(objects);

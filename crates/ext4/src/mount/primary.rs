@@ -2,12 +2,12 @@
 //!
 //! The superblock has two sectors of 512 bytes and one checksum over both, and it is written in
 //! place. A crash during that write leaves one sector old and the other new, and the checksum
-//! wrong. Such a superblock is accepted as it is on two conditions. It passes every other check.
-//! And in all fields that a mount does not change, it agrees with a copy whose checksum is right (a
-//! backup in another group, or a copy in the log). Each field that a mount changes has its old or
-//! its new value, and both are valid: the counts are taken from the descriptors, and the log is
-//! replayed whether or not the superblock requests the replay. A copy in the log must agree only in
-//! the fields by which the log was found, since the replay writes this copy in place.
+//! wrong. Such a superblock is accepted as it is on two conditions. First, it passes every other
+//! check. Second, in all fields that a mount does not change, it agrees with a copy whose checksum
+//! is right (a backup in another group, or a copy in the log). Each field that a mount changes has
+//! its old or its new value, and both are valid: the counts are taken from the descriptors, and the
+//! log is replayed whether or not the superblock requests the replay. A copy in the log must agree
+//! only in the fields by which the log was found, since the replay writes this copy in place.
 
 use super::find_log;
 use crate::error::Error;

@@ -256,7 +256,7 @@ impl<'d> Directory<'d> {
         Ok(())
     }
 
-    /// Claims and pins the blocks that a plan needs. Sleeps.
+    /// Claims and pins the blocks that a plan needs. May sleep.
     fn prepare_shape(&self, plan: Plan) -> Result<DirChange<'d>, Error> {
         let mut updates = Vec::new();
         for (n, data) in plan.updates {

@@ -36,8 +36,8 @@ impl StoredName<'_> {
 /// Turns stored names into the names that callers see.
 struct Shown<'d> {
     crypt: &'d InodeCrypt,
-    /// Computes the hash that is part of the text shown for a name without its key. If `None`, the
-    /// text has zeros instead.
+    /// Without the key, a text is shown for each name; this computes the hash in that text. If
+    /// `None`, the text has zeros instead.
     hasher: Option<NameHasher>,
 }
 
@@ -102,8 +102,8 @@ impl Directory<'_> {
         Ok(damage?)
     }
 
-    /// Returns the hasher for the texts that are shown for names without their key. As in the
-    /// kernel (6.18), `None` in a linear directory of several blocks.
+    /// Returns the hasher for the texts that are shown for names while the key is missing. As in
+    /// listings of the kernel (6.18), `None` in a linear directory of several blocks.
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),

@@ -68,7 +68,7 @@ pub(crate) struct EntrySlot<'f> {
 impl<'f> EntrySlot<'f> {
     /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], returns `None` in two
     /// cases: several blocks may contain the name, or the directory must change first, because its
-    /// index is outdated or its entries are in the inode. Sleeps.
+    /// index is outdated or its entries are in the inode. May sleep.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.

@@ -121,7 +121,7 @@ pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameCh
     })
 }
 
-/// Loads the group that [`drop_link`] may need, and holds it. Sleeps.
+/// Loads the group that [`drop_link`] may need, and holds it. May sleep.
 pub(crate) fn prepare_drop_link<'o>(
     objects: &'o Objects,
     victim: &Inode,

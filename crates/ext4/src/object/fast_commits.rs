@@ -87,7 +87,8 @@ fn fit(superblock: &Superblock) -> bool {
         && !features.incompat.intersects(incompatible)
 }
 
-/// Stores `tid` in `word`, unless it is there already: many lanes may store the same number.
+/// Stores `tid` in `word`. Writes nothing if the number is there already, since many lanes may
+/// store the same number.
 fn note_unfit(word: &AtomicU64, tid: Tid) {
     if word.load(Ordering::Relaxed) != tid.0 {
         word.store(tid.0, Ordering::Release);

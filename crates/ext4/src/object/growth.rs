@@ -12,8 +12,8 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The descriptors of the new groups, whose bitmaps and tables were written before the
-    /// transaction.
+    /// The descriptors of the new groups. The groups' inode tables, and the bitmaps that need it,
+    /// were written before the transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,

@@ -301,7 +301,7 @@ impl Cached for MetaBlock {
 
 /// Loads metadata blocks that are not in memory.
 pub(crate) trait MetaSource {
-    /// Reads and checks the contents of `block`. Sleeps.
+    /// Reads and checks the contents of `block`. May sleep.
     fn load(&self, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error>;
 
     /// Notes that a block was loaded, after which the caches may be too large.

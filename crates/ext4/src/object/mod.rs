@@ -10,8 +10,8 @@
 //! - `MetaBlock`, a metadata block of one owner, under its state guard. Its image is the whole
 //!   block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a captured
 //!   image is a clone of the `Arc`.
-//! - The orphan list: its own guard protects it. At commit it is chained through the deletion times
-//!   of the inodes.
+//! - The orphan list: each lane's part has a guard of its own. At commit the list is chained
+//!   through the deletion times of the inodes.
 //!
 //! The superblock's counts are the sum over the captured groups, so every transaction that changes
 //! a group carries the superblock.

@@ -30,9 +30,9 @@ pub(crate) struct Orphans {
 
 /// A lane's part of the legacy list.
 struct List {
-    /// The inodes by order of insertion. The order is stable, so that few records change from one
-    /// commit to the next: an insertion or removal changes only two records: that of the inode, and
-    /// that of the inode which points to it.
+    /// The inodes by order of insertion. The order is stable, so few records change from one commit
+    /// to the next: an insertion or removal changes only the record of the inode and the record of
+    /// the inode that points to it.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,

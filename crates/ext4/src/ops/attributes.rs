@@ -40,8 +40,8 @@ impl Fs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
-        // of attribute values.
+        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
+        // attribute values.
         let (mut elsewhere, mut _released) = (None, None);
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };

@@ -106,7 +106,7 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
-        // With shorter runs there would not be fewer of them.
+        // The new runs must be longer than the old ones are on average, or they would not be fewer.
         let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {

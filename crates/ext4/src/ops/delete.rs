@@ -56,8 +56,8 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
-        // of attribute values.
+        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
+        // attribute values.
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();

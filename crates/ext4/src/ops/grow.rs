@@ -8,8 +8,8 @@
 //!    later one.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
 //!    the new size. After the commit the transaction is written in place at once, the superblock
-//!    last. The reason is that e2fsck and the kernel, before they replay the log, check all
-//!    descriptors that the superblock counts.
+//!    last, because before e2fsck and the kernel replay the log, they check all descriptors that
+//!    the superblock counts.
 //! 4. The old backups of the superblock are brought up to date.
 //!
 //! Readers of the geometry and of the tables of groups take no lock: the tables get longer in

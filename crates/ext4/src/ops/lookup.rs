@@ -4,7 +4,7 @@
 //! shared. `name/directory.rs` goes down the index to the one block where the name can be.
 //! `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
 //! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
-//! to the name cache, even if it is that the name does not exist.
+//! to the name cache. That a name does not exist is published too.
 
 use crate::attr::DirEntry;
 use crate::error::Error;
@@ -25,7 +25,7 @@ const TRIES: u32 = 64;
 
 impl Fs {
     /// Returns the inode that `name` in `dir` refers to, and publishes the result to the name
-    /// cache, even if it is that the name does not exist.
+    /// cache. That the name does not exist is published too.
     ///
     /// # Errors
     /// Also the errors of [`Fs::check_child`].

@@ -29,9 +29,8 @@ impl Fs {
         Ok(len)
     }
 
-    /// Fails if the file cannot be opened. Such a file is an encrypted file whose key is missing, a
-    /// file that was found in an encrypted directory of another policy, or a verity file without a
-    /// valid descriptor.
+    /// Fails if the file cannot be opened: it is encrypted and its key is missing, it was found in
+    /// an encrypted directory of another policy, or it is a verity file without a valid descriptor.
     ///
     /// # Errors
     /// [`Error::NoKey`], [`Error::ForeignPolicy`], [`lanefs_ondisk::Corruption::Verity`].

@@ -10,8 +10,8 @@ use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Fs {
-    /// Makes the inode durable: its data, its attributes and its new name (programs rely on the
-    /// name too). An error is permanent: after a failed flush every later call fails.
+    /// Makes the inode durable: its data, its attributes, and also its new name, since programs
+    /// rely on that. An error is permanent: after a failed flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());

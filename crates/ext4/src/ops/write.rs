@@ -108,10 +108,12 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively, which has three possible reasons. The write covers only a part of a device
-    /// block (the device reads and merges the rest), of an encrypted block, or of an unwritten
-    /// block (the write zeroes the rest): two such writes at once would lose data. Or the file's
-    /// data is in the inode. Or too few blocks are left.
+    /// exclusively:
+    /// - it covers only a part of a device block (the device reads and merges the rest), of an
+    ///   encrypted block, or of an unwritten block (the write zeroes the rest). Two such writes at
+    ///   once would lose data;
+    /// - the file's data is in the inode;
+    /// - too few blocks are left.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,

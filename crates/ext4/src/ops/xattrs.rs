@@ -63,8 +63,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
-        // of attribute values.
+        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
+        // attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -99,15 +99,15 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, so that these are dropped after it: the drop may delete inodes
-        // of attribute values.
+        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
+        // attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // An access list that is not stored is equivalent to the mode, so there is nothing to
-            // remove.
+            // A list that is not stored need not be removed: an access list is then equivalent to
+            // the mode.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };

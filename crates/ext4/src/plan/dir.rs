@@ -21,9 +21,8 @@
 //! A full leaf is first compacted, then split so that both halves have about the same size. If
 //! names of one hash are separated, the low bit of the second leaf's index entry is set, and every
 //! look-up of the hash reads both leaves. A full node is split in halves. A full root gets a level
-//! of nodes below it: at most one such level, or two with `large_dir`. If no level can be added any
-//! more, the directory is full. A scan fails once it has met more leaves than the directory has
-//! blocks.
+//! of nodes below it: at most one such level, or two with `large_dir`. If no level can be added,
+//! the directory is full. A scan fails once it has met more leaves than the directory has blocks.
 
 mod blocks;
 mod convert;

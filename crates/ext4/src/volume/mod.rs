@@ -216,8 +216,8 @@ impl Volume {
         group(last).saturating_sub(group(start.0)) + 1
     }
 
-    /// Returns whether a name may refer to this inode. A name must not refer to one of the file
-    /// system's own files, except the root directory.
+    /// Returns whether a name may refer to this inode: the inode is the root directory, or is not
+    /// one of the file system's own files.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry().first_ino() && !self.own_files.contains(&ino))
     }

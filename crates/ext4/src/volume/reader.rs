@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Reads metadata blocks as the newest committed or captured transaction left them: from the
 /// journal's image if the block is not written in place yet, otherwise from the device.
 pub(crate) trait BlockReader: Send + Sync {
-    /// Returns the contents of `block`, one block long. Sleeps.
+    /// Returns the contents of `block`, one block long. May sleep.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
 
     /// Reports that contents read through this reader are damaged. The caller reports each damage

@@ -7,8 +7,9 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal. No inode may claim, map or free these blocks. The runs consist of whole clusters,
-/// and are sorted and merged. Each growth of the file system adds a part, after all others.
+/// the journal. Operations never claim, map or free these blocks. The runs consist of whole
+/// clusters, and are sorted and merged. Each growth of the file system adds a part, after all
+/// others.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     parts: Growing<Box<[Range<u64>]>>,

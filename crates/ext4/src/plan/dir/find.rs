@@ -17,8 +17,8 @@ pub struct Found {
     pub block: FileBlock,
     /// Where its record starts, in bytes from the start of the block.
     pub offset: usize,
-    /// Where a record before the entry starts. The removal of the entry looks for the preceding
-    /// record from there on. 0 if no record is known.
+    /// Where some record before the entry starts; 0 if none is known. A removal searches from there
+    /// for the record directly before the entry.
     pub before: u32,
 }
 
