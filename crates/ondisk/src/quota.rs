@@ -378,10 +378,9 @@ pub struct Salvaged {
 impl Salvaged {
     /// Reads what can be read of a file with any faults.
     ///
-    /// If the tree leads to an entry by the bytes of the entry's id, the entry is read. If it does
-    /// not, the entry is read only if its block has the form of a data block and `is_usage`
-    /// confirms the stored usage. Without this check, a block of the tree or former contents could
-    /// pass for entries.
+    /// An entry counts if the tree leads to it by the bytes of its id. Any other entry counts only
+    /// if its block has the form of a data block and `is_usage` confirms the stored usage: a block
+    /// of the tree, or former contents, could look like entries.
     pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
         let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
         let file = QuotaFile { bytes, places, open, changed };

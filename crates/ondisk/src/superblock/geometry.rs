@@ -223,8 +223,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // The block size and the inode size are powers of two, so shifts replace divisions here.
-        // Every access to an inode calls this function.
+        // Every access to an inode calls this function. So shifts replace divisions where they can:
+        // the block size and the inode size are powers of two.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {
