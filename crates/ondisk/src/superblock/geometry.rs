@@ -21,7 +21,8 @@ pub struct InodePlace {
 
 /// The numbers of a checked superblock that are needed to find metadata, as a copyable value.
 ///
-/// No function panics. For a number outside of the file system, functions return `None`.
+/// No function panics. Those that look up a number return `None` if the file system does not have
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,
