@@ -1,5 +1,5 @@
 //! Serves a mount that has no file system: names and sizes are kept in hash tables, times and data
-//! are not kept. The session and the kernel flags are the same as in the ext4 server. So the time
+//! are not kept. The session and the kernel flags are the same as in the ext4 server, so the time
 //! of an operation here is the time of the transport. `scripts/floor` alternates measurements of
 //! this server and of the ext4 server.
 //!
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 const ROOT: u64 = abi::ROOT_ID;
 const DIRECTORY: u32 = 0o040000;
 const REGULAR: u32 = 0o100000;
-/// For how many seconds the kernel may cache entries and attributes, as in the ext4 server.
+/// Seconds for which the kernel may cache entries and attributes, as in the ext4 server.
 const FOREVER: u64 = 365 * 24 * 3600;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
@@ -110,7 +110,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Serves READDIR, and READDIRPLUS if `entry` is given. Then each name has this entry, which
+    /// Serves READDIR, or READDIRPLUS if `entry` is given. Each name then has this entry, which
     /// names no node.
     fn list(
         &mut self,

@@ -32,8 +32,8 @@ pub(crate) struct Density {
 
 impl Limits {
     /// Computes the limits for a log of `usable` blocks. Images in memory take at most `image_cap`
-    /// bytes. This limit must suffice for two transactions: one that is captured, and one that is
-    /// not written in place yet.
+    /// bytes, which must suffice for two transactions: one that is captured, and one that is not
+    /// written in place yet.
     ///
     /// # Errors
     /// [`Error::LogTooSmall`] if only a few blocks fit.

@@ -1,7 +1,7 @@
 //! The image store: metadata blocks that are not yet written in place.
 //!
 //! A block's image is in the store from its capture until it is written in place. Two versions can
-//! exist. A checkpoint may write the newest *durable* version. The *pending* version is of the
+//! exist. A checkpoint may write the newest *durable* version. The *pending* version belongs to the
 //! transaction that is being committed, and must not be written in place before the commit block of
 //! this transaction is durable. Readers get the newest version.
 //!

@@ -1,8 +1,7 @@
 //! debugfs writes logs, Lanefs and e2fsck replay copies of them, and every block must be the same.
-//! The logs with checksums of version 2 are logs that no kernel writes today. debugfs also writes
-//! all formats to a journal on its own device. `kernel_logs.rs` has the kernel's logs: without
-//! checksums, with checksums of versions 1 and 3, logs that wrap around, and logs with
-//! `journal_async_commit`.
+//! No kernel writes logs with checksums of version 2 today. debugfs also writes all formats to a
+//! journal on its own device. `kernel_logs.rs` has the kernel's logs: without checksums, with
+//! checksums of versions 1 and 3, logs that wrap around, and logs with `journal_async_commit`.
 
 mod host;
 
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 1024;
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
-/// The option of debugfs for checksums, which have version 1 without `metadata_csum`.
+/// The option of debugfs for checksums. Without `metadata_csum` they have version 1.
 const VERSION_1: &str = "-c";
 /// Data blocks of the second group, which are free.
 const FREE: std::ops::Range<u64> = 12_000..16_000;

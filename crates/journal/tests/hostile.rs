@@ -195,7 +195,7 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
     assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));
 }
 
-/// Writes random bytes into the log. Recovery then succeeds or returns an error, and writes no
+/// Writes random bytes into the log. Recovery then succeeds or returns an error, and never writes a
 /// block of the log. Only one log in three has checksums, since they detect nearly all damage at
 /// once.
 #[test]

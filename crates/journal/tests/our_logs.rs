@@ -1,5 +1,5 @@
-//! Compares replays of logs of Lanefs by Lanefs, e2fsck and the kernel, and replays of logs of
-//! debugfs by Lanefs and e2fsck.
+//! Lanefs, e2fsck and the kernel replay logs of Lanefs, and Lanefs and e2fsck replay logs of
+//! debugfs. All replays of a log must agree.
 
 mod host;
 mod toy;

@@ -4,11 +4,11 @@
 //! cargo run --release -p lanefs --example reclaim -- 1000000 64 4   # files, MiB of caches, threads
 //! ```
 //!
-//! Each thread has its own tree and stats every file in it, directory by directory. Three walks are
-//! then measured in turn. The first is the same walk again. The second stats as many files as the
-//! small caches hold, but with large caches that have these files already. The third stats files
-//! that are read for the first time. Memory is the heap in use, and the process's anonymous memory
-//! (which excludes the device, a file in memory).
+//! Each thread has its own tree and stats every file in it, directory by directory. Then several
+//! rounds of three walks are measured. The first is the same walk again. The second stats as many
+//! files as the small caches hold, but with large caches that have these files already. The third
+//! stats files that are read for the first time. Memory is the heap in use, and the process's
+//! anonymous memory (which excludes the device, a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};

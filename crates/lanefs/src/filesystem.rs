@@ -286,7 +286,8 @@ impl FileSystem {
         }
     }
 
-    /// Creates a file of any type: device, pipe, socket, symbolic link, regular file or directory.
+    /// Creates a file of any type, with its permissions: a device, pipe, socket, symbolic link,
+    /// regular file or directory.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
         let slash = match new.kind {
             NewKind::Directory => Slash::Trailing,

@@ -113,8 +113,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the policies for locking and allocation: the present ones, or those of older kernels,
-    /// for comparison (`docs/seeds.md`).
+    /// Sets the policies for allocation, locking and the name cache: the present ones, or those of
+    /// older kernels, for comparison (`docs/seeds.md`).
     pub fn policies(mut self, policies: Policies) -> OpenOptions {
         self.vfs.mount.policies = policies;
         self

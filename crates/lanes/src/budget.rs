@@ -58,8 +58,8 @@ impl Budget {
         self.total
     }
 
-    /// Takes a unit. If none is free, waits in the queue that `key` chooses. Returns how often the
-    /// thread slept, or `None` if it did not have to wait.
+    /// Takes a unit. If none is free, waits in the queue that `key` chooses. Returns how many times
+    /// the thread slept, or `None` if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {
         let mut attempts = 0;
         self.waits.wait_until(key, || {

@@ -84,8 +84,8 @@ impl<T: Words> SeqCell<T> {
         self.finish(odd, |atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store`], but a lock of the caller must order the writers. Needs one
-    /// locked instruction less. Without that order, readers may see a mixture of two values.
+    /// Works like [`SeqCell::store`], with one locked instruction less. A lock of the caller must
+    /// order the writers: otherwise readers may see a mixture of two values.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         self.change_in_order(|atomics| words.store(atomics));

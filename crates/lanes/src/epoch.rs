@@ -17,10 +17,10 @@
 //! to `r + 2` only when no pin of `r` is left.
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
-//! twice each time that the busiest lane has retired 8 to 1024 values (more with more lanes, see
-//! [`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB if they are
-//! large. For each newly retired value the lane frees its oldest one. So the lane's new objects
-//! reuse the memory of its old ones, which does not pass through other lanes.
+//! twice for each 8 to 1024 values that the busiest lane retires (more values if there are more
+//! lanes: see [`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB
+//! if they are large. For each newly retired value the lane frees its oldest one. So the lane's new
+//! objects reuse the memory of its old ones, which does not pass through other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
@@ -59,8 +59,8 @@ world::constant_global! {
     }
 }
 
-/// For how many epochs [`advance`] leaves values that could be freed to the lane that retired them.
-/// By then an active lane has usually freed its values itself.
+/// [`advance`] frees the values of another lane only this many epochs after they could have been
+/// freed. By then an active lane has usually freed its values itself.
 const PATIENCE: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }

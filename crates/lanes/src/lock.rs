@@ -129,7 +129,7 @@ impl<T> RwLock<T> {
         RwLock { rank, inner: world::RwLock::new(value) }
     }
 
-    /// Waits for shared access. A thread that has shared access must not call this again.
+    /// Waits for shared access. A thread that already holds this lock must not call this.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock of the same rank as this one or of a higher

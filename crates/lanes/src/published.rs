@@ -34,8 +34,8 @@ impl<T: Send + Sync + 'static> Published<T> {
     }
 
     /// Replaces the value; the old value is freed once no reader has it. A lock of the caller
-    /// should order the writers. Without such a lock, the value of any of the concurrent stores may
-    /// stay.
+    /// should order the writers. Without such a lock, any of several concurrent stores may be the
+    /// last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);

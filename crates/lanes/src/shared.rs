@@ -138,7 +138,7 @@ impl SharedLock {
         }
     }
 
-    /// Waits for a shared hold. A thread that has a hold on this lock must not call this.
+    /// Waits for a shared hold. A thread that already holds this lock must not call this.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock that must be taken after this one; among locks

@@ -90,7 +90,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // Leaves out the boot block too, which belongs to no group if blocks have 1 KiB.
+        // Leaves out the boot block too: in a file system with blocks of 1 KiB it is in no group.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();

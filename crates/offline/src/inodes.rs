@@ -68,7 +68,7 @@ impl Image {
     }
 
     /// Zeroes the part of a group's inode table that was never used, if mke2fs left this for later.
-    /// No file has the inodes of this part, so whole blocks are zeroed in place.
+    /// No inode in this part is in use, so whole blocks are zeroed in place.
     fn initialise_table(&mut self, group: Group) -> Result<(), Error> {
         let (geometry, mut desc) = (self.geometry(), *self.descriptor(group)?);
         if desc.flags.contains(GroupFlags::INODE_ZEROED) || self.checksums() == Checksums::None {

@@ -80,7 +80,7 @@ pub struct Settings {
     pub stride: Option<u16>,
     /// Blocks of a whole stripe.
     pub stripe_width: Option<u32>,
-    /// The seconds between two changes of the block of `mmp` by a mount, at most 300.
+    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
     pub mmp_interval: Option<u16>,
     /// The hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
     pub hash: Option<u8>,

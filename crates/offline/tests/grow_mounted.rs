@@ -1,6 +1,6 @@
 //! Tests of a file system that grows while it is in use. It is compared with one that resize2fs
 //! made larger, grows beside writers, is filled to the last block, and is crashed at writes. One
-//! test discards free blocks.
+//! test discards its free blocks.
 
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
 use lanefs_ext4::{

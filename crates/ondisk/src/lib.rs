@@ -3,9 +3,9 @@
 //! This crate does no I/O and has no `unsafe`. It converts all bytes to values: a type `RawX` has
 //! the format's own field names and byte order (zerocopy, size asserted), a type `X` is decoded and
 //! checked. `X::decode` makes every check, including that of the checksum with the *expected*
-//! owner. `encode` refuses what the format cannot hold, and sets the checksum. Whatever bytes the
-//! disk has, no function of this crate panics, loops for ever or allocates without bound. If the
-//! caller makes an error, a function with a section *Panics* panics.
+//! owner. `encode` writes only what the format can hold, and sets the checksum. Whatever bytes the
+//! disk has, no function of this crate panics, loops for ever or allocates without bound. Only
+//! errors of the caller make functions panic, as their sections *Panics* say.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -25,7 +25,7 @@ pub const BLOCKS_OF_AN_ID: u32 = 4;
 /// The largest number of blocks of 1 KiB that change when an id is added: the header, the root, the
 /// new blocks, and two neighbours on the list of data blocks with free entries.
 pub const CHANGES_OF_AN_ID: u32 = 8;
-/// The grace time in new quota files: for how many seconds a soft limit may be exceeded.
+/// The grace time in new quota files: the seconds for which a soft limit may be exceeded.
 const WEEK: u32 = 604_800;
 
 const HEAD: u32 = 0;
@@ -168,13 +168,13 @@ impl QuotaFile {
         self.bytes.resize(self.bytes.len() + bytes, 0);
     }
 
-    /// Returns the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// Returns the grace times of space and of inodes: the seconds for which a soft limit may be
     /// exceeded.
     pub fn grace(&self) -> (u32, u32) {
         (self.word(HEAD, head::BYTES_GRACE), self.word(HEAD, head::INODES_GRACE))
     }
 
-    /// Sets the grace times of space and of inodes: for how many seconds the soft limit may be
+    /// Sets the grace times of space and of inodes: the seconds for which a soft limit may be
     /// exceeded.
     pub fn set_grace(&mut self, (bytes, inodes): (u32, u32)) {
         self.put(HEAD, head::BYTES_GRACE, bytes);
@@ -378,10 +378,9 @@ pub struct Salvaged {
 impl Salvaged {
     /// Reads what can be read of a file with any faults.
     ///
-    /// If the tree leads to an entry by the bytes of the entry's id, the entry is read. If it does
-    /// not, the entry is read only if its block has the form of a data block and `is_usage`
-    /// confirms the stored usage. Without this check, a block of the tree or former contents could
-    /// pass for entries.
+    /// An entry counts if the tree leads to it by the bytes of its id. Any other entry counts only
+    /// if its block has the form of a data block and `is_usage` confirms the stored usage: a block
+    /// of the tree, or former contents, could look like entries.
     pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
         let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
         let file = QuotaFile { bytes, places, open, changed };

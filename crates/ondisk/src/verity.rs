@@ -76,7 +76,7 @@ impl Descriptor {
     /// its signature included. The signature is not verified.
     ///
     /// # Errors
-    /// Any [`Cause`] of a descriptor. The kernel refuses such descriptors, too.
+    /// A [`Cause`] for which the kernel refuses the descriptor too.
     pub fn decode(bytes: &[u8], size: u64, block_size: BlockSize) -> Result<Descriptor, Cause> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wrong = Cause::DescriptorSize { size: len };

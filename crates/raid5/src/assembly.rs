@@ -1,11 +1,11 @@
 //! Assigns devices to slots from their superblocks.
 //!
-//! The freshest superblock, which has the highest event count, assigns the roles. If a device's
-//! count is at most one lower, the device takes the role that the freshest superblock gives to its
-//! device number. A device with a lower count missed writes and is left out.
+//! The freshest superblock, which has the highest event count, assigns the roles. A device that is
+//! at most one event behind it takes the role that this superblock gives to its device number. A
+//! device that is further behind missed writes and is left out.
 //!
-//! A difference of one event is allowed because a crash can come between the writes of two
-//! superblocks, and md counts one event for a change. Lanefs counts two events for a change (see
+//! One event behind is allowed because a crash can come between the writes of two superblocks, and
+//! md counts one event for a change. Lanefs counts two events for a change (see
 //! [`crate::Metadata`]), so this rule leaves out every device that missed a change. In arrays that
 //! md wrote last, an outdated device may be one event behind or not behind at all, since md takes
 //! an event back when an array becomes clean again. Further rules cover these arrays:

@@ -76,7 +76,7 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Returns the map for a mount of user `owner`. For root, `fakeroot` has no effect.
+    /// Returns the map for a mount of user `owner`. If root mounts, `fakeroot` maps nothing.
     ///
     /// # Errors
     /// If options exclude each other.

@@ -22,8 +22,8 @@ const ATTRIBUTE: &str = "system.lanefs_ending";
 const WELL: &[u8] = b"+";
 /// The most bytes of a message that are read.
 const MOST: u64 = 4096;
-/// How often the command asks a server that has no file or does not answer, and the pause between
-/// two tries. While a server is being killed, some of its threads may still answer.
+/// The number of times that the command asks a server that has no file or does not answer, and the
+/// pause between two tries. While a server is being killed, some of its threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -149,8 +149,8 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The server belongs to another user. Or the server is in another PID namespace, so that the
-    /// file is that of another process.
+    /// The server belongs to another user, or it is in another PID namespace, so that its PID is
+    /// that of another process here.
     Closed,
     /// There is no such process, or it has no such file any more.
     Missing,

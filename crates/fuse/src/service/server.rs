@@ -51,7 +51,7 @@ use std::time::Instant;
 use tally::Tally;
 use writers::Writers;
 
-/// For how many seconds the kernel may cache a name or attributes: as long as the mount lasts.
+/// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
 /// The result of serving a request; on success the reply is in the outbox.
@@ -98,7 +98,7 @@ impl Service for Server {
             // If this commit fails, the next fsync reports the error.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns free memory to the system. This does nothing if the program has another heap.
+        // Returns free memory to the system. A program with another heap has nothing to return.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -201,8 +201,8 @@ impl Server {
         self.vfs.fs()
     }
 
-    /// Returns for how many seconds the kernel may cache that a name in `dir` refers to an inode of
-    /// this type.
+    /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode
+    /// of this type.
     ///
     /// In a directory that ignores case, the kernel would not find a cached name by another
     /// spelling. A rename moves the kernel's cached name together with its validity. So a file's

@@ -40,8 +40,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// The largest number of threads of all queues together. Nevertheless each queue may have
-/// [`FEWEST_MOST`].
+/// The largest number of threads of all queues together, except that each queue may have
+/// [`FEWEST_MOST`] in any case.
 const ALL: usize = 1024;
 /// The most requests of one processor that may be under way; further requests wait in the kernel's
 /// queue.

@@ -1,7 +1,7 @@
 //! Decides how many threads read requests, by the number of clients that send requests.
 
-/// By how much the score increases if a request's client differs from that of the previous request.
-/// A request of the same client decreases the score by 1.
+/// The number that is added to the score if a request's client is not that of the previous request.
+/// If it is the same client, 1 is subtracted.
 const STEP: u8 = 4;
 /// From this score on, another reader is wanted. A shell that starts one program after the other
 /// stays below this score, since each program sends more than four requests.

@@ -1,9 +1,10 @@
 //! Serves a mount: the handshake first, then the threads that serve requests.
 //!
 //! On type `fuseblk` the last request is DESTROY, and umount(2) waits for the reply. The thread
-//! that receives DESTROY does not reply, and ends the session. Other threads wait in read(2) or at
-//! a ring; only a signal interrupts these waits. When all threads have terminated, the caller
-//! closes the file system and then drops the [`Farewell`], which sends the reply.
+//! that receives DESTROY does not reply, and ends the session. Other threads wait in read(2), which
+//! only a signal interrupts, or at a ring, where a signal interrupts the wait too. When all threads
+//! have terminated, the caller closes the file system and then drops the [`Farewell`], which sends
+//! the reply.
 
 mod by_read;
 mod by_ring;

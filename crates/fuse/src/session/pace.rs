@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// The time above which a request counts as slow: more than waking another thread takes.
 const SLOW: Duration = Duration::from_micros(100);
-/// By how much a slow request increases the score. A quick request decreases it by 1. One slow
-/// request proves nothing: the thread may have lost its processor meanwhile.
+/// The number that a slow request adds to the score. A quick request subtracts 1. One slow request
+/// proves nothing: the thread may have lost its processor meanwhile.
 const STEP: u8 = 16;
 /// From this score on, requests of a kind are expected to be slow. Two slow requests in a row give
 /// this score.

@@ -2,7 +2,7 @@
 //!
 //! Fast commits belong to the number after the last transaction. As soon as the log has a
 //! transaction with that number or a later one, the fast commits have no effect. So the replacement
-//! takes effect by one write of the journal superblock. The order of the writes, and the reason of
+//! takes effect by one write of the journal superblock. The order of the writes, and the reason for
 //! each step:
 //! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
 //!   use the whole ring;

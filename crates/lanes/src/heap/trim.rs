@@ -80,7 +80,7 @@ struct Left {
     blocks: usize,
 }
 
-/// Makes batches of the blocks whose spans have a block in use. The other blocks are then in no
+/// Makes batches of the blocks whose spans are not wholly free. The other blocks are then in no
 /// list.
 ///
 /// # Safety

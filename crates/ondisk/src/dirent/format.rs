@@ -75,8 +75,8 @@ pub(super) fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause
 }
 
 /// Decodes a record's length. The length of a record that fills a 64 KiB block does not fit into 16
-/// bits and is written as 65,535 (by older writers as 0). In blocks of 64 KiB, the low two bits of
-/// every other value are bits 16 and 17 of the length.
+/// bits and is written as 65,535 (by older writers as 0). In any other value in a block of 64 KiB,
+/// the low two bits are bits 16 and 17 of the length.
 pub(super) fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
     let raw = usize::from(raw);
     match (block_size.bytes() == 1 << 16, raw) {

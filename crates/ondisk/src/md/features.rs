@@ -48,7 +48,7 @@ impl Features {
     /// The feature bits of both forms of the partial parity log.
     pub const ANY_PPL: Features = Features::PPL.union(Features::MULTIPLE_PPLS);
 
-    /// Returns a name for each feature; features without a name are called by their bit number.
+    /// Returns a name for each feature. The name of an unknown feature is the value of its flag.
     pub fn names(self) -> Vec<String> {
         let name = |bit: u32| match Features::from_bits_retain(bit) {
             Features::BITMAP_OFFSET => "a bitmap".into(),

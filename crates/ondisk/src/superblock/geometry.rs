@@ -21,7 +21,8 @@ pub struct InodePlace {
 
 /// The numbers of a checked superblock that are needed to find metadata, as a copyable value.
 ///
-/// No function panics. For a number outside of the file system, functions return `None`.
+/// No function panics. Those that look up a number return `None` if the file system does not have
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,
@@ -223,8 +224,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // The block size and the inode size are powers of two, so shifts replace divisions here.
-        // Every access to an inode calls this function.
+        // Every access to an inode calls this function. So shifts replace divisions where they can:
+        // the block size and the inode size are powers of two.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {

@@ -18,8 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const MOST_PER_GROUP: u32 = 65528;
 const VALID: u16 = 1;
 const ERRORS_CONTINUE: u16 = 1;
-/// The revision that has feature words. The next two fields are those that programs expect with
-/// this revision.
+/// The revision that has feature words, and the values of two fields that programs expect with it.
 const DYNAMIC: u32 = 1;
 const FIRST_INO: u32 = 11;
 const INODE_SIZE: u16 = 256;

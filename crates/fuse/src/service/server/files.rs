@@ -10,8 +10,8 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// After writes to a file have found no space, the server tries writes again once this many blocks
-/// are free.
+/// After a write to a file found no space, the server tries writes to it again once this many
+/// blocks are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;

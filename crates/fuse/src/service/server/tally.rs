@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The attribute of the root that has the counters as text, for the owner of the mount and root.
-/// listxattr does not list this attribute, and the attribute is never on disk.
+/// listxattr does not list this attribute, and it is never on disk.
 pub const ATTRIBUTE: &[u8] = b"system.lanefs_statistics";
 
 /// The operations that are counted separately, and the names of their counters.

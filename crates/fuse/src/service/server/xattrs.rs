@@ -51,8 +51,8 @@ impl Server {
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
         let all = self.fs().list_xattr(&inode)?;
-        // The kernel does not send the caller's capabilities, so user 0 stands for them. In a user
-        // namespace the kernel lets no user read `trusted.` attributes.
+        // The kernel does not send the caller's capabilities, so only user 0 counts as having them.
+        // In a user namespace the kernel lets no user read `trusted.` attributes.
         let superuser = request.header.uid == 0 && self.is_in_first_namespace;
         for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
