@@ -1,5 +1,6 @@
-//! Sets attributes. The rules are checked and the attributes change under one hold of the operation
-//! lock.
+//! Sets attributes. Whether the mode and the access list let the caller write is checked first,
+//! without a lock. The other rules are checked under the hold of the operation lock under which the
+//! attributes change.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
