@@ -21,7 +21,7 @@ struct State {
     ended: u64,
     /// The number of the last flush that failed.
     failed: u64,
-    }
+}
 
 /// The action that a caller of [`FlushGate::enter`] has to take.
 #[derive(Debug, PartialEq, Eq)]
