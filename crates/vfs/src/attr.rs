@@ -1,5 +1,5 @@
-//! Sets attributes. Whether the mode and the access list let the caller write is checked first,
-//! without a lock. The other rules are checked under the hold of the operation lock under which the
+//! Sets attributes. The right to write, by mode and access list, is checked first, without a lock.
+//! The other rules for a `SetAttr` are checked under the hold of the operation lock under which the
 //! attributes change.
 
 use crate::credentials::Credentials;
