@@ -50,15 +50,14 @@ impl Background {
         self.shared.ends.store(true, Ordering::Release);
         self.shared.wake.notify_all();
         drop(guard);
-        // If the thread panicked, the panic hook has reported it, and the array is not marked clean
-        // yet.
+        // If the thread panicked, the panic hook has reported it.
         let _ = self.thread.join();
     }
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error has stopped the array's writes or failed a member. The array keeps both as its
-    // state, so the error needs no further handling.
+    // An error has stopped the array's writes or failed a member. Both are recorded in the array's
+    // state, so nothing is left to do here.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

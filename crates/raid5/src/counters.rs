@@ -80,7 +80,7 @@ counts! {
     BudgetWait budget_waits,
     /// Wake-ups of threads that waited for the budget.
     WakeUp budget_wake_ups,
-    /// Released units of the budget.
+    /// Releases of units of the budget.
     UnitFreed units_freed,
     /// Flushes because the partial parity log was full, or had an entry of the same block.
     LogFlush log_flushes,

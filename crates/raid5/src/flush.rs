@@ -9,7 +9,7 @@ use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};
 use std::time::{Duration, Instant};
 
-/// How often a waiting thread checks whether the member that flushes was removed.
+/// How often a thread that waits for a member's flush checks whether the member was removed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Array {
@@ -72,8 +72,8 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that removes a member does not know which threads wait here, so each of
-            // them checks at intervals whether the member was removed.
+            // A thread that removes a member does not know which threads wait here, so they check
+            // at intervals.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

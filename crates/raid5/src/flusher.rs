@@ -75,8 +75,8 @@ impl Drop for Flusher {
         self.shared.changed.notify_all();
         let hangs = matches!(before, State::Asked | State::Flushing);
         if let Some(thread) = self.thread.take().filter(|_| !hangs) {
-            // Waits because the thread closes the device when it terminates. The panic hook has
-            // reported a panic of the thread.
+            // The thread closes the device when it terminates. If it panicked, the panic hook has
+            // reported it.
             let _ = thread.join();
         }
     }

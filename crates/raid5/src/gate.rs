@@ -17,8 +17,9 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The numbers of the last completed flush and of the last failed flush.
+    /// The number of the last flush that ended, well or not.
     ended: u64,
+    /// The number of the last flush that failed.
     failed: u64,
 }
 

@@ -15,7 +15,7 @@ pub enum Layout {
     /// member with the parity.
     RightAsymmetric,
     /// Parity moves from the last member to the first; data starts on the member after the parity.
-    /// This is md's default, because sequential reads use all members equally.
+    /// This is md's default. Sequential reads use all members equally.
     LeftSymmetric,
     /// Parity moves from the first member to the last; data starts on the member after the parity.
     RightSymmetric,

@@ -23,9 +23,9 @@
 //! 7. Record failed members on all others, before returning.
 //!
 //! Reads of present members take no lock; a computed read holds its blocks shared (`read.rs`).
-//! Threads in different rows share no cache line, with one exception: if the parity of both rows is
-//! on one member and the array has a log, they share that log, whose headers are written one after
-//! the other.
+//! Threads in different rows share no cache line, with one exception: if the array has a log and
+//! the parity of both rows is on one member, they share that member's log, whose headers are
+//! written one after the other.
 //!
 //! # How do members come and go under I/O?
 //!
@@ -34,8 +34,8 @@
 //! publishes the word before it releases the row. So while an operation holds a range of a row, a
 //! member may be taken out or replaced by its copy, but no member is added. If a member is taken
 //! out during a read, the read is planned again; a write continues without the member. A slot
-//! changes in the superblocks and in memory under one lock. `exchange.rs` replaces a member by a
-//! copy of it.
+//! changes in the superblocks and in memory while one thread holds the array's state.
+//! `exchange.rs` replaces a member by a copy of it.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -27,7 +27,7 @@ impl Array {
     /// Writes a request, row by row.
     ///
     /// While this thread writes the other parts, it offers the last part to threads that write to
-    /// the same row. The next request of a sequential writer has the rest of that row.
+    /// the same row, because a sequential writer's next request has the rest of that row.
     pub(crate) fn write_rows(&self, source: &Source<'_>, offset: u64, how: Durability) -> Written {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {

@@ -276,7 +276,7 @@ impl RowHold<'_> {
 
 impl Taken {
     /// Borrows the bytes of a waiter that was removed from the queue. The waiter's thread still
-    /// waits, so its bytes are there.
+    /// waits, so it has not taken back its bytes.
     fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
         let Request { part, loan, .. } = waiter.request.as_ref()?;
         let (part, bytes) = (*part, Loan::borrow(loan));
@@ -455,8 +455,8 @@ mod model {
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
-    /// Runs writers and readers of overlapping ranges of one row. Checks exclusion. All of them
-    /// must finish, because the checker reports a deadlock.
+    /// Runs writers and readers of overlapping ranges of one row. Checks exclusion, and that all of
+    /// them finish: the checker reports a deadlock.
     fn ranges_of_one_row() {
         let locks = Arc::new(RowLocks::new());
         let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));

@@ -199,7 +199,7 @@ impl Start {
         let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
         let bits = match is_clean {
             // The array was stopped cleanly, so all regions are in sync. Bits that are still set
-            // were only not cleared yet.
+            // just have not been cleared yet.
             true => vec![0; intents.bits.len()],
             false => intents.bits.clone(),
         };

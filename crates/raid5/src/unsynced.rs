@@ -1,4 +1,5 @@
-//! The rows whose parity may be wrong after a crash, until they are resynchronised.
+//! The rows whose parity may be wrong, for example after a crash without a log, until they are
+//! resynchronised.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;

@@ -40,7 +40,6 @@ impl Hanging {
             wait.recv().expect("the test answers");
             Outcome::Done
         });
-        // Finds a row, with number 8 or higher, whose parity is on member 1.
         let shape = *array.array().geometry();
         let row = (8..12).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
         let at = (row * shape.row_len()) as usize;

@@ -646,7 +646,7 @@ fn a_member_that_fails_during_assembly_is_left_out() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // After the crash the log is applied, and then all members record that parity is right.
+    // After the crash the log is applied. Then it is recorded on all members that parity is right.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);

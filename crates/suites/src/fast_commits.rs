@@ -3,8 +3,8 @@
 //!
 //! An fsync makes a promise only for its own file, so after a crash each file is checked on its
 //! own. A file must be as it was after one of its own changes: the last one that was promised, the
-//! last one that had started, or one between them. Each word of 8 bytes in the file was written by
-//! one of these changes, or is zero. No other file may exist. Three programs replay: Lanefs,
+//! last one that had started, or one between them. Each word of 8 bytes in the file must be as it
+//! was after any of these changes, or zero. No other file may exist. Three programs replay: Lanefs,
 //! e2fsck, and the kernel.
 
 mod file_history;

@@ -147,7 +147,8 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// If the log failed, checks that the mount is read-only, and that sync returns an error.
+/// If the log failed, checks that the mount is read-only, that the failure names the first cause,
+/// and that sync returns an error.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {

@@ -152,8 +152,8 @@ impl Fsx {
         Ok(())
     }
 
-    /// If the run keeps no file open, closes the file, and sometimes reads other files until this
-    /// file is evicted.
+    /// If the run keeps no file open, closes the file, sometimes reads other files so that this
+    /// file is evicted, and opens it again.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.handles == Handles::Kept {
             return Ok(());

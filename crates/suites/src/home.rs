@@ -48,8 +48,8 @@ pub fn of_library(fs: &Fs) -> Result<InodeRef, Error> {
     Ok(fs.find(&root, NAME.as_bytes())?.unwrap_or(root))
 }
 
-/// Gives the key to the kernel, and returns the directory in which the suites work on a mount of
-/// the kernel. Returns `None` and prints the reason if xfs_io is missing.
+/// Returns the directory in which the suites work on a mount of the kernel, after giving the kernel
+/// the key. Returns `None` and prints the reason if xfs_io is missing.
 pub fn of_kernel(mounted: &Path) -> Option<PathBuf> {
     let dir = mounted.join(NAME);
     if !dir.is_dir() {

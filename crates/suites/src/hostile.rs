@@ -172,8 +172,7 @@ pub fn random_damage(target: &Target, seed: u64) -> String {
     let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock is only the first of many ranges, so this chooses it more often than
-        // others.
+        // The superblock, the first of many ranges, is chosen more often than the others.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

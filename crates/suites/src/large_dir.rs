@@ -12,8 +12,9 @@ pub fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
 
-/// Lets the kernel add links to `/file` in `/d`: the names with the numbers from `first` to before
-/// `end`, or until the directory is full. Returns the number of the first name that does not exist.
+/// Lets the kernel add links to `/file` in `/d`, with the names from number `first` to before
+/// number `end`, until the directory is full. Returns the number of the first name that does not
+/// exist.
 pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
     let at = |path: &str| mount.path().join(path);
     std::fs::create_dir_all(at("d")).expect("a directory");
@@ -30,8 +31,9 @@ pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
     end
 }
 
-/// Returns an image with a directory that is full with an index of two levels, and the number of
-/// the name for which the kernel found no room. The image has got the feature `large_dir` since.
+/// Makes an image with a directory whose index has two levels and is full, then gives it the
+/// feature `large_dir`. Returns the image, and the number of the name for which the kernel found no
+/// room.
 pub fn full_of_two_levels(options: &str) -> Option<(Image, usize)> {
     let image = Image::make(options, SIZE)?;
     let mount = image.kernel_mount("noatime")?;

@@ -279,8 +279,8 @@ fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
     }
 }
 
-/// Runs one thread's operations on the library and on `model`, which is empty at the start.
-/// Compares the outcomes of each operation, then calls `done`.
+/// Runs one thread's operations, calls `done` after each, and compares each outcome with that of
+/// `model`, which is empty at the start.
 fn run_thread(
     mut library: Library,
     mut model: Model,

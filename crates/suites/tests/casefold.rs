@@ -212,8 +212,7 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     fs.link(&file, &dir, b"other").expect("a second name");
     fs.rename(&dir, b"OTHER", &dir, b"readme", Rename::Replace).expect("nothing happens");
     assert_eq!(names(&mounted, &dir).len(), 2);
-    // If a rename replaces a file, the name keeps the spelling of the replaced file, as in any
-    // directory.
+    // If a rename replaces a file, that file's entry gets the new inode and keeps its spelling.
     let next = make(&mounted, &dir, b"next").expect("a new name");
     fs.rename(&dir, b"NEXT", &dir, b"oTHer", Rename::Replace).expect("it is renamed");
     assert_eq!(ino(&mounted, &dir, b"Other"), Some(next.ino().0));

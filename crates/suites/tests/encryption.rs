@@ -118,8 +118,8 @@ fn mount(device: Arc<dyn Device>) -> Mount {
 const LONG: usize = 11_000;
 const SHORT: usize = 5_000;
 
-/// Reads the block in which the short file ends from the device. Returns its bytes from the first
-/// unit of AES after the end of the file.
+/// Returns the bytes on the device after the end of the short file: from the first whole unit of
+/// AES to the end of the block.
 fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     let size = SHORT as u64;
     let block = u64::from(fs.stat_fs().block_size);

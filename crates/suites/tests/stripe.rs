@@ -1,4 +1,4 @@
-//! On an image with a stripe width, large allocations of Lanefs start where a stripe starts, at
+//! On an image with a stripe width, large allocations of Lanefs start where a stripe starts at
 //! least as often as the kernel's allocations do on the same image.
 
 use lanefs_device::{Device, forward};

@@ -52,7 +52,7 @@ pub struct Touch {
     pub writes: Vec<Site>,
 }
 
-/// The most sites kept for each line, for reads and for writes each.
+/// The most sites kept for each line, for reads and for writes each; more would add no information.
 const SITES: usize = 12;
 
 impl Touch {

@@ -1,5 +1,6 @@
-//! Sets attributes. The rules are checked and the attributes change under one hold of the operation
-//! lock.
+//! Sets attributes. The right to write, by mode and access list, is checked first, without a lock.
+//! The other rules for a `SetAttr` are checked under the hold of the operation lock under which the
+//! attributes change.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;

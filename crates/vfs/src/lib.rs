@@ -23,8 +23,9 @@
 //! - Attributes, extended attributes and ACLs are checked under the operation lock
 //!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise an owner's chmod that runs beside root's
 //!   chown could make a set-user-ID program that belongs to root.
-//! - Two checks are made before the operation lock is taken: whether a mode or ACL lets a caller
-//!   write to a directory, and whether it lets a caller set a `user.` attribute.
+//! - Some checks are made before the operation lock is taken: whether a mode or ACL lets a caller
+//!   write to a directory, set a size, touch an inode, make a verity file, or set a `user.`
+//!   attribute; and whether a caller owns the directory that gets an encryption policy.
 //!
 //! If a flag forbids a change of the mode, an operation that would clear set-ID bits is refused.
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
-//! Extended attributes. The rules are checked and an attribute changes under one hold of the
-//! operation lock.
+//! Extended attributes. All rules are checked first, without a lock. All except the mode and the
+//! access list are checked again under the hold of the operation lock under which an attribute
+//! changes.
 
 use crate::credentials::Credentials;
 use crate::rules::{Rule, Use, Want, is_access_list, is_listed, on_xattr, with_access_list};
@@ -7,7 +8,7 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetXattr};
 
 impl Vfs {
-    /// Makes the checks that need no lock: whether the mode and the access list let `who` perform
+    /// Makes the checks without a lock: also whether the mode and the access list let `who` perform
     /// `what`. Returns false if the operation has no effect.
     fn check_xattr(
         &self,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 /// The number of a write, and its recording.
 type Numbered = (u64, Op);
 
-/// An array on recording members, which run code of the test during an operation.
+/// An array whose members are recorded, and run a test's code during an operation.
 struct Gathering {
     array: Arc<Array>,
     hooks: Vec<Arc<HookDevice>>,

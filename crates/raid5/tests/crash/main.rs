@@ -49,8 +49,7 @@ struct Recorded {
     rig: Rig,
     tape: Arc<Tape>,
     base: Vec<Vec<u8>>,
-    /// The operations. Those on the same sector are in their order, because threads write different
-    /// sectors.
+    /// The operations. Those on one sector are in order, because threads write different sectors.
     ops: Vec<Op>,
 }
 

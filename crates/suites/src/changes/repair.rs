@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most repaired images that may have faults left, plus one for each `MOST_LEFT_SHARE` images.
-/// Faults may be left in images without a valid superblock or copy, and in images with quotas.
+/// At most this many repaired images may have faults left, plus one for each `MOST_LEFT_SHARE`
+/// images. Faults are left in images without a valid superblock or copy, and in images with quotas.
 const MOST_LEFT: u64 = 4;
 const MOST_LEFT_SHARE: u64 = 40;
 

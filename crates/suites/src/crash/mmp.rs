@@ -20,7 +20,7 @@ pub(super) enum MmpBlock {
 }
 
 /// Checks that the next mount waits if, and only if, the block says that the file system is in use.
-/// Checks also that the block says so as long as the log must be replayed, because another computer
+/// Also checks that the block says so as long as the log must be replayed, because another computer
 /// may be using the file system. `base` is the superblock before the workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };

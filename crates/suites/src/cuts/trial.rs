@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// A recording gets at least `MANY` torn states, but a cut gets at most `MOST_TORN` for this.
+/// A recording of few writes gets about `MANY` torn states, but at most `MOST_TORN` for each cut.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -162,7 +162,6 @@ impl States<'_, '_> {
 
     fn ways(&self, recording: &Recording, cut: usize) -> Vec<Kept> {
         let Effort { seed, torn, .. } = self.effort;
-        // A recording of few writes gets more states for each cut.
         let torn = torn.max((MANY / recording.events().len().max(1)).min(MOST_TORN) as u64);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(cut as u64);
         let mut ways = vec![Kept::All, Kept::None];

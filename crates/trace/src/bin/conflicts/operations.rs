@@ -14,8 +14,8 @@ pub struct Operation {
     pub prepare: fn(&mut Stage<'_>),
     /// Runs the operation without its preparation.
     pub act: fn(&mut Stage<'_>),
-    /// The largest number of threads with which the operation can be traced. It is limited if the
-    /// operation commits, because the commit of many threads' changes is too long to record.
+    /// The largest number of threads with which the operation can be traced. An fsync has a limit,
+    /// because the commit of many threads' changes is too long to record.
     pub most_threads: usize,
 }
 
