@@ -7,12 +7,11 @@ use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::record::Record;
-use crate::run::{BlockContent, Run, SharedBlock};
+use crate::run::{BlockContent, Run, SharedBlock, Taken};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::xattr::{self, Cause};
 use lanefs_ondisk::{Block, Ino};
-use std::ops::Add;
 
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
@@ -47,25 +46,6 @@ struct Area<'a> {
     /// Whether the area is in an inode. There, a stored hash of 0 means that the entry has no hash,
     /// and e2fsck does not check the place of an empty value.
     in_inode: bool,
-}
-
-/// What the attributes of an inode take outside of the inode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values in
-    /// inodes of their own.
-    pub clusters: u64,
-    /// The number of references to inodes that hold a value.
-    pub values: u64,
-}
-
-impl Add for Taken {
-    type Output = Taken;
-
-    fn add(self, other: Taken) -> Taken {
-        let (clusters, values) = (self.clusters + other.clusters, self.values + other.values);
-        Taken { clusters, values }
-    }
 }
 
 /// An attribute block without values in inodes of their own.

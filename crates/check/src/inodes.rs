@@ -2,7 +2,7 @@
 
 mod symlink;
 
-use crate::attributes::{self, Taken};
+use crate::attributes;
 use crate::blocks::{self, Claimed};
 use crate::bytes::le32;
 use crate::encryption::Policy;
@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::place::Place;
 use crate::quota;
 use crate::record::Record;
-use crate::run::Run;
+use crate::run::{Run, Taken};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{self, Cause, InodeFlags};

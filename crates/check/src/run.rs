@@ -1,6 +1,5 @@
 //! The state that all parts of one check share.
 
-use crate::attributes::Taken;
 use crate::claims::Claims;
 use crate::fault::Fault;
 use crate::groups::Groups;
@@ -14,7 +13,26 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Add, Range};
+
+/// What the attributes of an inode take outside of the inode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values in
+    /// inodes of their own.
+    pub clusters: u64,
+    /// The number of references to inodes that hold a value.
+    pub values: u64,
+}
+
+impl Add for Taken {
+    type Output = Taken;
+
+    fn add(self, other: Taken) -> Taken {
+        let (clusters, values) = (self.clusters + other.clusters, self.values + other.values);
+        Taken { clusters, values }
+    }
+}
 
 /// An attribute block that inodes share.
 #[derive(Debug)]

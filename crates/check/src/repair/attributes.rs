@@ -79,17 +79,17 @@ impl Mender<'_> {
     pub fn part_attributes(&mut self, ino: Ino, block: Block) {
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         let copy = self.read_block(block).and_then(|bytes| Some((self.allocate()?, bytes)));
-        let at = match copy {
+        let (at, what) = match copy {
             Some((at, bytes)) => {
                 self.seal_attributes(at, bytes);
-                at.0
+                (at.0, "copied: another file uses it")
             }
-            None => 0,
+            None => (0, "dropped: another file uses it, and there is no space for a copy"),
         };
         put32(&mut bytes, ACL, at as u32);
         put16(&mut bytes, ACL_HIGH, (at >> 32) as u16);
         self.write_inode(ino, bytes);
-        self.act(Place::Attributes { ino, block: Some(block) }, "copied: another file uses it");
+        self.act(Place::Attributes { ino, block: Some(block) }, what);
     }
 
     /// Sets the number of inodes that refer to a block of attributes or to a value.

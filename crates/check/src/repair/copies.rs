@@ -152,8 +152,9 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
     if changed.is_empty() {
         return;
     }
-    let (lost, doubted): (Vec<_>, Vec<_>) =
-        changed.into_iter().partition(|(group, _)| !has_valid_places(volume, *group));
+    let groups = Groups::read(volume, &silent());
+    let (doubted, lost): (Vec<_>, Vec<_>) =
+        changed.into_iter().partition(|(group, _)| groups.get(*group).is_some());
     let with = |device: &dyn Device, changed: &[(Group, GroupDesc)]| {
         for (group, desc) in changed {
             put_descriptor(device, volume, *group, desc);
@@ -171,11 +172,6 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
         let what = "restored from its copy".into();
         actions.push(Action { place: Place::Descriptor { group }, what });
     }
-}
-
-fn has_valid_places(volume: &Volume, group: Group) -> bool {
-    let groups = Groups::read(volume, &silent());
-    groups.get(group).is_some()
 }
 
 /// Guesses the descriptor of the only group of a small file system, which has no copies. mke2fs
