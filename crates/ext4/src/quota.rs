@@ -17,7 +17,7 @@ mod ledger;
 mod limits;
 mod quotas;
 
-pub(crate) use counted::{Counted, Owners, Wanted, entries, limited, owners};
+pub(crate) use counted::{Counted, Owners, Wanted, entries, owners};
 pub(crate) use fold::Fold;
 pub(crate) use ledger::Ledger;
 pub(crate) use limits::Held;

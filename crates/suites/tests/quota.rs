@@ -245,6 +245,37 @@ fn a_hard_limit_ends_writes_and_creations_where_it_is() {
 }
 
 #[test]
+fn limits_that_a_mount_sets_hold_at_once() {
+    let Some(image) = Image::make(SETS[0], "32M") else { return };
+    limited(&image, Limits { kib_hard: 10, ..Limits::default() });
+    let mount = obeying(&image, quota::Kind::User);
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    let file = new_in(fs, &root, "f", NewKind::Regular);
+    let write = |offset| fs.write_at(&file, offset, &[1; 100 << 10], Privilege::Ordinary);
+    assert_eq!(write(0).expect("a part is written"), 10 << 10);
+    let raised = Limits { kib_hard: 60, kib_soft: 1, ..Limits::default() };
+    fs.set_quota(quota::Kind::User, 1, raised).expect("the limits are set");
+    assert_eq!(write(10 << 10).expect("a part is written"), 50 << 10);
+    fs.sync().expect("a commit");
+    let ends = || {
+        let report = fs.quotas().expect("the quota files are read");
+        let users = report.into_iter().find(|file| file.kind == quota::Kind::User);
+        let entry = users.and_then(|file| file.entries.into_iter().find(|(id, _)| *id == 1));
+        entry.map(|(_, quota)| (quota.limits, quota.bytes_until != 0))
+    };
+    assert_eq!(ends(), Some((raised, true)), "the grace time of the soft limit runs");
+    let none = Limits { kib_hard: 1000, ..Limits::default() };
+    fs.set_quota(quota::Kind::User, 1, none).expect("the limits are set");
+    fs.write_at(&file, 60 << 10, &[1; 1 << 10], Privilege::Ordinary).expect("room");
+    fs.sync().expect("a commit");
+    assert_eq!(ends(), Some((none, false)), "without a soft limit no grace time runs");
+    drop((root, file));
+    mount.close().expect("it unmounts");
+    image.assert_clean("new limits");
+}
+
+#[test]
 fn a_file_does_not_join_a_project_beyond_its_limit() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
     limited(&image, Limits { kib_hard: 10, ..Limits::default() });

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::dirty::Dirty;
-use crate::quota::{Ledger, Owners, entries, limited};
+use crate::quota::{Ledger, Owners, entries};
 use lanefs_ondisk::quota::{Kind, Limits, Quota};
 
 /// The entries of one quota file.
@@ -39,7 +39,8 @@ impl Fs {
         Ok(ledgers.iter().flatten().map(QuotaReport::of).collect())
     }
 
-    /// Sets the limits of an owner, durably.
+    /// Sets the limits of an owner, durably. A mount with [`MountOptions::limits`] obeys them at once
+    /// if the owner had limits when it was mounted, and otherwise from the next mount on.
     ///
     /// # Errors
     /// [`Error::NotSupported`] if the file system has no quota file of this kind.
@@ -55,10 +56,7 @@ impl Fs {
         let mut handle = self.objects.join(1)?;
         handle.charge(1);
         handle.dirty(Dirty::NewOwner(kind, id));
-        ledger.with_file(|file| {
-            let quota = file.get(id).unwrap_or_default();
-            file.set(id, &limited(quota, limits))
-        });
+        ledger.set_limits(id, limits);
         drop(handle);
         self.sync()
     }

@@ -59,8 +59,7 @@ impl Ledger {
         Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    /// At mount: obeys the limits in the file from now on. If an owner without limits gets limits
-    /// later, the next mount obeys them.
+    /// At mount: obeys the limits in the file from now on.
     pub(crate) fn obey_limits(&mut self) {
         self.obeys = true;
         let stored = self.stored.lock();
@@ -82,6 +81,19 @@ impl Ledger {
         }
         let pin = lanefs_lanes::pin();
         self.known.find(&pin, &u64::from(id)).and_then(|owner| owner.limits.clone())
+    }
+
+    /// Sets the limits of an id in the file. The caller has a handle in which it changed
+    /// [`Dirty::NewOwner`](crate::object::dirty::Dirty) of the id. A mount that obeys limits obeys
+    /// the new ones at once if the id had limits at mount; otherwise the next mount obeys them.
+    pub(crate) fn set_limits(&self, id: u32, limits: Limits) {
+        let mut stored = self.stored.lock();
+        let mut quota = limited(stored.file.get(id).unwrap_or_default(), limits);
+        if let Some(live) = self.limits_of(id) {
+            live.set(limits);
+            (quota.bytes_until, quota.inodes_until) = live.ends();
+        }
+        stored.file.set(id, &quota);
     }
 
     /// Returns whether the id has an entry, or the running transaction adds one.
@@ -124,8 +136,8 @@ impl Ledger {
     }
 
     /// Runs `f` on the file as the last commit left it.
-    pub(crate) fn with_file<R>(&self, f: impl FnOnce(&mut QuotaFile) -> R) -> R {
-        f(&mut self.stored.lock().file)
+    pub(crate) fn with_file<R>(&self, f: impl FnOnce(&QuotaFile) -> R) -> R {
+        f(&self.stored.lock().file)
     }
 
     /// Committer: changes the file, and adds the images of the changed blocks to `images`.

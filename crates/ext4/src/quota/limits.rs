@@ -3,7 +3,7 @@
 //! Only an owner with limits has these counts, and only in a mount that obeys limits. All threads
 //! that work for such an owner share the counts, since together they must not exceed the limits.
 
-use super::counted::Wanted;
+use super::counted::{Wanted, limited};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Limits, Quota, Usage};
@@ -89,6 +89,12 @@ impl Limited {
             until(soft, quota.usage.inodes, quota.inodes_until, now, self.grace.inodes);
     }
 
+    /// Sets the limits that are obeyed from now on.
+    pub(super) fn set(&self, limits: Limits) {
+        let mut live = self.live.lock();
+        live.quota = limited(live.quota, limits);
+    }
+
     /// Returns the times at which the grace times of bytes and of inodes end.
     pub(super) fn ends(&self) -> (u64, u64) {
         let live = self.live.lock();
@@ -136,7 +142,7 @@ mod tests {
 
     const GRACE: Grace = Grace { bytes: 100, inodes: 50 };
 
-    fn limited(limits: Limits) -> Arc<Limited> {
+    fn owner_with(limits: Limits) -> Arc<Limited> {
         Arc::new(Limited::new(Quota { limits, ..Quota::default() }, GRACE))
     }
 
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn no_more_is_held_than_the_hard_limit_leaves() {
-        let owner = limited(Limits { kib_hard: 10, inodes_hard: 1, ..Limits::default() });
+        let owner = owner_with(Limits { kib_hard: 10, inodes_hard: 1, ..Limits::default() });
         let (first, units) = owner.hold(wanted(1, 4096, 5), 0).expect("room");
         assert_eq!(units, 2);
         assert!(owner.hold(wanted(1, 1024, 0), 0).is_none(), "one inode");
@@ -163,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_soft_limit_holds_after_its_grace_time() {
-        let owner = limited(Limits { kib_soft: 4, kib_hard: 100, ..Limits::default() });
+        let owner = owner_with(Limits { kib_soft: 4, kib_hard: 100, ..Limits::default() });
         use_up(&owner, 5000, 1000);
         assert_eq!(owner.ends(), (1100, 0));
         use_up(&owner, 1000, 1050);
