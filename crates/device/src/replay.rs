@@ -74,11 +74,7 @@ impl Replay<'_> {
             Kept::Unended { .. } => cut.saturating_sub(1),
             _ => cut,
         };
-        let covered = events[..ended]
-            .iter()
-            .rev()
-            .find_map(|e| if let Event::Flush { covers } = e { Some(*covers) } else { None })
-            .unwrap_or(0);
+        let covered = covered(&events[..ended]);
         if covered < self.done {
             self.durable = Self::start(self.recording);
             self.done = 0;
@@ -99,6 +95,22 @@ impl Replay<'_> {
         }
         state
     }
+}
+
+/// Returns how many of the first `events` are durable. If flushes overlapped, the one that covers
+/// most may have returned before another.
+fn covered(events: &[Event]) -> usize {
+    let mut most = 0;
+    for (at, event) in events.iter().enumerate().rev() {
+        // A flush covers only events before it.
+        if at <= most {
+            break;
+        }
+        if let Event::Flush { covers } = event {
+            most = most.max(*covers);
+        }
+    }
+    most
 }
 
 /// Decides which writes are kept.
@@ -200,6 +212,14 @@ mod tests {
         assert_eq!(byte(&replay.state(5, Kept::None), 6000), 4, "durable on its own");
         assert_eq!(byte(&recording.image_at(5), 0), 2);
         assert_eq!(byte(&recording.image_at(3), 4096), 0);
+    }
+
+    #[test]
+    fn the_flush_that_covers_most_counts() {
+        let write = |offset| Event::Write { offset, data: Arc::from([1; 512]) };
+        let flushes = [2, 1].map(|covers| Event::Flush { covers });
+        let events: Vec<Event> = [0, 512].map(write).into_iter().chain(flushes).collect();
+        assert_eq!([2, 3, 4].map(|n| covered(&events[..n])), [0, 2, 2]);
     }
 
     #[test]
