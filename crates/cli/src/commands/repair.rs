@@ -28,7 +28,8 @@ const FAILED: u8 = 8;
 The whole repair is planned in memory first, and lanefs check judges the plan. Then it is written as
 one transaction of the image's own log. A kill at any time causes no further loss, and another run
 completes the repair. With --undo the old blocks are saved in a file first, and the repair is
-written in place. An image without a usable log needs --undo.
+written in place. An image without a usable log needs --undo. A log on its own device is replayed
+first, and fast commits become a transaction first; the undo file does not take that back.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there
 is something to repair), 8 the repair failed or the image has parts that the checker does not know,

@@ -115,7 +115,8 @@ impl LiveArray {
         if jobs.len() >= REMEMBERED {
             let done = |job: &Job| job.state.get("state").is_some_and(|state| state != "working");
             let oldest = jobs.iter().position(done).ok_or(Errno::BUSY)?;
-            jobs.remove(oldest);
+            // The thread of a finished job returns without the lock.
+            let _ = jobs.remove(oldest).thread.map(thread::JoinHandle::join);
         }
         let state = json!({ "id": id, "state": "working" });
         let (worker, of_thread) = (this.clone(), id.clone());
