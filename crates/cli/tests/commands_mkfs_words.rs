@@ -89,8 +89,8 @@ fn make(dir: &Path, program: &str, size: &str, arguments: &str, image: &Path) ->
     run(Command::new("truncate").args(["-s", size]).arg(image));
     let (arguments, operand) = arguments.split_once(" :").unwrap_or((arguments, ""));
     let mut words: Vec<String> = arguments.split_whitespace().map(String::from).collect();
-    // If -E is given several times, mke2fs obeys the last one only. Without nodiscard it marks the
-    // inode tables of a file as zeroed.
+    // If -E is given several times, mke2fs obeys the last one only. Without nodiscard, mke2fs marks
+    // the inode tables as zeroed if the image is a regular file.
     match words.iter().position(|word| word == "-E") {
         Some(at) => words[at + 1] += &format!(",nodiscard,{SEED}"),
         None => words.extend(["-E".into(), format!("nodiscard,{SEED}")]),

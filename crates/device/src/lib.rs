@@ -1,10 +1,10 @@
 //! Block devices: a file, RAM, an overlay in memory; and for tests a device that records, one that
 //! fails, and one with slow flushes.
 //!
-//! The crates above use a [`Device`]: bytes at offsets, a flush, and errors that name the failed
-//! operation and its offset. Crash tests need no hook in those crates: they mount a
-//! [`RecordingDevice`], compute each possible state after a crash from its [`Recording`], and mount
-//! these states too.
+//! The other crates use a [`Device`], which reads and writes bytes at offsets, flushes, and returns
+//! errors that name the failed operation and its offset. Crash tests need no hook in those crates:
+//! they mount a [`RecordingDevice`], compute each possible state after a crash from its
+//! [`Recording`], and mount these states too.
 
 mod device;
 mod direct;

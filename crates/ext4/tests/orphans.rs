@@ -48,7 +48,8 @@ fn unnamed_files_of_many_threads_are_deleted_after_a_crash() {
         let mut kept = made_by_threads(fs);
         fs.sync().unwrap();
         both_find(&image, THREADS * EACH / 3 * 2, free);
-        // A thread that added no entries removes entries from the middle of all parts.
+        // This thread added no entries. It removes entries of all other threads, and not the newest
+        // ones only.
         let mut n = 0;
         kept.retain(|_| {
             n += 1;

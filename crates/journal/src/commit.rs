@@ -62,9 +62,9 @@ impl<O, D> Journal<O, D> {
             None => self.commit_in_place(tid, &images)?,
         }
         self.counters.commits.add(1);
-        self.is_durable(tid);
+        self.note_durable(tid);
         client.committed(tid, deferred)?;
-        self.is_settled(tid);
+        self.note_settled(tid);
         client.settled(tid);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl<O, D> Journal<O, D> {
         self.counters.blocks_in_place.add(images.len() as i64);
         for (block, _) in images {
             self.store.promote(*block);
-            self.store.is_in_place(*block, tid);
+            self.store.note_in_place(*block, tid);
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl<O, D> Journal<O, D> {
         in_place::write_durably(&*self.device, self.block_size, &images, last, || self.flush())?;
         self.counters.checkpoints.add(1);
         self.counters.blocks_in_place.add(images.len() as i64);
-        images.iter().for_each(|(block, _)| self.store.is_in_place(*block, upto));
+        images.iter().for_each(|(block, _)| self.store.note_in_place(*block, upto));
         Ok(())
     }
 

@@ -41,11 +41,11 @@ pub trait FastClient {
     fn gather(&mut self, tid: Tid) -> FastBatch;
 
     /// Called when the changes of [`FastClient::gather`] are durable.
-    fn is_written(&mut self);
+    fn note_written(&mut self);
 
-    /// Called instead of [`FastClient::is_written`] if the log's area had no room or a change
+    /// Called instead of [`FastClient::note_written`] if the log's area had no room or a change
     /// cannot be encoded as a record; nothing was written.
-    fn has_no_room(&mut self);
+    fn note_no_room(&mut self);
 }
 
 /// The outcome of [`Journal::fast_commit`].
@@ -120,9 +120,9 @@ impl<O, D> Journal<O, D> {
                 self.counters.durable_writes.add(1);
                 self.counters.fast_commits.add(1);
                 self.counters.fast_blocks.add(blocks.into());
-                fast.is_written();
+                fast.note_written();
             }
-            None => fast.has_no_room(),
+            None => fast.note_no_room(),
         }
         Ok(FastEnd::Done)
     }

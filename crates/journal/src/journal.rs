@@ -268,7 +268,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Records that `tid` is durable, and wakes the waiters.
-    pub(crate) fn is_durable(&self, tid: Tid) {
+    pub(crate) fn note_durable(&self, tid: Tid) {
         // Release: a thread that reads this number also sees the image store without the blocks
         // that the transaction freed.
         self.durable.store(tid.0, Ordering::Release);
@@ -278,7 +278,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Records that the deferred work of `tid` is done.
-    pub(crate) fn is_settled(&self, tid: Tid) {
+    pub(crate) fn note_settled(&self, tid: Tid) {
         // Release: a thread that waited for this number also sees the effects of the deferred work.
         self.settled.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();

@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Drops the durable image after it was written in place, if it is of `upto` or earlier.
-    pub(crate) fn is_in_place(&self, block: Block, upto: Tid) {
+    pub(crate) fn note_in_place(&self, block: Block, upto: Tid) {
         self.change(block, |entry| {
             entry.durable.take_if(|version| version.tid <= upto);
         });
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(store.newest(block), Some(image(2)));
         assert_eq!(store.durable(block, Tid(1)), Some(image(1)));
         assert_eq!(store.bytes(), 8);
-        store.is_in_place(block, Tid(1));
+        store.note_in_place(block, Tid(1));
         assert_eq!(store.newest(block), Some(image(2)));
         store.promote(block);
         assert_eq!(store.durable(block, Tid(1)), None, "a later transaction holds it");

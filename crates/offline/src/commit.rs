@@ -54,7 +54,7 @@ impl Image {
                 return Err(Error::Journal { what: what.into() });
             }
         }
-        self.is_written();
+        self.note_written();
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Image {
         self.encode()?;
         let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL)?;
         self.commit_to_log(log, Announced::After)?;
-        self.is_written();
+        self.note_written();
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl Image {
         self.encode()?;
         let log = self.log()?.ok_or(lanefs_ext4::Error::Stale)?;
         self.commit_to_log(log, Announced::After)?;
-        self.is_written();
+        self.note_written();
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Image {
     }
 
     /// Records that all changes are on the device.
-    pub(crate) fn is_written(&mut self) {
+    pub(crate) fn note_written(&mut self) {
         self.found = self.superblock.clone();
         self.described = self.descriptors.clone();
         self.blocks.clear();

@@ -3,8 +3,8 @@
 //! - *Adding* writes, in this order: an empty log in free blocks; the journal's inode; in the new
 //!   log, a transaction with all other changes; the superblock, which then names the journal and
 //!   requests a replay.
-//! - *Removing* writes, in this order: the superblock without a journal, and not clean; the
-//!   bitmaps; the superblock, marked clean; the inode.
+//! - To remove a journal, these are written in this order: the superblock, which names no journal
+//!   and is not clean; the bitmaps; the superblock, marked clean; the inode.
 //!
 //! During both, the inode is in use while the superblock names no journal. That is harmless, since
 //! the inode is reserved and is read only if the superblock names it. After a crash,
@@ -248,7 +248,7 @@ impl Image {
         self.superblock.set_state(self.superblock.state() - State::VALID);
         self.superblock.set_write_time(time);
         self.write_all_superblocks()?;
-        self.is_written();
+        self.note_written();
         self.free_old_journal(&inode)?;
         self.clear_journal_inode()
     }
@@ -279,7 +279,7 @@ impl Image {
         self.superblock.set_state(self.superblock.state() | State::VALID);
         self.superblock.set_write_time(time);
         self.write_primary(&self.superblock)?;
-        self.is_written();
+        self.note_written();
         Ok(())
     }
 

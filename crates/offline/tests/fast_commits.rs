@@ -126,7 +126,7 @@ const CASES: &[(&str, Act)] = &[
     (INDEXED, |at| {
         for n in 0..120 {
             let path = at.join(format!("full/b-name-that-takes-some-room-{n:03}"));
-            // A file that is not synced has no data yet.
+            // The files that are not synced stay empty for now.
             match n % 7 {
                 0 => write(&path, n, 5),
                 _ => drop(File::create(&path).expect("a file")),

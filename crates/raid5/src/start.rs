@@ -167,8 +167,9 @@ impl Start {
         AssembleError::Device { name: self.candidates[at].name.clone(), error }
     }
 
-    /// Returns whether all parity is right although the array was not closed cleanly, and the byte
-    /// of the data areas from which parity may be wrong.
+    /// For an array that was not closed cleanly: returns whether all parity is right nevertheless,
+    /// and the offset in the data areas from which parity may be wrong. For other arrays returns
+    /// false and `u64::MAX`.
     fn parity_after(&self, log: Option<LogOutcome>) -> (bool, u64) {
         let degraded = !self.plan.degraded().is_empty();
         let Some(from) = self.doubtful_from() else { return (false, u64::MAX) };

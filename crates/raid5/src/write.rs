@@ -301,7 +301,7 @@ impl Array {
             put.map_err(|error| Lost::new(member.id, error))
         };
         let shadow = self.members.shadow_of_row(slot, write.row);
-        // A member that was removed since is treated as a member that fails now.
+        // If the member was removed in the meantime, it counts as a member that has just failed.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;

@@ -24,8 +24,8 @@ use trial::{Effort, Trial};
 pub use bases::{dumpe2fs, filled, in_memory, same, seen};
 pub use trial::{Change, Checked};
 
-/// The largest number of rounds. Each round cuts all commands, with other trees and other kept
-/// writes.
+/// The largest number of rounds. Each round simulates crashes in all commands, with other trees and
+/// other choices of the writes that survive.
 const MOST_ROUNDS: u64 = 1000;
 
 /// The checked states, by command.

@@ -137,7 +137,7 @@ fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
 }
 
 /// Replaces fields of the kernel's result by those of Lanefs where the two may differ.
-fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
+fn allow_differences(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
     let [during, after] = kernel;
     if let Meets::Damage(on_error) = case.meets {
         // The kernel writes the error at once, Lanefs with the next commit or at close.
@@ -158,7 +158,7 @@ fn the_superblock_equals_the_kernels_after_a_mount_in_every_state() {
     for case in &all {
         let Some(mut kernel) = by_kernel(case) else { return };
         let Some(ours) = by_lanefs(case) else { return };
-        may_differ(case, &mut kernel, &ours);
+        allow_differences(case, &mut kernel, &ours);
         if kernel != ours {
             wrong.push(format!("{case:?}\n  kernel {kernel:?}\n  lanefs {ours:?}"));
         }

@@ -70,8 +70,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Copies a block, so that blocks of one cluster stay in one cluster. Returns `None` if shared
-    /// blocks are to become holes, or no space is left.
+    /// Copies a block. The copies of all blocks of one cluster are in one cluster. Returns `None`
+    /// if shared blocks are to become holes, or no space is left.
     fn copy(
         &mut self,
         copies: &mut HashMap<(u64, u32), Option<Block>>,

@@ -60,8 +60,8 @@ impl Directory<'_> {
         Ok(bytes.and_then(StoredName::encrypted))
     }
 
-    /// Returns the stored name for which a text is shown. Reads only the entries with the hash in
-    /// the text, or all entries if the text has no hash.
+    /// Returns the stored name in place of which `text` is shown. Reads only the entries with the
+    /// hash in the text, or all entries if the text has no hash.
     fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
         let mut look = |entry: &DirEntry<'_>| {

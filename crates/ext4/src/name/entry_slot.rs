@@ -226,7 +226,7 @@ impl EntrySlot<'_> {
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
         if self.objects.fast.is_some() {
             for (place, _) in edits.iter().filter(|(_, edit)| !matches!(edit, Edit::Add(..))) {
-                place.dir.is_unfit_for_fast_commits(handle.tid());
+                place.dir.note_unfit(handle.tid());
             }
         }
         for (place, _) in edits {

@@ -98,14 +98,14 @@ fn note_unfit(word: &AtomicU64, tid: Tid) {
 impl Inode {
     /// Notes a change in `tid` that no fast commit expresses. Called before other threads can see
     /// the change.
-    pub(crate) fn is_unfit_for_fast_commits(&self, tid: Tid) {
+    pub(crate) fn note_unfit(&self, tid: Tid) {
         note_unfit(&self.unfit_in, tid);
     }
 
     /// Notes a change in `tid`. The guard is held.
     pub(super) fn note_for_fast_commits(&self, state: &mut InodeState, tid: Tid, part: &FastPart) {
         if *part == FastPart::None {
-            self.is_unfit_for_fast_commits(tid);
+            self.note_unfit(tid);
         }
         if self.file_type == FileType::Regular {
             state.fast.get_or_insert_with(|| Box::new(FastTrack::new(tid))).note(tid, part);
@@ -131,12 +131,13 @@ impl Inode {
         self.unfit_in.load(Ordering::Acquire) == tid.0
     }
 
-    /// Makes the fsyncs of this inode commit `tid`, for this reason.
-    pub(super) fn is_refused(&self, tid: Tid, reason: Reason) {
+    /// Records why no fast commit can contain the changes of this inode in `tid`. An fsync of the
+    /// inode commits `tid` then.
+    pub(super) fn refuse_fast_commits(&self, tid: Tid, reason: Reason) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.refused = Some(reason);
         }
-        self.is_unfit_for_fast_commits(tid);
+        self.note_unfit(tid);
     }
 
     /// Returns why an inode is unfit for fast commits.

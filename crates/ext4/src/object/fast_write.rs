@@ -217,13 +217,13 @@ impl FastClient for Round<'_> {
                     batch.mark = batch.mark.max(mark);
                     self.taken.push((inode, count));
                 }
-                Err(reason) => inode.is_refused(tid, reason),
+                Err(reason) => inode.refuse_fast_commits(tid, reason),
             }
         }
         batch
     }
 
-    fn is_written(&mut self) {
+    fn note_written(&mut self) {
         for (inode, count) in self.taken.drain(..) {
             let mut state = inode.state.lock();
             let fast = state.fast.as_mut().filter(|fast| fast.tid == self.tid);
@@ -233,11 +233,11 @@ impl FastClient for Round<'_> {
         }
     }
 
-    fn has_no_room(&mut self) {
+    fn note_no_room(&mut self) {
         self.fast.full_in.store(self.tid.0, Ordering::Release);
         // The changes were taken and not written, so only a commit can make them durable.
         for (inode, _) in self.taken.drain(..) {
-            inode.is_unfit_for_fast_commits(self.tid);
+            inode.note_unfit(self.tid);
         }
     }
 }

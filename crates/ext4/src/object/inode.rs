@@ -234,8 +234,8 @@ impl Inode {
         self.used.note();
     }
 
-    /// Returns the attributes that decide about access. Takes no lock and reads only cache lines
-    /// that changes of names or data do not write.
+    /// Returns the attributes that decide about access. Takes no lock, and reads only cache lines
+    /// that are not written when names or data change.
     #[inline]
     pub fn rights(&self) -> Rights {
         self.rights.load()
@@ -305,7 +305,7 @@ impl Inode {
             // transaction, so no addition is still to come.
             state.owed = 0;
         }
-        self.is_synced_by(tid, concerns);
+        self.note_synced_by(tid, concerns);
         // The inode is listed before the change is visible, too: a commit that finds no listed
         // object does nothing, and does not wait for this handle.
         if newly {
@@ -331,9 +331,9 @@ impl Inode {
         result
     }
 
-    /// Makes an fsync wait for `tid`. Called before other threads can see a change in `tid`,
-    /// because a thread that saw the change may sync it. The caller has a handle of `tid`.
-    fn is_synced_by(&self, tid: Tid, concerns: Concerns) {
+    /// Records that an fsync waits for `tid`. Called before other threads can see a change in
+    /// `tid`, because a thread that saw the change may sync it. The caller has a handle of `tid`.
+    fn note_synced_by(&self, tid: Tid, concerns: Concerns) {
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
@@ -346,15 +346,16 @@ impl Inode {
         // If deltas are listed in `tid`, an earlier change in `tid` has stored the number. So the
         // lanes of a contended directory only read here.
         if !self.deltas.are_listed(tid) {
-            self.is_synced_by(tid, Concerns::Data);
+            self.note_synced_by(tid, Concerns::Data);
         }
     }
 
     /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
     /// freed in the same transaction, the new inode's record stands for both inodes, and this
     /// object is taken off the transaction's list. Otherwise creating and removing a file
-    /// repeatedly would fill the memory until the next commit. Returns when the number was freed.
-    pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) -> NumberFreed {
+    /// repeatedly would fill the memory until the next commit. Returns which transaction freed the
+    /// number.
+    pub(crate) fn note_reused(&self, handle: &mut Handle<'_>) -> NumberFreed {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
         if state.tracked.dirty() != Some(handle.tid()) {
@@ -470,8 +471,8 @@ impl Cached for Inode {
             return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);
-        // Without holds the flush mark no longer changes. The mark is saved before any thread can
-        // load the inode again.
+        // The inode has no holds, so the flush mark no longer changes. The mark is saved before any
+        // thread can load the inode again.
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // The window is given back here, because the destructor may run much later.

@@ -153,8 +153,9 @@ impl Fs {
         }
     }
 
-    /// Maps all blocks with data as written, including claimed and unwritten ones. Returns the
-    /// number of bytes mapped, or `None` if another write mapped blocks for one of the holes.
+    /// Marks all blocks that got data as written in the mapping: blocks that were claimed, and
+    /// blocks that were mapped as unwritten. Returns the number of bytes mapped, or `None` if
+    /// another write mapped blocks for one of the holes.
     fn map_written(
         &self,
         inode: &Arc<Inode>,

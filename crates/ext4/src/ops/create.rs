@@ -474,9 +474,9 @@ impl Fs {
             quotas.note_change(ino, &born.nothing(), &born);
         }
         let mut freed = NumberFreed::Earlier;
-        self.objects.inodes.insert(inode.clone(), |dead| freed = dead.is_succeeded(handle));
+        self.objects.inodes.insert(inode.clone(), |dead| freed = dead.note_reused(handle));
         if freed == NumberFreed::Now && self.objects.fast.is_some() {
-            inode.is_unfit_for_fast_commits(handle.tid());
+            inode.note_unfit(handle.tid());
         }
         InodeRef::adopt(inode)
     }

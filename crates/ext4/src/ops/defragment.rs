@@ -35,10 +35,9 @@ impl Fs {
     /// Moves the data of a file to fewer runs of blocks, where free space permits that. Keeps the
     /// times. A crash loses no data.
     ///
-    /// # Errors
-    /// [`Error::NotSupported`] for a file with a block map, and with `bigalloc`, as in the kernel;
-    /// [`Error::NotPermitted`] for an immutable, append-only or verity file; [`Error::NoSpace`]
-    /// without free blocks for a copy.
+    /// # Errors [`Error::NotSupported`] if the file has a block map, or the file system has
+    /// `bigalloc`, as in the kernel; [`Error::NotPermitted`] for an immutable, append-only or
+    /// verity file; [`Error::NoSpace`] without free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
         match inode.file_type {
             FileType::Regular => {}

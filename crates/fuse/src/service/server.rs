@@ -103,7 +103,7 @@ impl Service for Server {
     }
 
     fn carried(&self, carried: &Carried) {
-        self.tally.is_carried(carried);
+        self.tally.note_carried(carried);
     }
 
     /// Returns true for a search for holes and for a change of flags: both first make the kernel

@@ -211,7 +211,7 @@ impl Iterator for Chunks {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a chunk of the list, which is not unmapped before it is returned.
+        // SAFETY: `chunk` is in the list. Chunks in the list are mapped.
         self.0 = unsafe { (*chunk).next };
         Some(chunk)
     }

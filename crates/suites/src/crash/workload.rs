@@ -61,8 +61,8 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // The slow flushes are below the recording: a flush that is held back does not cover writes
-    // made meanwhile.
+    // The recording is above the device whose flushes are slow. So in the recording, a flush does
+    // not cover writes that are made while it waits.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };

@@ -29,7 +29,7 @@ fn an_fsync_flushes_for_its_own_writes_even_if_the_inode_was_evicted_since() {
         fs.fsync(&inode, SyncMode::Full).expect("no fault");
         assert_eq!(device.count(Operation::Flush), before + flushed, "{what}");
     };
-    // As after an overwrite within one tick of the clock, there is no metadata to commit.
+    // Like an overwrite within one tick of the clock, this leaves no metadata to commit.
     fs.objects.note_data(&fs.get(made[0], None).expect("it has a name"));
     flushes(made[1], 0, "another file was written");
     let before = fs.objects.inodes.get(made[0]).expect("it is in memory");

@@ -1,4 +1,4 @@
-//! Compares the clusters that changes take and free with a table of single blocks.
+//! Checks which clusters a change takes and frees, against a table of single blocks.
 
 use super::*;
 use proptest::prelude::*;

@@ -78,7 +78,7 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let by_kernel = given(fattr::FH) && is_now && !given(fattr::MTIME_NOW);
     let times = match (given(fattr::ATIME), given(fattr::MTIME)) {
         (false, false) => Change::empty(),
-        // A change of the size includes times.
+        // The right to change the size includes the right to change the times.
         _ if given(fattr::SIZE) => Change::empty(),
         (true, true) if given(fattr::ATIME_NOW) && is_now => Change::TOUCH,
         (false, true) if by_kernel => Change::empty(),

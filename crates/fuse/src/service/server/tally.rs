@@ -91,7 +91,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn is_carried(&self, carried: &Carried) {
+    pub(super) fn note_carried(&self, carried: &Carried) {
         let (queues, has_rings) = match carried {
             Carried::ByRing(queues) => (*queues as u64, true),
             Carried::ByRead(ByRead::NotOffered) => (0, false),
