@@ -42,8 +42,9 @@ pub use attr::{
 pub use crypt::{BadKey, MasterKey};
 pub use error::{Error, Fault, MissingKey, UnfitJournal};
 pub use fs::Fs;
+pub use mount::load::read_descriptors;
 pub use mount::mmp::Exclusive;
-pub use mount::open::{Mount, read_descriptors};
+pub use mount::open::Mount;
 pub use mount::options::MountOptions;
 pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;

@@ -2,6 +2,7 @@
 
 mod access;
 pub(crate) mod find_log;
+pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod mmp;
 pub(crate) mod open;

@@ -1,43 +1,25 @@
 //! Mounts and unmounts file systems, and decides the order of a mount's checks and of an unmount's
 //! steps.
 
-use super::find_log::read_block;
+use super::load::load;
 use super::log::{self, Opened};
 use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::orphans::{finish_orphans, orphans_left};
 use super::primary::Primary;
 use super::quotas::keep_quotas;
-use crate::alloc::{Groups, Reuse, Setup, stripe_of};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::object::fast_commits::FastCommits;
 use crate::object::inode::Inode;
-use crate::object::inodes::Inodes;
-use crate::object::meta::MetaCache;
-use crate::object::mount_ref::{Counting, LaneRefs, MountRef};
+use crate::object::mount_ref::LaneRefs;
 use crate::object::objects::Objects;
-use crate::object::orphan::Orphans;
-use crate::object::pressure::{Pressure, bitmaps_within, images_within};
-use crate::object::superblock::{SUPERBLOCK, SuperState};
-use crate::object::table::Tables;
-use crate::policy::{Access, FastCommitting, Purpose};
-use crate::verity::VerifiedBlocks;
-use crate::volume::Volume;
-use crate::volume::descriptors::descriptors;
-use crate::volume::system::SystemBlocks;
+use crate::object::superblock::SUPERBLOCK;
+use crate::policy::{Access, Purpose};
 use lanefs_device::Device;
-use lanefs_journal::{Config, Journal};
-use lanefs_lanes::sync::atomic::AtomicBool;
 use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::group_desc::GroupDesc;
-use lanefs_ondisk::jbd2::JournalIncompat;
-use lanefs_ondisk::superblock::{
-    Geometry, OrphanEntries, Recovery as NeedsRecovery, State, Superblock,
-};
-use lanefs_ondisk::{Block, Corruption, FileType, Ino, checksum::Checksums, inode as disk};
+use lanefs_ondisk::superblock::{OrphanEntries, Recovery as NeedsRecovery, State, Superblock};
+use lanefs_ondisk::{Corruption, FileType, Ino, inode as disk};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -75,84 +57,16 @@ impl Mount {
             // since the first read.
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
-        let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
+        let opened = log::open(device, primary, &options)?;
+        let Opened { superblock, access, .. } = &opened;
+        let access = *access;
         if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
             // The superblock in the log has the feature `mmp`, unlike the superblock on the device,
             // so the mount starts again.
-            return Mount::open(device, options);
+            return Mount::open(opened.device, options);
         }
-        let geometry = superblock.geometry();
-        let checksums = superblock.checksums();
-        let aborted = log.as_ref().is_some_and(|log| log.superblock.errno() != 0);
-        let descriptors = read_descriptors(&*device, &geometry, checksums)?;
-        let log_runs = log.iter().flat_map(|log| log.map.runs());
-        let runs: Vec<_> = log_runs.chain(superblock.mmp_block().map(|block| (block, 1))).collect();
-        check_log_place(&geometry, &descriptors, &runs)?;
-        let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
-        let volume =
-            Volume::new(device.clone(), &superblock, &descriptors, system.clone(), &options.keys)?;
-        let writes_fast =
-            access == Access::ReadWrite && options.fast_commits == FastCommitting::IfPossible;
-        let fast = writes_fast.then(|| FastCommits::new(&superblock)).flatten();
-        let log = log.filter(|_| access == Access::ReadWrite).map(|mut log| {
-            // Without the feature, all programs ignore the fast commits of earlier mounts.
-            log.features.set(JournalIncompat::FAST_COMMIT, fast.is_some());
-            log
-        });
-        let journal = Journal::start(Config {
-            device: device.clone(),
-            block_size: geometry.block_size(),
-            log,
-            commit_interval: options.commit_interval,
-            image_cap: images_within(options.cache_bytes),
-        })?;
-        let image = read_block(&*device, &geometry, geometry.super_block())?;
-        let one_lock = options.names.clone().one_lock();
-        let counting = match one_lock {
-            Some(_) => Counting::InOneWord,
-            None => Counting::ByLane,
-        };
-        let setup = Setup {
-            reserved: volume.reserved_blocks >> geometry.cluster_bits(),
-            policies: options.policies,
-            row: stripe_of(&superblock, options.stripe, device.row_len()),
-            bitmap_bytes: bitmaps_within(options.cache_bytes),
-            reuse: if fast.is_some() { Reuse::OnceDurable } else { Reuse::AtOnce },
-        };
-        let pressure = Pressure::new(options.cache_bytes, geometry.block_size().bytes() as u64);
-        let (inodes_room, meta_room) = pressure.room();
-        let objects = Objects {
-            mount: MountRef::new(counting),
-            journal,
-            tables: Tables::new(&geometry, &descriptors),
-            groups: Groups::new(geometry, volume.checksums, descriptors, system, setup),
-            inodes: Inodes::new(one_lock, inodes_room),
-            meta: MetaCache::new(meta_room),
-            orphans: Orphans::new(),
-            superblock: SuperState::new(superblock, image),
-            fast,
-            names: options.names.clone(),
-            on_error: options.on_error,
-            read_only: AtomicBool::new(access == Access::ReadOnly),
-            discard: options.discard,
-            access,
-            pressure,
-            verified: VerifiedBlocks::default(),
-            finishing_orphans: AtomicBool::new(false),
-            volume,
-        };
-        let fs = Arc::new(Fs {
-            objects,
-            topology: Mutex::new(Rank::Topology, ()),
-            growing: Mutex::new(Rank::Topology, ()),
-            atime: options.atime,
-            synchronous: options.synchronous,
-            overwrite: options.policies.overwrite,
-            cache_bytes: options.cache_bytes,
-        });
-        if fs.objects.fast.is_some() {
-            fs.objects.mount.note_fast_commits();
-        }
+        let aborted = opened.log.as_ref().is_some_and(|log| log.superblock.errno() != 0);
+        let fs = load(opened, &options)?;
         let lanes = LaneRefs::new(&fs.objects.mount, &fs);
         check_root(&fs)?;
         let found = fs.objects.superblock.snapshot().state();
@@ -286,33 +200,6 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
         return Err(Corruption::Inode { ino: Ino::ROOT, cause }.into());
     }
     Ok(())
-}
-
-/// Checks that the log and the MMP block do not overlap other metadata, which writes to them would
-/// destroy.
-fn check_log_place(
-    geometry: &Geometry,
-    descriptors: &[GroupDesc],
-    runs: &[(Block, u32)],
-) -> Result<(), Error> {
-    let others = SystemBlocks::new(geometry, descriptors, []);
-    let wrong = runs.iter().find_map(|(start, len)| others.first_in(*start, u64::from(*len)));
-    match wrong {
-        Some(block) => Err(Error::ClaimsMetadata { ino: Ino::JOURNAL, block }),
-        None => Ok(()),
-    }
-}
-
-/// Reads and checks all group descriptors.
-///
-/// # Errors
-/// [`Error::Corruption`], [`Error::TooManyGroups`], [`Error::Device`].
-pub fn read_descriptors(
-    device: &dyn Device,
-    geometry: &Geometry,
-    checksums: Checksums,
-) -> Result<Vec<GroupDesc>, Error> {
-    descriptors(geometry, checksums, &|block| read_block(device, geometry, block))
 }
 
 fn seconds() -> u64 {
