@@ -262,7 +262,7 @@ fn a_changed_descriptor_is_an_error_too() {
         (0, "version"),
         (1, "algorithm"),
         (2, "blocks of 2^8 bytes"),
-        (3, ""), // a salt of 6 bytes is padded to the same bytes
+        (3, ""), // a salt of 6 bytes, padded with zeros to the same block
         (4, "a signature of 4 bytes"),
         (8, "the hash tree is for"),
         (16, "block 0 of level 1"), // the root hash

@@ -285,7 +285,7 @@ fn imports_go_down_and_never_in_a_circle() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A crate of three floors without violations.
+/// A crate without violations, whose floors are [`FLOORS`].
 const SOUND: &[(&str, &str)] = &[
     ("lib.rs", "mod base;\nmod middle;\nmod top;\npub use top::Top;\n"),
     ("base.rs", "pub struct Base;\n"),

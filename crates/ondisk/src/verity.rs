@@ -141,8 +141,8 @@ pub fn size_place(size: u64, end: u64) -> Result<u64, Cause> {
     if at < tree_start(size) { Err(Cause::NoBlocks) } else { Ok(at) }
 }
 
-/// Returns the bytes of a file of `size` bytes that hold its descriptor. The descriptor has `len`
-/// bytes, and the field with its size is at `size_at`.
+/// Returns the byte range that the descriptor takes in a file of `size` bytes. The descriptor has
+/// `len` bytes, and the field with its size is at `size_at`.
 ///
 /// # Errors
 /// [`Cause::DescriptorSize`], [`Cause::DescriptorPlace`].

@@ -17,8 +17,8 @@ const DATA_OFFSET: u64 = 16384;
 /// A header and the partial parity of three blocks.
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 
-/// Lets threads write their own blocks twice, so that the log fills up, starts again, and has an
-/// unfinished entry of the same block.
+/// Lets each thread write its own block twice, so that the log fills up and starts again while it
+/// has an unfinished entry of a block that is written again.
 fn write(carries: usize) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let member = |_| {

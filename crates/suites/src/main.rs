@@ -62,7 +62,7 @@ enum Suite {
     Faults,
     /// Damaged images.
     Hostile,
-    /// Random operations and one file, on arrays: whole, degraded, rebuilding.
+    /// The suites `model` and `fsx` on arrays: whole, degraded, rebuilding.
     Arrays,
     /// Changes of metadata: the checker against e2fsck.
     Changes,

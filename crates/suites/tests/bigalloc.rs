@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options for mke2fs and the size, with a small log.
+/// Images with a small log: options for mke2fs, and the size.
 const SETS: [(&str, &str); 6] = [
     ("-b 4096 -J size=4 -O bigalloc -C 16384", "96M"),
     ("-b 1024 -J size=1 -O bigalloc -C 4096", "64M"),

@@ -21,7 +21,7 @@ use lanefs_suites::together::Bases;
 use lanefs_suites::{home, listing};
 use std::sync::Arc;
 
-/// Options for mke2fs and the size, with a small log.
+/// Images with a small log: options for mke2fs, and the size.
 const SETS: [(&str, &str); 5] = [
     ("-b 4096 -J size=4 -O encrypt", "64M"),
     ("-b 1024 -J size=1 -O encrypt,large_dir", "64M"),

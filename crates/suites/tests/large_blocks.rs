@@ -8,7 +8,7 @@ use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::sample;
 use lanefs_suites::together::Bases;
 
-/// Options for mke2fs and the size, with a log.
+/// Images with a log: options for mke2fs, and the size.
 const SETS: [(&str, &str); 6] = [
     ("-b 65536", "224M"),
     ("-b 8192", "96M"),

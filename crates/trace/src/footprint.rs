@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A cache line, by its address divided by 64.
+/// A cache line, or a pair of lines: its address divided by the size of the [`Granule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line(pub u64);
 

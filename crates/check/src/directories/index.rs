@@ -53,8 +53,8 @@ impl Tree {
         };
         match htree::root(&directory.format, &bytes) {
             Ok(root) => {
-                // An encrypted directory that ignores case has hashes of the names in plain text,
-                // which only the key reveals.
+                // In an encrypted directory that ignores case, the hashes are of the plain-text
+                // names. Without the key, nobody can compute them.
                 let keyed = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
                 if directory.record.flags.contains(keyed) {
                     directory.run.report.unchecked("hashes of encrypted names that ignore case");

@@ -161,8 +161,7 @@ type Facts = Vec<(&'static str, Value)>;
 fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
     let features = superblock.features().names();
-    // The lack of a journal device is not counted here, since another line shows that the journal
-    // is on another device.
+    // A journal on another device counts as present, since another line shows where the journal is.
     let (support, reasons) = match superblock.support_with_journal() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),

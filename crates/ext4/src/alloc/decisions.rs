@@ -1,4 +1,4 @@
-//! The allocators' decisions that older kernels made differently.
+//! Decisions of the allocators for which a policy can choose the way of older kernels.
 
 use super::choose::{Attempt, Wait};
 use super::summary::Summaries;

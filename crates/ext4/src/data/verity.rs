@@ -117,8 +117,8 @@ impl<'m> FileData<'m> {
         Ok(Hash::new(block.get(child.offset..child.offset + len).unwrap_or_default()))
     }
 
-    /// Fails unless all bytes from the last block of data to the end of its page are zeros. (The
-    /// bytes after the end in the last block itself are part of its hash.)
+    /// Fails unless all bytes from the last block of data to the end of its page are zeros. (In the
+    /// last block of data, the hash covers the bytes after the end of the file.)
     fn check_rest_of_page(&self, verity: &Verity) -> Result<(), Error> {
         let size = self.inode.size();
         let tree = verity.descriptor.tree();

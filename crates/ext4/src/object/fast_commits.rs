@@ -21,7 +21,8 @@ pub(crate) struct FastCommits {
     unfit_in: Padded<AtomicU64>,
     /// The last transaction whose fast commits filled the log's area for fast commits.
     pub(super) full_in: AtomicU64,
-    /// The number of fsyncs that committed, for each reason in [`Reason::ALL`].
+    /// The number of fsyncs that committed a transaction instead, for each reason in
+    /// [`Reason::ALL`].
     refused: [LaneCounter; Reason::ALL.len()],
 }
 

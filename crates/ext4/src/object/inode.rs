@@ -460,9 +460,9 @@ impl Cached for Inode {
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // The last name must not be removed while the holds are counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
-        // The inode becomes dead under the guard, because a change needs a hold and takes the
-        // guard. A thread that evicts does not wait for the guard, because the thread that holds
-        // the guard uses the inode.
+        // The inode becomes dead while the guard is held. A change needs a hold and the guard, so
+        // none is under way then. A thread that evicts does not wait for the guard, because the
+        // thread that holds the guard uses the inode.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         // An orphan whose deletion failed keeps its entry in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();

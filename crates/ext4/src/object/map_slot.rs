@@ -3,8 +3,8 @@
 //!
 //! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
 //! that stores mappings holds the operation lock exclusively, or holds it shared together with
-//! `Inode::mapping`. The loader holds it shared together with `Inode::loading`. Readers hold it
-//! shared or exclusively.
+//! `Inode::mapping`. The loader holds that lock shared together with `Inode::loading`. A reader
+//! holds it shared or exclusively.
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;

@@ -174,7 +174,7 @@ impl Fs {
         self.grow_to(inode, 0)
     }
 
-    /// Of the blocks that the range covers only partly, zeroes the covered parts that are written.
+    /// Zeroes the start and the end of the range where they cover only a part of a written block.
     /// Returns the remaining whole blocks as `first..last`.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(u32, u32), Error> {
         let block_size = self.objects.volume.block_size() as u64;

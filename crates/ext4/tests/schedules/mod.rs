@@ -76,8 +76,8 @@ pub static FULL: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| fill(world, world.fs.stat_fs().blocks_available - 12))
 });
 
-/// The same as [`FULL`], with a few blocks reserved for privileged callers: freed blocks are soon
-/// reused.
+/// Like [`FULL`], but all free blocks are reserved for privileged callers, and there are only 30,
+/// so that freed blocks are soon reused.
 pub static TIGHT: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| fill(world, world.fs.stat_fs().blocks_free - 30))
 });

@@ -135,8 +135,7 @@ impl<K, V> Table<K, V> {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // A chain of colliding keys is at most one bucket of the sample, wherever the sample
-        // starts.
+        // A chain of colliding keys is in one bucket, so it hardly changes the sum over the sample.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample

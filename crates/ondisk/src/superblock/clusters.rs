@@ -50,8 +50,8 @@ impl Clusters {
         }
     }
 
-    /// Returns the index of a block in its cluster. The block number counts in the file system or
-    /// in a file.
+    /// Returns the index of a block in its cluster. The number is that of a block of the file
+    /// system, or of a file.
     pub fn offset(self, block: u64) -> u32 {
         block as u32 & self.mask()
     }

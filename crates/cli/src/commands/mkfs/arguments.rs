@@ -196,7 +196,7 @@ impl Arguments {
 
     /// Returns the first byte of the file system in the image.
     pub(super) fn offset(&self) -> u64 {
-        // `options`, which is called before the image is used, reports a wrong offset.
+        // `options` runs before the image is used, and fails if the offset is wrong.
         words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
     }
 
