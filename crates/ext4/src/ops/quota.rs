@@ -39,8 +39,9 @@ impl Fs {
         Ok(ledgers.iter().flatten().map(QuotaReport::of).collect())
     }
 
-    /// Sets the limits of an owner, durably. A mount with [`MountOptions::limits`] obeys them at once
-    /// if the owner had limits when it was mounted, and otherwise from the next mount on.
+    /// Sets the limits of an owner, durably. A mount with [`limits`](crate::MountOptions::limits)
+    /// obeys them at once if the owner had limits when it was mounted, and otherwise from the next
+    /// mount on.
     ///
     /// # Errors
     /// [`Error::NotSupported`] if the file system has no quota file of this kind.
