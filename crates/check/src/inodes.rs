@@ -248,7 +248,8 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     }
 }
 
-/// Checks attributes, blocks and the counts that follow from them. Returns what the attributes take.
+/// Checks attributes, blocks and the counts that follow from them. Returns what the attributes
+/// take.
 fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
     if record.file_type() == Some(FileType::Regular) && record.size() >= LARGE_FILE {
         run.has_large_file.store(true, Ordering::Relaxed);

@@ -18,8 +18,8 @@ use std::ops::{Add, Range};
 /// What the attributes of an inode take outside of the inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values in
-    /// inodes of their own.
+    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values
+    /// in inodes of their own.
     pub clusters: u64,
     /// The number of references to inodes that hold a value.
     pub values: u64,

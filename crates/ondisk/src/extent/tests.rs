@@ -187,7 +187,11 @@ proptest! {
     }
 
     #[test]
-    fn decoded_bytes_survive_encoding(tail in prop::collection::vec(any::<u8>(), 48), entries in 0u16..5, depth in 0u16..2) {
+    fn decoded_bytes_survive_encoding(
+        tail in prop::collection::vec(any::<u8>(), 48),
+        entries in 0u16..5,
+        depth in 0u16..2,
+    ) {
         let mut bytes = [0; ROOT_BYTES];
         bytes[12..].copy_from_slice(&tail);
         for entry in bytes[12..].chunks_exact_mut(12) {
