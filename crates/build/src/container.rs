@@ -72,7 +72,12 @@ fn may_begin_with(name: &[u8]) -> bool {
     let top = name.split(|byte| *byte == b'/').next().unwrap_or_default();
     let is_hex = |bytes: &[u8]| bytes.len() == 64 && bytes.iter().all(u8::is_ascii_hexdigit);
     matches!(top, b"blobs" | b"oci-layout" | b"index.json" | b"manifest.json" | b"repositories")
-        || is_hex(top.strip_suffix(b".json").unwrap_or(top))
+        || is_hex(
+            [&b".json"[..], b".tar"]
+                .into_iter()
+                .find_map(|end| top.strip_suffix(end))
+                .unwrap_or(top),
+        )
 }
 
 /// Returns whether the file is a container image in a tar.

@@ -1,6 +1,9 @@
 //! The entries of sources: attributes of files, without their data.
 
+use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::{FileType, Time};
+
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// An extended attribute: full name, and value as in getxattr(2).
 pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
@@ -33,6 +36,29 @@ impl Meta {
         }
     }
 
+    /// Sets the low 12 bits of the mode, and the entries of the access control list that correspond
+    /// to the mode, as chmod(2) does.
+    pub(crate) fn set_permissions(&mut self, permissions: u16) {
+        self.permissions = permissions;
+        if let Some(list) = self.access_list() {
+            self.set_attribute(ACCESS_LIST, list.with_mode(permissions).to_system());
+        }
+    }
+
+    /// Takes the permissions from the access control list, if there is one, as a program does that
+    /// sets the list after the mode.
+    pub(crate) fn take_permissions_of_list(&mut self) {
+        if let Some(list) = self.access_list() {
+            self.permissions = self.permissions & 0o7000 | list.mode_bits();
+        }
+    }
+
+    /// Returns the access control list, if there is a valid one.
+    fn access_list(&self) -> Option<Acl> {
+        let list = self.attributes.iter().find(|(name, _)| name == ACCESS_LIST);
+        list.and_then(|(_, value)| Acl::from_system(value).ok().flatten())
+    }
+
     /// Removes an attribute, if there is one of this name.
     pub(crate) fn remove_attribute(&mut self, name: &[u8]) {
         self.attributes.retain(|(known, _)| known != name);
@@ -47,4 +73,30 @@ pub(crate) enum Kind {
     Symlink(Box<[u8]>),
     Device(FileType, u32, u32),
     Empty(FileType),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_ondisk::acl::{AclEntry, Permissions, Tag};
+
+    #[test]
+    fn a_mode_changes_the_access_list_too() {
+        let entry = |(tag, bits)| AclEntry { tag, permissions: Permissions::from_bits(bits) };
+        let entries = [
+            (Tag::Owner, 6),
+            (Tag::User(7), 6),
+            (Tag::OwningGroup, 4),
+            (Tag::Mask, 6),
+            (Tag::Other, 4),
+        ];
+        let list = Acl::new(entries.map(entry).to_vec()).unwrap();
+        let mut meta = Meta { permissions: 0o664, ..Meta::default() };
+        meta.set_attribute(ACCESS_LIST, list.to_system());
+        meta.set_permissions(0o4640);
+        assert_eq!(meta.access_list().unwrap().mode_bits(), 0o640);
+        meta.permissions = 0o4777;
+        meta.take_permissions_of_list();
+        assert_eq!(meta.permissions, 0o4640);
+    }
 }

@@ -286,6 +286,21 @@ fn extensions() -> Vec<Case> {
             Same,
         ),
         (
+            "pax: access control list that differs from the mode",
+            {
+                with(&[(
+                    "SCHILY.acl.access",
+                    "user::rwx,user:55:rwx,group::r-x,mask::r--,other::---",
+                )])
+            },
+            Same,
+        ),
+        (
+            "pax: attribute whose name has = and %",
+            with(&[("SCHILY.xattr.user.a%3D%25", "1")]),
+            Same,
+        ),
+        (
             "pax: attribute that ext4 does not store",
             with(&[("SCHILY.xattr.btrfs.x", "1")]),
             OnlyTar,

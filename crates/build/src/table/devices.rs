@@ -135,7 +135,7 @@ fn make(
 fn set(tree: &mut Tree, node: NodeId, line: &Line) {
     if let Some(node) = tree.node_mut(node) {
         let meta = &mut node.meta;
-        meta.permissions = line.mode.unwrap_or(meta.permissions);
+        meta.set_permissions(line.mode.unwrap_or(meta.permissions));
         meta.uid = line.uid.unwrap_or(meta.uid);
         meta.gid = line.gid.unwrap_or(meta.gid);
     }

@@ -83,7 +83,7 @@ fn set(tree: &mut Tree, node: NodeId, line: &Line) {
     let Some(node) = tree.node_mut(node) else { return };
     (node.meta.uid, node.meta.gid) = (line.uid, line.gid);
     if !matches!(node.content, Content::File(Kind::Symlink(_))) {
-        node.meta.permissions = line.mode;
+        node.meta.set_permissions(line.mode);
     }
     match line.capabilities {
         None => {}

@@ -262,7 +262,7 @@ impl Entry {
         };
         if let Some(node) = tree.node_mut(node) {
             let meta = &mut node.meta;
-            meta.permissions = self.mode.unwrap_or(meta.permissions);
+            meta.set_permissions(self.mode.unwrap_or(meta.permissions));
             meta.uid = self.uid.unwrap_or(meta.uid);
             meta.gid = self.gid.unwrap_or(meta.gid);
             if let Some(time) = self.time {

@@ -73,7 +73,7 @@ impl Records {
         }
         for (key, value) in &self.values {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                attributes.push((name.to_vec(), value.clone()));
+                attributes.push((unescaped(name), value.clone()));
             }
         }
         if let Some(label) = self.get("RHT.security.selinux") {
@@ -153,6 +153,28 @@ fn percent(name: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
+/// Decodes a name that GNU tar encoded: it writes `=` as `%3D` and `%` as `%25`, and no other byte.
+/// Source: experiment with GNU tar 1.34.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((byte, after)) = rest.split_first() {
+        let escape =
+            [(b"%3D", b'='), (b"%25", b'%')].into_iter().find(|(e, _)| rest.starts_with(*e));
+        match escape {
+            Some((escape, byte)) => {
+                decoded.push(byte);
+                rest = rest.get(escape.len()..).unwrap_or_default();
+            }
+            None => {
+                decoded.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    decoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +203,6 @@ mod tests {
     #[test]
     fn percent_signs_encode_bytes() {
         assert_eq!(percent(b"user.a%3Db"), Some(b"user.a=b".to_vec()));
+        assert_eq!(unescaped(b"user.a%3Db%25c%20%"), b"user.a=b%c%20%".to_vec());
     }
 }

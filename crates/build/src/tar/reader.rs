@@ -281,6 +281,7 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
     for (name, value) in records.attributes()? {
         meta.set_attribute(&name, value);
     }
+    meta.take_permissions_of_list();
     Ok(meta)
 }
 
