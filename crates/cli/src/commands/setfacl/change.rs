@@ -44,7 +44,14 @@ impl Change {
         };
         let mut entries = old.map(|old| old.entries().to_vec()).unwrap_or_default();
         if clear {
+            // Without the mask, the owning group must not get more than the mask allowed.
+            let mask = entries.iter().find(|entry| entry.tag == Tag::Mask).copied();
             entries.retain(|entry| scope == Scope::Access && is_base(entry.tag));
+            for entry in &mut entries {
+                if let (Tag::OwningGroup, Some(mask)) = (entry.tag, mask) {
+                    entry.permissions = entry.permissions.intersection(mask.permissions);
+                }
+            }
         }
         if !self.concerns(scope) {
             return finish(entries);
