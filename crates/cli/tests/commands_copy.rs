@@ -57,6 +57,41 @@ fn a_tree_that_the_kernel_wrote_is_copied_out_and_in_and_across_whole() {
 }
 
 #[test]
+fn a_copy_writes_to_devices_and_through_links_of_the_host_and_replaces_none() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("20M");
+    let dir = image.path.parent().unwrap();
+    shell(dir, "mknod null c 1 3; mknod disk b 7 250; ln -s target link; ln -s nothing dangling");
+    shell(dir, "echo old > target; mkdir in; mknod in/f b 7 250; echo new > f");
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    lanefs(&["cp", &path("f"), &at(&image.path, "/")]);
+    let from = at(&image.path, "/f");
+    let kinds = "stat -c %F null disk link in/f | tr '\n' ','";
+    let before = shell(dir, kinds);
+    for options in [&["cp"][..], &["cp", "-a"]] {
+        let cp = |to: &str| {
+            let (from, to) = (from.clone(), path(to));
+            let (status, said) = try_run(Command::new(LANEFS).args(options).args([from, to]));
+            if status.success() { Ok(said) } else { Err(said) }
+        };
+        cp("null").unwrap();
+        cp("link").unwrap();
+        assert_eq!(shell(dir, "cat target; echo old > target"), "new\n");
+        let refused = [cp("disk").unwrap_err(), cp("in").unwrap_err()];
+        assert!(refused.iter().all(|said| said.contains("is a device")), "{refused:?}");
+        assert!(cp("dangling").is_err());
+        assert_eq!(shell(dir, kinds), before, "{options:?}");
+    }
+    let piped = format!("{LANEFS} cp {from} /dev/stdout | cat");
+    assert_eq!(shell(dir, &piped), "new\n");
+    // mv(1) replaces a device too.
+    lanefs(&["mv", &from, &path("null")]);
+    assert_eq!(shell(dir, "cat null"), "new\n");
+}
+
+#[test]
 fn one_file_goes_in_and_out_by_name_into_a_directory_and_by_streams() {
     let image = Image::new("16M");
     let dir = image.dir.path();

@@ -200,12 +200,28 @@ pub fn copy(
                 return Err(Failure::new(shown, why));
             }
             let tree = HostTree::new();
-            let destination = Destination::on_host(aim, path)?;
-            into(images, sources, &tree, &destination, plan, report, |source| match source {
-                Operand::Standard => {
-                    Some(Err(Failure::new("-", "standard input can only be copied into an image")))
+            let mut destination = Destination::on_host(aim, path)?;
+            let mut stream = None;
+            if let [Operand::Image(place)] = sources
+                && plan.existing == Existing::Overwrite
+                && is_regular(images.get(&place.image)?, place, plan)
+            {
+                stream = destination.path().filter(|path| is_stream(path));
+                if stream.is_none() {
+                    destination = destination.behind_link()?;
                 }
-                _ => None,
+            }
+            into(images, sources, &tree, &destination, plan, report, |source| {
+                match (source, &stream) {
+                    (Operand::Standard, _) => {
+                        let why = "standard input can only be copied into an image";
+                        Some(Err(Failure::new("-", why)))
+                    }
+                    (Operand::Image(place), Some(path)) => {
+                        Some(images.get(&place.image).and_then(|fs| stream_out(fs, place, path)))
+                    }
+                    _ => None,
+                }
             })
         }
         Operand::Standard => {
@@ -343,6 +359,31 @@ fn is_stream(path: &Path) -> bool {
         let kind = metadata.file_type();
         kind.is_fifo() || kind.is_char_device()
     })
+}
+
+/// Returns whether a source is a regular file, or a link to one that is followed.
+fn is_regular(fs: &FileSystem, place: &ImagePath, plan: Plan) -> bool {
+    let metadata = match plan.dereference {
+        Dereference::Never => fs.symlink_metadata(&place.path),
+        Dereference::Always | Dereference::Operands => fs.metadata(&place.path),
+    };
+    metadata.is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Writes the data of a file of an image to a device or FIFO of the host.
+fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
+    let within = |error| Failure::within(place.image.display(), &error);
+    let host = |error| Failure::host(path.display(), &error);
+    let mut file = fs.open_file(&place.path).map_err(within)?;
+    let mut out = std::fs::File::options().write(true).open(path).map_err(host)?;
+    let mut buf = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buf).map_err(|error| Failure::new(place, cause_of(&error)))?;
+        if read == 0 {
+            return Ok(());
+        }
+        out.write_all(buf.get(..read).unwrap_or_default()).map_err(host)?;
+    }
 }
 
 /// Copies the data of `from` into a file of an image.

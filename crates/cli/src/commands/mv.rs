@@ -77,7 +77,7 @@ fn move_one(
     let plan = Plan {
         recursion: Recursion::Trees,
         dereference: Dereference::Never,
-        existing: if arguments.no_clobber { Existing::Keep } else { Existing::Overwrite },
+        existing: if arguments.no_clobber { Existing::Keep } else { Existing::Replace },
         keep: Keep { mode: true, owner: true, times: true, attributes: true, links: true },
         owner: None,
         umask: process_umask(),

@@ -34,8 +34,11 @@ pub enum Dereference {
 /// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// The existing file is overwritten.
+    /// The existing file is overwritten. A copy of a regular file does not replace a device, FIFO or
+    /// socket.
     Overwrite,
+    /// The existing file is overwritten or replaced.
+    Replace,
     /// The existing file stays unchanged.
     Keep,
 }
@@ -257,6 +260,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 }
                 (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
                 (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
+                (false, false)
+                    if self.plan.existing == Existing::Overwrite
+                        && meta.file_type == FileType::Regular
+                        && is_special(there.file_type) =>
+                {
+                    return Err(Failure::new(shown(), "exists and is a device, FIFO or socket"));
+                }
                 (false, false) => {}
             }
         }
@@ -432,4 +442,9 @@ impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
 /// Returns whether an attribute is an access control list. Lists are kept with the mode.
 fn is_list((name, _): &Attribute) -> bool {
     name.starts_with(b"system.posix_acl_")
+}
+
+/// Returns whether a file is a device, FIFO or socket.
+fn is_special(file_type: FileType) -> bool {
+    !matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
 }

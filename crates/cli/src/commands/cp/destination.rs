@@ -3,6 +3,7 @@
 use crate::cli::{Failure, ImagePath};
 use crate::copy::{ImageNode, ImageTree};
 use lanefs::{FileSystem, Follow};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -73,6 +74,24 @@ impl Destination<PathBuf> {
             return Err(Failure::new(dir.display(), "not a directory"));
         }
         Ok(Destination { dir, name: Some(name), kind: Kind::of(path) })
+    }
+}
+
+impl Destination<PathBuf> {
+    /// Returns the path of the copy, if there is only one.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.name.as_ref().map(|name| self.dir.join(OsStr::from_bytes(name)))
+    }
+
+    /// Returns the destination with the target of a symbolic link in place of the link.
+    ///
+    /// # Errors
+    /// The link leads to no file.
+    pub fn behind_link(self) -> Result<Self, Failure> {
+        let Some(path) = self.path().filter(|path| path.is_symlink()) else { return Ok(self) };
+        let target = path.canonicalize().map_err(|error| Failure::host(path.display(), &error))?;
+        let (dir, name) = split(&target, path.display())?;
+        Ok(Destination { dir, name: Some(name), kind: self.kind })
     }
 }
 
