@@ -197,6 +197,9 @@ fn check_flags(run: &Run<'_>, ino: Ino, record: &Record) {
     if flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         wrong |= InodeFlags::INLINE_DATA;
     }
+    if flags.contains(InodeFlags::INDEX | InodeFlags::INLINE_DATA) {
+        wrong |= InodeFlags::INDEX;
+    }
     if !wrong.is_empty() {
         run.add(place, Fault::Flags { flags: wrong.bits() });
     }

@@ -185,6 +185,17 @@ fn the_tree_of_mke2fs_is_read() {
 }
 
 #[test]
+fn an_index_flag_of_a_directory_in_its_inode_is_found_and_cleared() {
+    let Some(image) = Image::make("-O inline_data", "16M") else { return };
+    image.debugfs("mkdir /d");
+    image.debugfs("set_inode_field /d flags 0x10001000");
+    assert_eq!(image.check().status, 4, "e2fsck finds it");
+    let plan = lanefs_check::repair::plan(image.device(), lanefs_check::repair::Shared::Clone);
+    let plan = plan.expect("a plan");
+    assert!(!plan.before.findings.is_empty() && !plan.leaves_faults(), "{:?}", plan.after.findings);
+}
+
+#[test]
 fn data_in_an_inode_is_data_to_seek() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
     let Some(_) = by_kernel(&image, &[create("f", Kind::Regular), write("f", 50, 10)]) else {
