@@ -34,8 +34,7 @@ pub enum Dereference {
 /// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// The existing file is overwritten. A copy of a regular file does not replace a device, FIFO or
-    /// socket.
+    /// The existing file is overwritten. A regular file does not replace a device, FIFO or socket.
     Overwrite,
     /// The existing file is overwritten or replaced.
     Replace,
