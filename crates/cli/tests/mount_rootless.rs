@@ -321,8 +321,8 @@ fn supplementary_groups_count_where_the_server_checks() {
     assert!(said.starts_with("secret\n"), "{said}");
 }
 
-/// A set-user-ID program that another user creates must not run as the user who is shown as the
-/// owner of all files.
+/// The option `uid` shows one owner for all files. A set-user-ID program that another user makes
+/// must not run with the ID of that owner.
 #[test]
 #[ignore = "long: a real mount"]
 fn another_users_program_does_not_run_as_the_shown_owner() {

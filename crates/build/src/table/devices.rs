@@ -135,7 +135,9 @@ fn make(
 fn set(tree: &mut Tree, node: NodeId, line: &Line) {
     if let Some(node) = tree.node_mut(node) {
         let meta = &mut node.meta;
-        meta.set_permissions(line.mode.unwrap_or(meta.permissions));
+        if let Some(mode) = line.mode {
+            meta.set_permissions(mode);
+        }
         meta.uid = line.uid.unwrap_or(meta.uid);
         meta.gid = line.gid.unwrap_or(meta.gid);
     }

@@ -262,7 +262,9 @@ impl Entry {
         };
         if let Some(node) = tree.node_mut(node) {
             let meta = &mut node.meta;
-            meta.set_permissions(self.mode.unwrap_or(meta.permissions));
+            if let Some(mode) = self.mode {
+                meta.set_permissions(mode);
+            }
             meta.uid = self.uid.unwrap_or(meta.uid);
             meta.gid = self.gid.unwrap_or(meta.gid);
             if let Some(time) = self.time {

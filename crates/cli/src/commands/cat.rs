@@ -49,6 +49,16 @@ pub fn print(
     out: &mut dyn Write,
     report: &Report,
 ) -> Result<(), Failure> {
+    report.printed(write_to(fs, place, out)?);
+    Ok(())
+}
+
+/// Writes the data of a file to `out`. A failed write is the inner error.
+pub fn write_to(
+    fs: &FileSystem,
+    place: &ImagePath,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Failure> {
     let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
     let file: File = fs.open_file(&place.path).map_err(within)?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(CHUNK);
@@ -57,14 +67,11 @@ pub fn print(
     loop {
         let read = file.read_at(&mut buf, at).map_err(within)?;
         if read == 0 {
-            break;
+            return Ok(out.flush());
         }
         at += read as u64;
         if let Err(error) = out.write_all(buf.get(..read).unwrap_or_default()) {
-            report.printed(Err(error));
-            return Ok(());
+            return Ok(Err(error));
         }
     }
-    report.printed(out.flush());
-    Ok(())
 }

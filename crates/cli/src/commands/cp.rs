@@ -372,18 +372,9 @@ fn is_regular(fs: &FileSystem, place: &ImagePath, plan: Plan) -> bool {
 
 /// Writes the data of a file of an image to a device or FIFO of the host.
 fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
-    let within = |error| Failure::within(place.image.display(), &error);
     let host = |error| Failure::host(path.display(), &error);
-    let mut file = fs.open_file(&place.path).map_err(within)?;
     let mut out = std::fs::File::options().write(true).open(path).map_err(host)?;
-    let mut buf = vec![0; 1 << 20];
-    loop {
-        let read = file.read(&mut buf).map_err(|error| Failure::new(place, cause_of(&error)))?;
-        if read == 0 {
-            return Ok(());
-        }
-        out.write_all(buf.get(..read).unwrap_or_default()).map_err(host)?;
-    }
+    super::cat::write_to(fs, place, &mut out)?.map_err(host)
 }
 
 /// Copies the data of `from` into a file of an image.

@@ -2,7 +2,7 @@
 //! steps.
 
 use super::load::load;
-use super::log::{self, Opened};
+use super::log;
 use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::orphans::{finish_orphans, orphans_left};
@@ -58,9 +58,9 @@ impl Mount {
             Some(exclusive) => (exclusive.device(), Primary::read_with(&*device, journal)?),
         };
         let opened = log::open(device, primary, &options)?;
-        let Opened { superblock, access, .. } = &opened;
-        let access = *access;
-        if access == Access::ReadWrite && exclusive.is_none() && superblock.mmp_block().is_some() {
+        let access = opened.access;
+        let has_mmp = opened.superblock.mmp_block().is_some();
+        if access == Access::ReadWrite && exclusive.is_none() && has_mmp {
             // The superblock in the log has the feature `mmp`, unlike the superblock on the device,
             // so the mount starts again.
             return Mount::open(opened.device, options);

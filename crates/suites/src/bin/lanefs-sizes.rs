@@ -187,7 +187,7 @@ impl Steps {
     }
 
     /// Checks the image with e2fsck.
-    fn judge_by_e2fsck(&mut self, image: &Image) -> Result<()> {
+    fn check_by_e2fsck(&mut self, image: &Image) -> Result<()> {
         let begun = Instant::now();
         let found = Command::new("e2fsck").arg("-fn").arg(&image.path).output()?;
         if !found.status.success() {
@@ -315,7 +315,7 @@ fn names(count: u64) -> Result<String> {
     drop(dir);
     mount.close()?;
     steps.check(&image)?;
-    steps.judge_by_e2fsck(&image)?;
+    steps.check_by_e2fsck(&image)?;
     Ok(steps.row(&format!("directory of {count} names")))
 }
 
@@ -335,7 +335,7 @@ fn directories(count: u64) -> Result<String> {
     drop(dir);
     mount.close()?;
     steps.check(&image)?;
-    steps.judge_by_e2fsck(&image)?;
+    steps.check_by_e2fsck(&image)?;
     Ok(steps.row(&format!("directory of {count} directories")))
 }
 
@@ -365,7 +365,7 @@ fn extents(count: u64) -> Result<String> {
     drop(file);
     mount.close()?;
     steps.check(&image)?;
-    steps.judge_by_e2fsck(&image)?;
+    steps.check_by_e2fsck(&image)?;
     Ok(steps.row(&format!("file of {count} extents")))
 }
 

@@ -112,16 +112,19 @@ impl LiveArray {
         let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
         let change = Change::from_json(&request).ok_or(Errno::INVAL)?;
         let mut jobs = this.jobs.lock();
+        let mut forgotten = None;
         if jobs.len() >= REMEMBERED {
             let done = |job: &Job| job.state.get("state").is_some_and(|state| state != "working");
             let oldest = jobs.iter().position(done).ok_or(Errno::BUSY)?;
-            // The thread of a finished job returns without the lock.
-            let _ = jobs.remove(oldest).thread.map(thread::JoinHandle::join);
+            forgotten = jobs.remove(oldest).thread;
         }
         let state = json!({ "id": id, "state": "working" });
         let (worker, of_thread) = (this.clone(), id.clone());
         let thread = thread::spawn(move || worker.work(&of_thread, &change));
         jobs.push(Job { id, state, thread: Some(thread) });
+        drop(jobs);
+        // `LiveArray::end` does not wait for this thread any more, and needs the array for itself.
+        let _ = forgotten.map(thread::JoinHandle::join);
         Ok(())
     }
 
