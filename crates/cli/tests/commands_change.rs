@@ -255,7 +255,7 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     let refused = fails(&["fallocate", "-c", "-o", "1", "-l", "4K", &f]);
     assert!(refused.contains("/f: ") && refused.contains("whole blocks"), "{refused}");
     let refused = fails(&["fallocate", "-c", "-o", "0", "-l", "1M", &f]);
-    assert!(refused.contains("up to the end"), "{refused}");
+    assert!(refused.contains("reaches the end"), "{refused}");
 
     // Two files that grow by turns.
     let [a, b] = ["/a", "/b"].map(|name| at(&image.path, name));

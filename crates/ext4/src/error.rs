@@ -1,5 +1,9 @@
 //! The errors of operations, and the party that caused them: image, device or caller.
 
+mod caller;
+
+pub use caller::{BadSize, CannotGrow, InvalidArgument};
+
 use lanefs_device::DeviceError;
 use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
 use thiserror::Error;
@@ -90,12 +94,9 @@ pub enum Error {
     /// The inode has the largest possible number of links.
     #[error("too many links")]
     TooManyLinks,
-    /// An argument is invalid; `what` names it.
-    #[error("invalid argument: {what}")]
-    InvalidArgument {
-        /// The argument and the reason.
-        what: &'static str,
-    },
+    /// An argument is invalid.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(#[from] InvalidArgument),
     /// The size exceeds the largest file that the format allows.
     #[error("file too large")]
     FileTooLarge,
@@ -124,11 +125,8 @@ pub enum Error {
     #[error("file not opened for this operation")]
     BadDescriptor,
     /// The file system cannot become larger while it is mounted.
-    #[error("the file system cannot grow: {what}")]
-    CannotGrow {
-        /// The reason.
-        what: String,
-    },
+    #[error("the file system cannot grow: {0}")]
+    CannotGrow(#[from] CannotGrow),
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
@@ -307,9 +305,7 @@ impl Error {
             | Error::ClaimsMetadata { .. }
             | Error::TooShort { .. }
             | Error::CrossLinked { .. } => return 117, // EUCLEAN, like the kernel's ext4
-            Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow { .. } => {
-                Errno::OPNOTSUPP
-            }
+            Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow(_) => Errno::OPNOTSUPP,
             Error::Device(_) | Error::NoRandomness | Error::NotVerified { .. } => Errno::IO,
             Error::Journal(_) => Errno::IO,
             Error::ReadOnly => Errno::ROFS,
@@ -322,7 +318,7 @@ impl Error {
             Error::OverQuota => Errno::DQUOT,
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::TooManyLinks => Errno::MLINK,
-            Error::InvalidArgument { .. } | Error::JournalDevice { .. } => Errno::INVAL,
+            Error::InvalidArgument(_) | Error::JournalDevice { .. } => Errno::INVAL,
             Error::FileTooLarge => Errno::FBIG,
             Error::TooManyGroups => Errno::NOMEM,
             Error::Stale => Errno::STALE,

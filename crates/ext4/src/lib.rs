@@ -40,7 +40,7 @@ pub use attr::{
     Rename, Rights, Seek, SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
 pub use crypt::{BadKey, MasterKey};
-pub use error::{Error, Fault, MissingKey, UnfitJournal};
+pub use error::{BadSize, CannotGrow, Error, Fault, InvalidArgument, MissingKey, UnfitJournal};
 pub use fs::Fs;
 pub use mount::load::read_descriptors;
 pub use mount::mmp::Exclusive;

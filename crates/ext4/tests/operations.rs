@@ -152,7 +152,7 @@ fn names_move_between_directories() {
         assert_eq!(fs.lookup(&sub, b"..").unwrap().unwrap().ino, b.ino());
         assert_eq!((a.attr().links, b.attr().links), (2, 3));
         let into_itself = fs.rename(&root, b"b", &sub, b"x", Rename::Replace);
-        assert!(matches!(into_itself, Err(Error::InvalidArgument { .. })), "{into_itself:?}");
+        assert!(matches!(into_itself, Err(Error::InvalidArgument(_))), "{into_itself:?}");
         fs.rename(&root, b"a", &b, b"moved", Rename::Exchange).unwrap();
         assert_eq!(names(fs, &root), [".", "..", "a", "b", "lost+found"]);
         assert_eq!(names(fs, &find(fs, &root, "a")), [".", "..", "leaf"]);

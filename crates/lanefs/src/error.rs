@@ -83,7 +83,10 @@ impl Error {
             }
             Cause::FilesOpen => rustix::io::Errno::BUSY.raw_os_error(),
             Cause::Array(error) => match **error {
-                lanefs_raid5::AssembleError::Device { .. }
+                lanefs_raid5::AssembleError::Member {
+                    fault: lanefs_raid5::MemberFault::Device(_),
+                    ..
+                }
                 | lanefs_raid5::AssembleError::Failed(_)
                 | lanefs_raid5::AssembleError::TooManyMissing { .. } => {
                     rustix::io::Errno::IO.raw_os_error()

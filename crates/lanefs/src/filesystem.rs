@@ -336,7 +336,7 @@ impl FileSystem {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |dir, last| match last {
             Last::Name(name, _) => self.vfs().rmdir(self.credentials(), dir, name),
-            Last::Dot => Err(Ext4Error::InvalidArgument { what: "a path that ends in ." }),
+            Last::Dot => Err(lanefs_ext4::InvalidArgument::EndsInDot.into()),
             Last::DotDot => Err(Ext4Error::NotEmpty),
             Last::Root => Err(Ext4Error::Busy),
         })

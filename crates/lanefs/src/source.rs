@@ -53,9 +53,7 @@ impl Source {
         let whole = part.offset == 0 && part.len.is_none();
         let open = || match whole {
             true => array.open(options),
-            false => Err(lanefs_raid5::AssembleError::Invalid {
-                what: "a part of an array cannot be opened: offset and size are for images".into(),
-            }),
+            false => Err(lanefs_raid5::InvalidRequest::PartOfArray.into()),
         };
         Ok(Source::Array(Arc::new(open()?)))
     }

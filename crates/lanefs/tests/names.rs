@@ -88,7 +88,10 @@ fn a_cause_is_matched_by_names_of_the_library() {
             Cause::FileSystem(ext4::Error::Device(device::DeviceError { .. }))
             | Cause::Open(device::OpenError::Io { .. })
             | Cause::Format(ext4::mkfs::MkfsError::Device(_)) => true,
-            Cause::Array(error) => matches!(**error, raid5::AssembleError::Device { .. }),
+            Cause::Array(error) => matches!(
+                **error,
+                raid5::AssembleError::Member { fault: raid5::MemberFault::Device(_), .. }
+            ),
             _ => false,
         }
     }

@@ -71,10 +71,9 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
 /// in use.
 ///
 /// # Errors
-/// [`Error::Ext4`], and [`Error::Refused`] with the host's error on `to`.
+/// [`Error::Ext4`], and [`Error::Copy`] with the host's error on `to`.
 pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Copied, Error> {
-    let host = |error: io::Error| Error::refused(format!("the copy: {error}"));
-    to.set_len(device.len()).map_err(host)?;
+    to.set_len(device.len())?;
     let mut bytes = 0;
     let runs = match used {
         true => used_bytes(device)?,
@@ -82,10 +81,10 @@ pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Co
     };
     for (start, len) in runs {
         let read = |at, buf: &mut [u8]| device.read_at(at, buf).map_err(io::Error::other);
-        copy_range(&read, to, start, start + len).map_err(host)?;
+        copy_range(&read, to, start, start + len)?;
         bytes += len;
     }
-    to.sync_all().map_err(host)?;
+    to.sync_all()?;
     Ok(if used { Copied::Used { bytes } } else { Copied::Data { bytes } })
 }
 

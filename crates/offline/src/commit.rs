@@ -10,7 +10,7 @@
 //! - *writes in place, log marked empty, then `needs_recovery` cleared*: if the superblock is
 //!   clean, the log has nothing left to replay.
 
-use crate::error::Error;
+use crate::error::{Error, JournalNeed};
 use crate::image::Image;
 use lanefs_ext4::log;
 use lanefs_ext4::mkfs::resized;
@@ -50,8 +50,7 @@ impl Image {
             Some(log) => self.commit_to_log(log, Announced::Before)?,
             None if self.blocks.is_empty() => self.write_all_superblocks()?,
             None => {
-                let what = "this change needs a journal: add one first (lanefs tune -j)";
-                return Err(Error::Journal { what: what.into() });
+                return Err(JournalNeed::Missing.into());
             }
         }
         self.note_written();
@@ -176,12 +175,9 @@ impl Image {
         let block_size = self.geometry().block_size();
         Single::check_fits(&*self.device, block_size, log.clone(), images.len()).map_err(
             |error| match error {
-                lanefs_journal::Error::TooBig { credits, max } => Error::Journal {
-                    what: format!(
-                        "the change takes {credits} blocks of the journal, and it has {max}: \
-                         make it longer first (lanefs tune -J size=...)"
-                    ),
-                },
+                lanefs_journal::Error::TooBig { credits, max } => {
+                    Error::Journal(JournalNeed::TooLarge { needed: credits, most: max })
+                }
                 error => error.into(),
             },
         )?;

@@ -5,7 +5,7 @@
 //! where nothing refers to them yet; all others are written as one transaction of the image's own
 //! log. After a crash all changes are present, or none.
 
-use crate::error::Error;
+use crate::error::{Error, JournalNeed, Unchecked};
 use crate::image::Image;
 use crate::open::has_journal_elsewhere;
 use lanefs_device::{Device, OverlayDevice};
@@ -46,15 +46,11 @@ impl Draft {
     /// [`Error::Journal`] without a journal in the image; the errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         if has_journal_elsewhere(&*device) {
-            let what = "changes that become durable together need a journal in the image, and this \
-                        journal is on another device";
-            return Err(Error::Journal { what: what.into() });
+            return Err(JournalNeed::InImage.into());
         }
         let image = Image::open(device)?;
         if image.superblock().journal().is_none() {
-            let what = "changes that become durable together need a journal: add one first \
-                        (lanefs tune -j)";
-            return Err(Error::Journal { what: what.into() });
+            return Err(JournalNeed::ForDraft.into());
         }
         let changes = OverlayDevice::new(image.device.clone(), OVERLAY_CAP);
         if let Some(block) = image.superblock().mmp_block() {
@@ -79,7 +75,7 @@ impl Draft {
         let Draft { mut image, changes } = self;
         let view: Arc<dyn Device> = changes.clone();
         if crate::recover::look(&view)?.needs_recovery() {
-            return Err(Error::NeedsCheck { what: "the changes were not closed" });
+            return Err(Unchecked::OpenDraft.into());
         }
         let after = Image::load(view)?;
         let before = Image::load(image.device.clone())?;
@@ -189,12 +185,7 @@ impl Image {
         let most = u64::from(room).saturating_sub(u64::from(room) / 32 + 32);
         let needed = self.blocks.len() as u64;
         match needed > most {
-            true => Err(Error::Journal {
-                what: format!(
-                    "{needed} blocks in use change, and the journal has room for {most}: make it \
-                     longer (lanefs tune -J size=...), or make the changes in several steps"
-                ),
-            }),
+            true => Err(JournalNeed::DraftTooLarge { needed, most }.into()),
             false => Ok(()),
         }
     }

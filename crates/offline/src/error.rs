@@ -1,8 +1,12 @@
 //! The reasons why a change was not made.
 
 use lanefs_device::DeviceError;
+use lanefs_ext4::BadSize;
 use lanefs_ext4::mkfs::resized::SizeError;
-use lanefs_ondisk::Corruption;
+use lanefs_ondisk::inode::TooLarge;
+use lanefs_ondisk::{Corruption, Ino};
+use std::io;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The error of a failed change.
@@ -13,37 +17,239 @@ pub enum Error {
     #[error(transparent)]
     Ext4(#[from] lanefs_ext4::Error),
     /// The file system must be checked before it can be changed.
-    #[error("{what}: check it with lanefs repair or e2fsck -f first")]
-    NeedsCheck {
-        /// The fault that was found.
-        what: &'static str,
-    },
+    #[error("{0}: check it with lanefs repair or e2fsck -f first")]
+    NeedsCheck(#[from] Unchecked),
     /// The change needs a journal, or a longer one.
-    #[error("{what}")]
-    Journal {
-        /// The reason, and the remedy.
-        what: String,
-    },
+    #[error(transparent)]
+    Journal(#[from] JournalNeed),
     /// The change is refused.
-    #[error("{what}")]
-    Refused {
-        /// The object and the reason.
-        what: String,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The file of a copy cannot be written.
+    #[error("the copy: {0}")]
+    Copy(Arc<io::Error>),
+}
+
+/// Why a file system must be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unchecked {
+    /// The superblock has the error state.
+    #[error("the file system is marked as having errors")]
+    HasErrors,
+    /// There is no log to replay, and the superblock is not marked clean.
+    #[error("it has no journal and was not unmounted cleanly")]
+    Unclean,
+    /// Another program wrote while the journal was being removed.
+    #[error("a journal was being removed, and a mount came before that ended")]
+    HalfJournal,
+    /// The mount of a [`Draft`](crate::Draft) was not closed.
+    #[error("the changes were not closed")]
+    OpenDraft,
+}
+
+/// What a change needs of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JournalNeed {
+    /// The changes are one transaction, so the journal must be in the image.
+    #[error(
+        "changes that become durable together need a journal in the image, and this journal is on \
+         another device"
+    )]
+    InImage,
+    /// The changes are one transaction, and there is no journal.
+    #[error("changes that become durable together need a journal: add one first (lanefs tune -j)")]
+    ForDraft,
+    /// The change is made through the journal, and there is none.
+    #[error("this change needs a journal: add one first (lanefs tune -j)")]
+    Missing,
+    /// The blocks in use that change do not fit into the journal.
+    #[error(
+        "{needed} blocks in use change, and the journal has room for {most}: make it longer \
+         (lanefs tune -J size=...), or make the changes in several steps"
+    )]
+    DraftTooLarge {
+        /// The number of changed blocks.
+        needed: u64,
+        /// The number of blocks that fit.
+        most: u64,
+    },
+    /// The change does not fit into the journal.
+    #[error(
+        "the change takes {needed} blocks of the journal, and it has {most}: make it longer first \
+         (lanefs tune -J size=...)"
+    )]
+    TooLarge {
+        /// The number of journal blocks that the change needs.
+        needed: u32,
+        /// The number of journal blocks.
+        most: u32,
+    },
+    /// A repair cannot use a superblock that a crash left half written.
+    #[error("the superblock is torn")]
+    TornSuperblock,
+    /// A repair through the log must leave the fields that find the log.
+    #[error("the repair changes what the log needs")]
+    RepairsSuperblock,
+    /// A repair through the log must not change the log.
+    #[error("the repair changes the log")]
+    RepairsLog,
+}
+
+/// Why a change is refused.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The layout does not allow the size.
+    #[error(transparent)]
+    Size(#[from] BadSize),
+    /// The device is shorter than the requested size.
+    #[error("the device has {device} blocks, and {blocks} were asked for")]
+    ShortDevice {
+        /// The length of the device in blocks.
+        device: u64,
+        /// The requested size in blocks.
+        blocks: u64,
+    },
+    /// The files do not fit into the requested size.
+    #[error("{blocks} blocks are too few: the smallest size is {least} blocks, {bytes} bytes")]
+    TooSmall {
+        /// The requested size in blocks.
+        blocks: u64,
+        /// The smallest possible size in blocks.
+        least: u64,
+        /// The smallest possible size in bytes.
+        bytes: u64,
+    },
+    /// A file system with this feature cannot be made smaller.
+    #[error("a file system with {feature} cannot be made smaller here")]
+    CannotShrink {
+        /// The feature.
+        feature: &'static str,
+    },
+    /// An inode would have more space than its record can count.
+    #[error("{ino}: {cause}")]
+    InodeTooLarge {
+        /// The inode number.
+        ino: Ino,
+        /// The field and its limit.
+        cause: TooLarge,
+    },
+    /// The length of the journal is out of range.
+    #[error(
+        "a journal of {blocks} blocks is impossible: it has {least} blocks or more, and at \
+         most half of the file system"
+    )]
+    JournalLength {
+        /// The requested number of blocks.
+        blocks: u32,
+        /// The smallest number of blocks.
+        least: u32,
+    },
+    /// There are too few free blocks.
+    #[error("there is no room for {blocks} blocks")]
+    NoRoom {
+        /// The number of blocks.
+        blocks: u32,
+    },
+    /// The journal of a file system with `bigalloc` is not changed.
+    #[error("the journal of a file system with bigalloc cannot be changed here")]
+    BigallocJournal,
+    /// The journal is on another device.
+    #[error("the journal is on another device: it cannot be changed here")]
+    JournalElsewhere,
+    /// A field of the superblock is too short for the value.
+    #[error("{field} has {len} bytes; {most} fit")]
+    TooLong {
+        /// The field.
+        field: &'static str,
+        /// The length of the value in bytes.
+        len: usize,
+        /// The length of the field in bytes.
+        most: usize,
+    },
+    /// The interval of multi-mount protection is too long.
+    #[error("the interval of mmp is at most {most} seconds")]
+    MmpInterval {
+        /// The longest interval in seconds.
+        most: u16,
+    },
+    /// A feature cannot be set or cleared without a rewrite of the file system.
+    #[error(
+        "{} cannot be {} here: that needs a rewrite of the file system (tune2fs or resize2fs may \
+         do it)",
+        features.join(", "), if *set { "set" } else { "cleared" }
+    )]
+    Features {
+        /// The features.
+        features: Vec<String>,
+        /// Whether they were to be set.
+        set: bool,
+    },
+    /// A feature or size was given whose base is not there.
+    #[error("{wanted} needs {needs}")]
+    Needs {
+        /// What was given.
+        wanted: &'static str,
+        /// What is missing.
+        needs: &'static str,
+    },
+    /// Too many blocks would be reserved.
+    #[error("at most half of the blocks can be reserved")]
+    Reserved,
+    /// All checksums depend on the stored seed.
+    #[error(
+        "metadata_csum_seed cannot be cleared: the UUID has changed since, and all checksums would \
+         have to change"
+    )]
+    SeedInUse,
+    /// All checksums depend on the UUID.
+    #[error(
+        "all checksums depend on the UUID: give -O metadata_csum_seed too, which keeps them (Linux \
+         4.4 and later mount it), or use tune2fs, which rewrites them"
+    )]
+    UuidInChecksums,
+    /// The hashes of attribute values depend on the UUID.
+    #[error("the hashes of attribute values in inodes (ea_inode) depend on the UUID")]
+    UuidInHashes,
+    /// Encrypted inodes depend on the UUID.
+    #[error("the feature stable_inodes keeps the UUID as it is")]
+    StableUuid,
+    /// The journal device refers to the file system by UUID.
+    #[error("the device of the journal names the file system by its UUID")]
+    UuidInJournal,
+    /// The undo file is damaged.
+    #[error("not a whole undo file of lanefs repair")]
+    BrokenUndo,
+    /// The undo file belongs to another image.
+    #[error("the image has {is} bytes, and the undo file is of one with {was}")]
+    OtherImage {
+        /// The length of the device in bytes.
+        is: u64,
+        /// The length in bytes that the undo file names.
+        was: u64,
     },
 }
 
-impl Error {
-    pub(crate) fn refused(what: impl Into<String>) -> Error {
-        Error::Refused { what: what.into() }
+impl From<BadSize> for Error {
+    fn from(reason: BadSize) -> Error {
+        Refusal::Size(reason).into()
     }
 }
 
 impl From<SizeError> for Error {
     fn from(error: SizeError) -> Error {
         match error {
-            SizeError::Refused { what } => Error::Refused { what },
+            SizeError::Refused(reason) => reason.into(),
             SizeError::Corruption(cause) => cause.into(),
         }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Copy(Arc::new(error))
     }
 }
 

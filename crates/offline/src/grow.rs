@@ -4,8 +4,9 @@
 //! other changes are one transaction: descriptors, resize inode, superblock. Descriptors are placed
 //! in blocks that the resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::image::Image;
+use lanefs_ext4::BadSize;
 use lanefs_ext4::mkfs::extend::{
     DOUBLE_INDIRECT, NewGroup, descriptor_copies, new_groups, resize_block_count, resize_blocks,
     resize_pointers,
@@ -26,9 +27,7 @@ impl Image {
         let old = self.geometry();
         let device = self.device.len() >> old.block_size().bits();
         if blocks > device {
-            return Err(Error::refused(format!(
-                "the device has {device} blocks, and {blocks} were asked for"
-            )));
+            return Err(Refusal::ShortDevice { device, blocks }.into());
         }
         let superblock = self.resized(blocks)?;
         let new = superblock.geometry();
@@ -39,7 +38,7 @@ impl Image {
             return self.with_journal(|image| image.grow(blocks));
         }
         let groups = new_groups(&new, Group(old.group_count()), self.checksums())
-            .ok_or_else(|| Error::refused("there is no room for the metadata of a new group"))?;
+            .ok_or(BadSize::ShortGroup)?;
         self.extend_last_group(&new)?;
         self.superblock = superblock;
         for new_group in groups {
@@ -97,7 +96,7 @@ impl Image {
         let mut inode = self.inode(Ino::RESIZE)?;
         let pointers = resize_pointers(&inode);
         if !new.contains(pointers) {
-            return Err(Error::refused("the resize inode is damaged: check it with e2fsck -f"));
+            return Err(BadSize::ResizeInode.into());
         }
         for (block, bytes) in resize_blocks(&new, pointers) {
             if self.block(block)? != bytes {

@@ -1,7 +1,7 @@
 //! A file system that no other program uses: its structures, and the changes that are not written
 //! yet.
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use lanefs_device::Device;
 use lanefs_ext4::extent::{Limits, Map, Nodes};
 use lanefs_ext4::mapping::Form;
@@ -171,7 +171,7 @@ impl Image {
         let record = bytes.get_mut(range).ok_or(lanefs_ext4::Error::Stale)?;
         inode
             .encode_into(record, ino, &self.geometry(), self.checksums())
-            .map_err(|error| Error::refused(format!("{ino}: {error}")))?;
+            .map_err(|cause| Refusal::InodeTooLarge { ino, cause })?;
         self.blocks.insert(block, bytes);
         Ok(())
     }

@@ -13,7 +13,7 @@
 //! The sign that none has is that the inode and the superblock have the same time.
 
 use crate::commit::seconds;
-use crate::error::Error;
+use crate::error::{Error, Refusal, Unchecked};
 use crate::image::Image;
 use lanefs_ext4::log;
 use lanefs_ext4::mkfs::{self, JournalLength};
@@ -48,8 +48,7 @@ impl Image {
         let inode = self.inode(Ino::JOURNAL)?;
         if !self.superblock.state().contains(State::VALID) {
             if u64::try_from(inode.mtime.secs) != Ok(self.superblock.write_time()) {
-                let what = "a journal was being removed, and a mount came before that ended";
-                return Err(Error::NeedsCheck { what });
+                return Err(Unchecked::HalfJournal.into());
             }
             self.free_old_journal(&inode)?;
         }
@@ -93,11 +92,7 @@ impl Image {
         let wanted = self.wanted_length(size, present);
         let JournalLength { blocks, fast_commit_blocks } = wanted;
         if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
-            let what = format!(
-                "a journal of {blocks} blocks is impossible: it has {MIN_BLOCKS} blocks or more, and at \
-                 most half of the file system"
-            );
-            return Err(Error::refused(what));
+            return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
         }
         let mut orphan_file = None;
         if let Some(now) = present {
@@ -106,12 +101,12 @@ impl Image {
             }
             let free = self.superblock.free_blocks() + u64::from(now.blocks);
             if free < u64::from(blocks) + 2 {
-                return Err(Error::refused(format!("there is no room for {blocks} blocks")));
+                return Err(Refusal::NoRoom { blocks }.into());
             }
             orphan_file = self.remove_orphan_file()?;
             self.remove_journal_alone()?;
         } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
-            return Err(Error::refused(format!("there is no room for {blocks} blocks")));
+            return Err(Refusal::NoRoom { blocks }.into());
         }
         self.add_journal(wanted)?;
         self.add_orphan_file(orphan_file)

@@ -32,7 +32,7 @@ mod undo;
 
 pub use clone::{Copied, copy_device, copy_file};
 pub use draft::{Draft, Published};
-pub use error::Error;
+pub use error::{Error, JournalNeed, Refusal, Unchecked};
 pub use image::Image;
 pub use journal::JournalSize;
 pub use mend::Repair;

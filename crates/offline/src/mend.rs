@@ -7,7 +7,7 @@
 //!   of the recovery before the repair are written in place. If a crash leaves only some of these
 //!   written, the next repair still starts from the same contents.
 
-use crate::error::Error;
+use crate::error::{Error, JournalNeed};
 use crate::undo::Undo;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::{Primary, Wholeness, log};
@@ -93,13 +93,12 @@ impl Repair {
 
     /// Prepares the transaction, on a device to which the recovery was written.
     fn through_log(&self, device: &dyn Device) -> Result<Transaction, Error> {
-        let cannot = |what: &str| Error::Journal { what: what.to_owned() };
         let Primary { superblock: found, wholeness } = Primary::read(device)?;
         let Some(JournalPlace::Inode(ino)) = found.journal() else {
-            return Err(cannot("there is no log"));
+            return Err(JournalNeed::Missing.into());
         };
         if wholeness != Wholeness::Whole {
-            return Err(cannot("the superblock is torn"));
+            return Err(JournalNeed::TornSuperblock.into());
         }
         let log = log::find(device, &found, ino)?;
         let home = found.geometry().super_block();
@@ -118,10 +117,10 @@ impl Repair {
             images.push((*block, bytes.into()));
         }
         if !after.agrees_with(&found) || after.journal() != found.journal() {
-            return Err(cannot("the repair changes what the log needs"));
+            return Err(JournalNeed::RepairsSuperblock.into());
         }
         if log.superblock.start().is_some() || images.iter().any(|(at, _)| log.map.contains(*at)) {
-            return Err(cannot("the repair changes the log"));
+            return Err(JournalNeed::RepairsLog.into());
         }
         Single::check_fits(device, self.block_size, log.clone(), images.len())?;
         Ok(Transaction { log, images, found, after })

@@ -1,6 +1,6 @@
 //! Opens a file system for changes.
 
-use crate::error::Error;
+use crate::error::{Error, Unchecked};
 use crate::image::Image;
 use crate::recover::{make_usable, of_superblock};
 use lanefs_device::Device;
@@ -32,11 +32,10 @@ impl Image {
     ) -> Result<Image, Error> {
         let condition = make_usable(&device, journal)?;
         if condition.has_errors {
-            return Err(Error::NeedsCheck { what: "the file system is marked as having errors" });
+            return Err(Unchecked::HasErrors.into());
         }
         if condition.is_unclean {
-            let what = "it has no journal and was not unmounted cleanly";
-            return Err(Error::NeedsCheck { what });
+            return Err(Unchecked::Unclean.into());
         }
         let image = Image::load_exclusively(device, journal)?;
         // Another computer may have mounted the file system after the recovery, and crashed.

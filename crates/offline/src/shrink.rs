@@ -6,8 +6,9 @@
 //! even a complete transaction in the log is ignored. Otherwise a mount could read the old size
 //! first, and continue with it after the replay.
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::image::Image;
+use lanefs_ext4::BadSize;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
@@ -35,12 +36,8 @@ impl Image {
         }
         if !self.fits_within(&new)? {
             let least = self.smallest()?;
-            let bits = new.block_size().bits();
-            return Err(Error::refused(format!(
-                "{} blocks are too few: the smallest size is {least} blocks, {} bytes",
-                new.block_count(),
-                least << bits
-            )));
+            let bytes = least << new.block_size().bits();
+            return Err(Refusal::TooSmall { blocks: new.block_count(), least, bytes }.into());
         }
         self.limit = Some(new.block_count());
         let done = self.shrink_within(&new);
@@ -196,23 +193,21 @@ impl Image {
     /// Refuses file systems that this module cannot make smaller, because of their features.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
-        if features.incompat.contains(Incompat::META_BG) {
-            return Err(Error::refused("a file system with meta_bg cannot be made smaller here"));
-        }
-        // A move may change inode numbers, and both features store inode numbers in inodes.
-        for (feature, name) in
-            [(Incompat::EA_INODE, "ea_inode"), (Incompat::INLINE_DATA, "inline_data")]
-        {
-            if features.incompat.contains(feature) {
-                let what = format!("a file system with {name} cannot be made smaller here");
-                return Err(Error::refused(what));
+        // A move may change inode numbers, which `ea_inode` and `inline_data` store in inodes.
+        for (bit, feature) in [
+            (Incompat::META_BG, "meta_bg"),
+            (Incompat::EA_INODE, "ea_inode"),
+            (Incompat::INLINE_DATA, "inline_data"),
+        ] {
+            if features.incompat.contains(bit) {
+                return Err(Refusal::CannotShrink { feature }.into());
             }
         }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
-            return Err(Error::refused("a file system with sparse_super2 cannot be resized here"));
+            return Err(BadSize::SparseSuper2.into());
         }
         if features.ro_compat.contains(RoCompat::BIGALLOC) {
-            return Err(Error::refused("a file system with bigalloc cannot be resized here"));
+            return Err(BadSize::Bigalloc.into());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Changes settings in the superblock, and features that can change without rewriting other
 //! metadata.
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::image::Image;
 use crate::journal::JournalSize;
 use lanefs_ondisk::checksum::{Checksums, Seed};
@@ -122,12 +122,10 @@ impl Image {
         self.check_settings(settings)?;
         let journal = self.journal_change(settings)?;
         if journal.is_some() && !self.geometry().clusters().are_blocks() {
-            let what = "the journal of a file system with bigalloc cannot be changed here";
-            return Err(Error::refused(what));
+            return Err(Refusal::BigallocJournal.into());
         }
         if journal.is_some() && self.superblock.has_journal_elsewhere() {
-            let what = "the journal is on another device: it cannot be changed here";
-            return Err(Error::refused(what));
+            return Err(Refusal::JournalElsewhere.into());
         }
         self.set_fields(settings)?;
         self.set_features(&settings.features)?;
@@ -152,22 +150,15 @@ impl Image {
         check_len("the last mount point", settings.last_mounted.as_deref(), 63)?;
         check_len("the mount options", settings.mount_options.as_deref(), 63)?;
         if settings.mmp_interval.is_some_and(|seconds| seconds > MOST_MMP_INTERVAL) {
-            return Err(Error::refused(format!(
-                "the interval of mmp is at most {MOST_MMP_INTERVAL} seconds"
-            )));
+            return Err(Refusal::MmpInterval { most: MOST_MMP_INTERVAL }.into());
         }
         let FeatureChange { set, clear } = settings.features;
-        let refused = [(set, SETTABLE, "set"), (clear, CLEARABLE, "cleared")];
         let now = self.superblock.features();
-        for (asked, allowed, verb) in refused {
-            let changes = if verb == "set" { without(asked, now) } else { common(asked, now) };
-            let names = without(changes, allowed).names();
-            if !names.is_empty() {
-                let names = names.join(", ");
-                return Err(Error::refused(format!(
-                    "{names} cannot be {verb} here: that needs a rewrite of the file system \
-                     (tune2fs or resize2fs may do it)"
-                )));
+        let changes = [(without(set, now), SETTABLE, true), (common(clear, now), CLEARABLE, false)];
+        for (changes, allowed, set) in changes {
+            let features = without(changes, allowed).names();
+            if !features.is_empty() {
+                return Err(Refusal::Features { features, set }.into());
             }
         }
         Ok(())
@@ -191,7 +182,8 @@ impl Image {
             Some(JournalChange::Add(JournalSize { fast_commit_blocks: Some(_), .. }))
                 if !compat.contains(Compat::FAST_COMMIT) =>
             {
-                Err(Error::refused("fast_commit_size needs the feature fast_commit"))
+                let (wanted, needs) = ("fast_commit_size", "the feature fast_commit");
+                Err(Refusal::Needs { wanted, needs }.into())
             }
             Some(JournalChange::Add(size)) if has && size == JournalSize::default() => Ok(None),
             Some(JournalChange::Remove) if !has => Ok(None),
@@ -209,7 +201,7 @@ impl Image {
             }
             Some(Reserved::Blocks(reserved)) if reserved <= blocks / 2 => Some(reserved),
             Some(_) => {
-                return Err(Error::refused("at most half of the blocks can be reserved"));
+                return Err(Refusal::Reserved.into());
             }
             None => None,
         };
@@ -230,13 +222,11 @@ impl Image {
         let clears = change.clear.incompat.contains(Incompat::CSUM_SEED)
             && now.incompat.contains(Incompat::CSUM_SEED);
         if sets && !now.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            return Err(Error::refused("metadata_csum_seed needs metadata_csum"));
+            let (wanted, needs) = ("metadata_csum_seed", "metadata_csum");
+            return Err(Refusal::Needs { wanted, needs }.into());
         }
         if clears && raw.s_checksum_seed.get() != seed {
-            return Err(Error::refused(
-                "metadata_csum_seed cannot be cleared: the UUID has changed since, and all \
-                 checksums would have to change",
-            ));
+            return Err(Refusal::SeedInUse.into());
         }
         let encrypts = change.set.incompat.contains(Incompat::ENCRYPT)
             && !now.incompat.contains(Incompat::ENCRYPT);
@@ -256,7 +246,8 @@ impl Image {
         }
         let index = change.set.compat.contains(Compat::DIR_INDEX);
         if index && raw.s_hash_seed.iter().all(|word| word.get() == 0) {
-            return Err(Error::refused("dir_index needs a hash seed, which this image has not"));
+            let (wanted, needs) = ("dir_index", "a hash seed, which this image has not");
+            return Err(Refusal::Needs { wanted, needs }.into());
         }
         if change.set.incompat.contains(Incompat::MMP) {
             self.add_mmp()?;
@@ -296,23 +287,17 @@ impl Image {
             return Ok(());
         }
         if self.superblock.features().compat.contains(Compat::STABLE_INODES) {
-            return Err(Error::refused("the feature stable_inodes keeps the UUID as it is"));
+            return Err(Refusal::StableUuid.into());
         }
         if self.superblock.has_journal_elsewhere() {
-            let what = "the device of the journal names the file system by its UUID";
-            return Err(Error::refused(what));
+            return Err(Refusal::UuidInJournal.into());
         }
         let has_seed = self.superblock.features().incompat.contains(Incompat::CSUM_SEED);
         if matches!(self.checksums(), Checksums::All { .. }) && !has_seed {
-            return Err(Error::refused(
-                "all checksums depend on the UUID: give -O metadata_csum_seed too, which keeps \
-                 them (Linux 4.4 and later mount it), or use tune2fs, which rewrites them",
-            ));
+            return Err(Refusal::UuidInChecksums.into());
         }
         if self.superblock.features().incompat.contains(Incompat::EA_INODE) && !has_seed {
-            return Err(Error::refused(
-                "the hashes of attribute values in inodes (ea_inode) depend on the UUID",
-            ));
+            return Err(Refusal::UuidInHashes.into());
         }
         self.edit(|raw| raw.s_uuid = uuid)
     }
@@ -381,10 +366,10 @@ fn fill(field: &mut [u8], value: &[u8]) {
     field.iter_mut().zip(value).for_each(|(byte, value)| *byte = *value);
 }
 
-fn check_len(what: &str, value: Option<&[u8]>, most: usize) -> Result<(), Error> {
+fn check_len(field: &'static str, value: Option<&[u8]>, most: usize) -> Result<(), Error> {
     match value {
         Some(value) if value.len() > most => {
-            Err(Error::refused(format!("{what} has {} bytes; {most} fit", value.len())))
+            Err(Refusal::TooLong { field, len: value.len(), most }.into())
         }
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@
 //! then for each block 64 bits with its offset on the device, and its bytes; at the end 32 bits
 //! with the crc32c of all bytes before.
 
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::Seed;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Undo {
     /// # Errors
     /// [`Error::Refused`] if `bytes` is not a complete undo file.
     pub fn decode(bytes: &[u8]) -> Result<Undo, Error> {
-        let broken = || Error::refused("not a whole undo file of lanefs repair");
+        let broken = || Error::from(Refusal::BrokenUndo);
         let (rest, sum) = bytes.split_last_chunk::<SUM>().ok_or_else(broken)?;
         let (head, blocks) = rest.split_at_checked(HEADER).ok_or_else(broken)?;
         let word = |at: usize| {
@@ -98,9 +98,7 @@ impl Undo {
     pub fn apply(&self, device: &dyn Device) -> Result<(), Error> {
         if device.len() != self.device {
             let (is, was) = (device.len(), self.device);
-            return Err(Error::refused(format!(
-                "the image has {is} bytes, and the undo file is of one with {was}"
-            )));
+            return Err(Refusal::OtherImage { is, was }.into());
         }
         for (at, bytes) in &self.blocks {
             device.write_at(*at, bytes)?;

@@ -15,29 +15,13 @@ pub enum AssembleError {
     /// A member cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A member cannot be read or written.
-    #[error("{}: {error}", name.display())]
-    Device {
-        /// The member.
-        name: PathBuf,
-        /// The error.
-        error: DeviceError,
-    },
-    /// A device is not a member, or its superblock is damaged.
-    #[error("{}: {cause}", name.display())]
-    Format {
+    /// A device cannot be a member, or a member failed.
+    #[error("{}: {fault}", name.display())]
+    Member {
         /// The device.
         name: PathBuf,
-        /// The defect.
-        cause: md::Cause,
-    },
-    /// The array is of a kind that is not supported.
-    #[error("{}: {unsupported}", name.display())]
-    Unsupported {
-        /// The member with this superblock.
-        name: PathBuf,
-        /// The unsupported feature.
-        unsupported: Unsupported,
+        /// The reason.
+        fault: MemberFault,
     },
     /// No member was given or found.
     #[error("no member was given")]
@@ -96,18 +80,6 @@ pub enum AssembleError {
         /// Devices that were left out.
         left_out: Vec<LeftOut>,
     },
-    /// The event count is at its limit.
-    #[error(
-        "{}: its event count, {events}, is at the limit: whether another member is newer \
-         cannot be told",
-        name.display()
-    )]
-    NoMoreEvents {
-        /// The member.
-        name: PathBuf,
-        /// The member's event count.
-        events: u64,
-    },
     /// The array was not closed cleanly and one member is missing.
     #[error("{}", dirty_and_degraded(*slot, logs, left_out))]
     DirtyAndDegraded {
@@ -118,36 +90,106 @@ pub enum AssembleError {
         /// Devices that were left out.
         left_out: Vec<LeftOut>,
     },
-    /// The metadata is inconsistent.
-    #[error("{}: {error}", name.display())]
-    Geometry {
-        /// The freshest member.
-        name: PathBuf,
-        /// The inconsistency.
-        error: GeometryError,
-    },
     /// The members do not form a valid array.
     #[error(transparent)]
     Array(#[from] ArrayError),
     /// An operation on the array failed.
     #[error(transparent)]
     Failed(#[from] DeviceError),
-    /// A device is too small to become a member.
-    #[error("{}: {len} bytes are too few: {needed} are needed", name.display())]
+    /// The request is impossible.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+}
+
+impl From<BadBitmapChunk> for AssembleError {
+    fn from(bad: BadBitmapChunk) -> AssembleError {
+        InvalidRequest::BitmapChunk(bad).into()
+    }
+}
+
+impl AssembleError {
+    pub(crate) fn member(name: &Path, fault: impl Into<MemberFault>) -> AssembleError {
+        AssembleError::Member { name: name.into(), fault: fault.into() }
+    }
+}
+
+/// Why a device cannot be a member, or how a member failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MemberFault {
+    /// The device cannot be read or written.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device is not a member, or its metadata is damaged.
+    #[error(transparent)]
+    Format(#[from] md::Cause),
+    /// The array is of a kind that is not supported.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The event count is at its limit.
+    #[error(
+        "its event count, {events}, is at the limit: whether another member is newer cannot be told"
+    )]
+    NoMoreEvents {
+        /// The member's event count.
+        events: u64,
+    },
+    /// The array that the member describes cannot exist.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The device is too small to become a member.
+    #[error("{len} bytes are too few: {needed} are needed")]
     TooSmall {
-        /// The device.
-        name: PathBuf,
         /// The device's length in bytes.
         len: u64,
         /// The required length in bytes.
         needed: u64,
     },
-    /// The request is impossible.
-    #[error("{what}")]
-    Invalid {
-        /// The request, and why it is impossible.
-        what: String,
+}
+
+/// Why a request is impossible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InvalidRequest {
+    /// The number of UUIDs differs from the number of members.
+    #[error("each member needs a uuid")]
+    Uuids,
+    /// The slot without a member is beyond the last slot.
+    #[error("the slot that is to be missing is none of the array's")]
+    NoSuchSlot,
+    /// The size of a bitmap chunk is invalid.
+    #[error(transparent)]
+    BitmapChunk(#[from] BadBitmapChunk),
+    /// The array is complete.
+    #[error("the array misses no member")]
+    NoneMissing,
+    /// Only a member in sync can be copied.
+    #[error("slot {slot} has no member in sync: add the new one instead")]
+    NotInSync {
+        /// The slot.
+        slot: usize,
     },
+    /// The name of the array has an empty part.
+    #[error("a member has no name: write `missing` for one that is not there")]
+    UnnamedMember,
+    /// Offset and size were given for an array.
+    #[error("a part of an array cannot be opened: offset and size are for images")]
+    PartOfArray,
+}
+
+/// Why a size of bitmap chunks is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BadBitmapChunk {
+    /// The size is no power of two, or less than 4 KiB.
+    #[error("bitmap chunks are powers of two of at least 4 KiB")]
+    NotAPower,
+    /// The bitmap has too little room.
+    #[error("there is no room for so many bits: larger bitmap chunks are needed")]
+    TooSmall,
+    /// The size is over 2 GiB.
+    #[error("bitmap chunks over 2 GiB")]
+    TooLarge,
 }
 
 fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {

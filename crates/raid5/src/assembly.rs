@@ -17,7 +17,7 @@
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `start.rs`.
 
-use crate::assemble_error::AssembleError;
+use crate::assemble_error::{AssembleError, MemberFault};
 use crate::candidate::Candidate;
 use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
@@ -53,16 +53,11 @@ impl Assembly {
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
         let fresh = &candidates[freshest];
         if events(fresh) >= LAST_EVENT {
-            return Err(AssembleError::NoMoreEvents {
-                name: fresh.name.clone(),
-                events: events(fresh),
-            });
+            let fault = MemberFault::NoMoreEvents { events: events(fresh) };
+            return Err(AssembleError::member(&fresh.name, fault));
         }
-        let unsupported = fresh.superblock.support();
-        unsupported.map_err(|unsupported| AssembleError::Unsupported {
-            name: fresh.name.clone(),
-            unsupported,
-        })?;
+        let supported = fresh.superblock.support();
+        supported.map_err(|unsupported| AssembleError::member(&fresh.name, unsupported))?;
         check_one_array(candidates)?;
         let members = fresh.superblock.members() as usize;
         let mut assembly = Assembly {
@@ -115,10 +110,7 @@ impl Assembly {
             }
             Role::Active(slot) => usize::from(slot),
         };
-        own.support().map_err(|unsupported| AssembleError::Unsupported {
-            name: candidate.name.clone(),
-            unsupported,
-        })?;
+        own.support().map_err(|unsupported| AssembleError::member(&candidate.name, unsupported))?;
         check_same_shape(candidate, fresh)?;
         // Roles were checked to be below the number of members when they were decoded.
         let Some(assigned) = self.slots.get_mut(slot) else { return Ok(()) };

@@ -47,19 +47,17 @@ impl Candidate {
     /// # Errors
     /// If the superblock cannot be read or is not valid.
     pub fn read(name: &Path, device: Arc<dyn Device>) -> Result<Candidate, AssembleError> {
-        let name = name.to_path_buf();
         let len = device.len();
         if len < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-            return Err(AssembleError::Format { name, cause: md::Cause::NotASuperblock });
+            return Err(AssembleError::member(name, md::Cause::NotASuperblock));
         }
         let mut bytes = vec![0; SUPERBLOCK_SIZE];
-        match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
-            Ok(()) => {}
-            Err(error) => return Err(AssembleError::Device { name, error }),
-        }
+        device
+            .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+            .map_err(|error| AssembleError::member(name, error))?;
         match Superblock::decode(&bytes, len) {
-            Ok(superblock) => Ok(Candidate { name, device, superblock }),
-            Err(cause) => Err(AssembleError::Format { name, cause }),
+            Ok(superblock) => Ok(Candidate { name: name.into(), device, superblock }),
+            Err(cause) => Err(AssembleError::member(name, cause)),
         }
     }
 
@@ -74,10 +72,10 @@ impl Candidate {
         };
         // At most 65,535 sectors: the length has 16 bits.
         let mut log = vec![0; area.len as usize];
-        let failed = |error| AssembleError::Device { name: self.name.clone(), error };
+        let failed = |error| AssembleError::member(&self.name, error);
         self.device.read_at(area.offset, &mut log).map_err(failed)?;
         let ranges = md::bad_blocks::decode(&log, self.superblock.bad_block_shift())
-            .map_err(|cause| AssembleError::Format { name: self.name.clone(), cause })?;
+            .map_err(|cause| AssembleError::member(&self.name, cause))?;
         let bytes = |sector: u64| sector.saturating_mul(md::SECTOR);
         Ok(ranges.into_iter().map(|range| bytes(range.start)..bytes(range.end)).collect())
     }

@@ -1,6 +1,6 @@
 //! Changes of members on request: add, replace, forget.
 
-use crate::assemble_error::AssembleError;
+use crate::assemble_error::{AssembleError, InvalidRequest, MemberFault};
 use crate::candidate::Candidate;
 use crate::exchange::NotExchanged;
 use crate::maintenance::{Ended, Progress, Rebuild};
@@ -55,9 +55,7 @@ impl OpenArray {
     pub fn add(&self, new: NewMember) -> Result<Added, AssembleError> {
         let status = self.array().status();
         let missing = status.members.iter().position(|standing| *standing == Standing::Missing);
-        let slot = missing.ok_or_else(|| AssembleError::Invalid {
-            what: "the array misses no member".to_owned(),
-        })?;
+        let slot = missing.ok_or(InvalidRequest::NoneMissing)?;
         let own = self.own_superblock(&new, slot);
         let cleared = self.metadata().events_cleared();
         let (superblock, misses) = match own {
@@ -102,9 +100,7 @@ impl OpenArray {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Replaced, AssembleError> {
         if self.array().status().members.get(slot) != Some(&Standing::InSync) {
-            return Err(AssembleError::Invalid {
-                what: format!("slot {slot} has no member in sync: add the new one instead"),
-            });
+            return Err(InvalidRequest::NotInSync { slot }.into());
         }
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.superblock_for(&new)?;
@@ -166,7 +162,7 @@ impl OpenArray {
         let size = (len / SECTOR).saturating_sub(offset);
         if size < like.size() {
             let needed = self.needed_len()?;
-            return Err(AssembleError::TooSmall { name: new.name.clone(), len, needed });
+            return Err(AssembleError::member(&new.name, MemberFault::TooSmall { len, needed }));
         }
         superblock.set_data(offset, size);
         superblock.set_device(like.numbers(), new.uuid);
@@ -206,7 +202,9 @@ impl OpenArray {
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
-            Err(AssembleError::Format { cause, .. }) => cause != Cause::NotASuperblock,
+            Err(AssembleError::Member { fault: MemberFault::Format(cause), .. }) => {
+                cause != Cause::NotASuperblock
+            }
             Err(_) => true,
         };
         has_superblock || self.array().had(slot, &new.device)
@@ -253,5 +251,5 @@ impl OpenArray {
 }
 
 fn failed(name: &std::path::Path, error: DeviceError) -> AssembleError {
-    AssembleError::Device { name: name.into(), error }
+    AssembleError::member(name, error)
 }

@@ -3,7 +3,7 @@
 //! Offsets are the same as in mdadm 4.2, so that both programs create the same layout: superblock,
 //! bitmap or partial parity log, bad-block log, headroom for a later reshape, data.
 
-use crate::assemble_error::AssembleError;
+use crate::assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
 use crate::layout::{Geometry, Layout};
 use crate::metadata::now;
 use lanefs_device::Device;
@@ -97,31 +97,28 @@ pub fn create(
     options: &CreateOptions,
 ) -> Result<(), AssembleError> {
     if members.len() != options.devices.len() {
-        return Err(invalid("each member needs a uuid"));
+        return Err(InvalidRequest::Uuids.into());
     }
     if options.missing.is_some_and(|slot| slot >= options.slots()) {
-        return Err(invalid("the slot that is to be missing is none of the array's"));
+        return Err(InvalidRequest::NoSuchSlot.into());
     }
     let smallest = members.iter().min_by_key(|(_, device)| device.len());
     let (name, smallest) = smallest.ok_or(AssembleError::Nothing)?;
-    let plan = Plan::new(smallest.len(), options).map_err(|needed| AssembleError::TooSmall {
-        name: name.clone(),
-        len: smallest.len(),
-        needed,
+    let plan = Plan::new(smallest.len(), options).map_err(|needed| {
+        AssembleError::member(name, MemberFault::TooSmall { len: smallest.len(), needed })
     })?;
-    let impossible = |error| AssembleError::Geometry { name: name.clone(), error };
     let count = options.slots();
     let geometry = Geometry::new(options.layout, count, options.chunk, plan.size * SECTOR);
-    geometry.map_err(impossible)?;
+    geometry.map_err(|error| AssembleError::member(name, error))?;
     let superblocks = superblocks(members, options, &plan);
     for ((name, device), superblock) in members.iter().zip(&superblocks) {
-        let failed = |error| AssembleError::Device { name: name.clone(), error };
+        let failed = |error| AssembleError::member(name, error);
         write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
     }
     // The superblocks are written last: an incomplete array must not be assembled.
     for ((name, device), superblock) in members.iter().zip(&superblocks) {
         let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
-        written.map_err(|error| AssembleError::Device { name: name.clone(), error })?;
+        written.map_err(|error| AssembleError::member(name, error))?;
     }
     Ok(())
 }
@@ -252,17 +249,15 @@ impl Plan {
         &self,
         options: &CreateOptions,
         asked: Option<u64>,
-    ) -> Result<bitmap::Header, AssembleError> {
+    ) -> Result<bitmap::Header, BadBitmapChunk> {
         let room = (self.space * SECTOR - bitmap::HEADER_SIZE as u64) * 8;
         let bits = |chunk: u64| (self.size * SECTOR).div_ceil(chunk);
         let chunk = match asked {
             Some(chunk) if !chunk.is_power_of_two() || chunk < 4096 => {
-                return Err(invalid("bitmap chunks are powers of two of at least 4 KiB"));
+                return Err(BadBitmapChunk::NotAPower);
             }
             Some(chunk) if bits(chunk) > room => {
-                return Err(invalid(
-                    "there is no room for so many bits: larger bitmap chunks are needed",
-                ));
+                return Err(BadBitmapChunk::TooSmall);
             }
             Some(chunk) => chunk,
             None => {
@@ -273,7 +268,7 @@ impl Plan {
                 chunk
             }
         };
-        let chunk = u32::try_from(chunk).map_err(|_| invalid("bitmap chunks over 2 GiB"))?;
+        let chunk = u32::try_from(chunk).map_err(|_| BadBitmapChunk::TooLarge)?;
         let mut header = bitmap::Header::new(options.set, self.size, chunk);
         header.set_events(1);
         if options.parity() == InitialParity::Right {
@@ -281,10 +276,6 @@ impl Plan {
         }
         Ok(header)
     }
-}
-
-fn invalid(what: &str) -> AssembleError {
-    AssembleError::Invalid { what: what.to_owned() }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

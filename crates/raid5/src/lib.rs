@@ -103,7 +103,7 @@ mod write;
 
 pub use array::{Array, Status};
 pub use array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
-pub use assemble_error::AssembleError;
+pub use assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
 pub use assembly::Assembly;
 pub use budget::StripeWake;
 pub use candidate::Candidate;

@@ -1,7 +1,7 @@
 //! Parses `md:...`, which names an array where the name of a device is expected.
 
 use crate::array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
-use crate::assemble_error::AssembleError;
+use crate::assemble_error::{AssembleError, InvalidRequest};
 use crate::candidate::Candidate;
 use crate::open::OpenArray;
 use lanefs_device::Access;
@@ -145,9 +145,7 @@ impl Source {
         open: impl Fn(&Path) -> Result<Candidate, AssembleError>,
     ) -> Result<Vec<Candidate>, AssembleError> {
         match &self.members {
-            Members::Unclear => Err(AssembleError::Invalid {
-                what: "a member has no name: write `missing` for one that is not there".into(),
-            }),
+            Members::Unclear => Err(InvalidRequest::UnnamedMember.into()),
             Members::These(paths) => paths.iter().map(|path| open(path)).collect(),
             Members::Scan { set, places } => {
                 let paths = scan(*set, places);

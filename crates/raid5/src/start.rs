@@ -69,10 +69,7 @@ impl Start {
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
         Geometry::new(layout, members, chunk, fresh.size().saturating_mul(SECTOR)).map_err(
-            |error| {
-                let name = self.candidates[self.plan.freshest].name.clone();
-                AssembleError::Geometry { name, error }
-            },
+            |error| AssembleError::member(&self.candidates[self.plan.freshest].name, error),
         )
     }
 
@@ -164,7 +161,7 @@ impl Start {
     fn named(&self, failed: Failed) -> AssembleError {
         let Failed { slot, error } = failed;
         let (at, _) = self.plan.slots[slot].unwrap_or((self.plan.freshest, Recovery::InSync));
-        AssembleError::Device { name: self.candidates[at].name.clone(), error }
+        AssembleError::member(&self.candidates[at].name, error)
     }
 
     /// For an array that was not closed cleanly: returns whether all parity is right nevertheless,
@@ -322,13 +319,13 @@ fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
 fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
     let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
     let (offset, space) = (area.offset, area.len);
-    let failed = |error| AssembleError::Device { name: fresh.name.clone(), error };
+    let failed = |error| AssembleError::member(&fresh.name, error);
     let mut head = [0; bitmap::HEADER_SIZE];
     fresh.device.read_at(offset, &mut head).map_err(failed)?;
     let superblock = &fresh.superblock;
     let expected = bitmap::Expected { set: superblock.set(), sync_size: superblock.size(), space };
     let header = bitmap::Header::decode(&head, &expected)
-        .map_err(|cause| AssembleError::Format { name: fresh.name.clone(), cause })?;
+        .map_err(|cause| AssembleError::member(&fresh.name, cause))?;
     // The bitmap was checked to be inside its area, and the area inside the device.
     let mut bits = vec![0; header.bit_bytes() as usize];
     fresh.device.read_at(offset + bitmap::HEADER_SIZE as u64, &mut bits).map_err(failed)?;

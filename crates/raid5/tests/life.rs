@@ -7,8 +7,8 @@ use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, Ended,
-    InitialParity, Layout, NewConsistency, NewMember, OpenArray, Outside, Progress, Rebuild,
-    Standing, Upkeep, create,
+    InitialParity, Layout, MemberFault, NewConsistency, NewMember, OpenArray, Outside, Progress,
+    Rebuild, Standing, Upkeep, create,
 };
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{ALL, LEN, Members, content, ram, scribble, wrong_rows};
@@ -188,7 +188,10 @@ fn an_event_count_at_its_limit_is_refused() {
         device.write_at(4096, &superblock.encode()).expect("written");
     }
     let error = members.open(None).expect_err("refused");
-    assert!(matches!(error, AssembleError::NoMoreEvents { .. }), "{error}");
+    assert!(
+        matches!(error, AssembleError::Member { fault: MemberFault::NoMoreEvents { .. }, .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -685,7 +688,9 @@ fn a_member_whose_log_cannot_be_emptied_is_left_out() {
     hook.on(Kind::Write, 0, || Outcome::Failed);
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
     match OpenArray::assemble(candidates(&hook), 1, options).expect_err("two fail") {
-        AssembleError::Device { name: named, .. } => assert_eq!(named, name),
+        AssembleError::Member { name: named, fault: MemberFault::Device(_) } => {
+            assert_eq!(named, name)
+        }
         other => panic!("{other}"),
     }
 }
@@ -704,7 +709,9 @@ fn a_log_that_cannot_be_read_is_named() {
         let options =
             ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
         match OpenArray::assemble(candidates, 0, options).expect_err("it cannot be recovered") {
-            AssembleError::Device { name, .. } => assert_eq!(name, members.0[slot].0),
+            AssembleError::Member { name, fault: MemberFault::Device(_) } => {
+                assert_eq!(name, members.0[slot].0)
+            }
             other => panic!("{other}"),
         }
     }
@@ -726,7 +733,10 @@ fn a_small_device_cannot_become_a_member() {
     let array = members.open(Some(1)).expect("an array");
     let device = Arc::new(RamDevice::create(1 << 20).expect("memory"));
     let new = NewMember { name: "small".into(), device, uuid: Uuid([9; 16]) };
-    assert!(matches!(array.add(new), Err(AssembleError::TooSmall { .. })));
+    assert!(matches!(
+        array.add(new),
+        Err(AssembleError::Member { fault: MemberFault::TooSmall { .. }, .. })
+    ));
 }
 
 #[test]

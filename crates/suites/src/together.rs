@@ -347,7 +347,7 @@ fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), S
             | Error::IsDirectory
             | Error::NotDirectory
             | Error::NotEmpty
-            | Error::InvalidArgument { .. }
+            | Error::InvalidArgument(_)
             | Error::NotPermitted
             | Error::Stale,
         ) => Ok(()),

@@ -4,7 +4,7 @@ use crate::credentials::Credentials;
 use crate::path::check_name;
 use crate::rules::{NewNode, Want, check_device, check_link, new_inode};
 use crate::vfs::Vfs;
-use lanefs_ext4::{Acted, Ascent, Ends, Error, Inode, InodeRef, IsRing, Rename};
+use lanefs_ext4::{Acted, Ascent, Ends, Error, Inode, InodeRef, InvalidArgument, IsRing, Rename};
 use lanefs_ondisk::{FileType, Ino};
 
 impl Vfs {
@@ -127,7 +127,7 @@ impl Vfs {
         }
         let is_dir = |inode: &Inode| inode.file_type() == FileType::Directory;
         if from.ino() != to.ino() {
-            let inward = Error::InvalidArgument { what: "a directory would be within itself" };
+            let inward: Error = InvalidArgument::IntoItself.into();
             if is_dir(&source) {
                 self.check_not_above(&source, to, inward.clone())?;
             }
@@ -163,7 +163,7 @@ impl Vfs {
     /// Returns the target of a symbolic link.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type() != FileType::Symlink {
-            return Err(Error::InvalidArgument { what: "not a symbolic link" });
+            return Err(InvalidArgument::NotSymlink.into());
         }
         let target = self.fs().read_link(inode)?;
         self.record_read(inode);

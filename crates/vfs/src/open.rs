@@ -8,7 +8,9 @@ use crate::path::{Last, Slash, check_name};
 use crate::rules::{NewNode, Opening, Want, check_allocation, check_opening};
 use crate::vfs::Vfs;
 use crate::walk::{Follow, Walk};
-use lanefs_ext4::{Attr, DirEntry, Error, Fallocate, InodeRef, NewKind, Rights, Seek, SyncMode};
+use lanefs_ext4::{
+    Attr, DirEntry, Error, Fallocate, InodeRef, InvalidArgument, NewKind, Rights, Seek, SyncMode,
+};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
@@ -61,8 +63,7 @@ impl OpenFile {
     }
 }
 
-const BAD_FLAGS: Error =
-    Error::InvalidArgument { what: "a file is opened to be read, to be written, or both" };
+const BAD_FLAGS: Error = Error::InvalidArgument(InvalidArgument::OpenMode);
 
 impl Vfs {
     /// Opens the inode that `path` refers to from `start`. If the inode has to be created, `new`
@@ -320,12 +321,9 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
     if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
         return Err(BAD_FLAGS);
     }
-    let create = flags.contains(OpenFlags::CREATE);
-    if create && flags.contains(OpenFlags::DIRECTORY) {
-        return Err(Error::InvalidArgument { what: "open does not make directories" });
-    }
-    if create && !matches!(new.kind, NewKind::Regular) {
-        return Err(Error::InvalidArgument { what: "open makes only regular files" });
+    let regular = !flags.contains(OpenFlags::DIRECTORY) && matches!(new.kind, NewKind::Regular);
+    if flags.contains(OpenFlags::CREATE) && !regular {
+        return Err(InvalidArgument::CreatesOnlyFiles.into());
     }
     Ok(())
 }

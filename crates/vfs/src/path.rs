@@ -1,6 +1,6 @@
 //! Parses paths into components, without a file system.
 
-use lanefs_ext4::Error;
+use lanefs_ext4::{Error, InvalidArgument};
 use std::borrow::Cow;
 
 /// The longest path, and the longest symbolic link that is followed, in bytes.
@@ -97,7 +97,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
         return Err(Error::NameTooLong);
     }
     if path.contains(&0) {
-        return Err(Error::InvalidArgument { what: "a path with a NUL byte" });
+        return Err(InvalidArgument::PathBytes.into());
     }
     Ok(())
 }
@@ -106,11 +106,11 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => return Err(Error::NotFound),
-        b"." | b".." => return Err(Error::InvalidArgument { what: "the name is . or .." }),
+        b"." | b".." => return Err(InvalidArgument::DotName.into()),
         _ => {}
     }
     if name.iter().any(|&byte| byte == b'/' || byte == 0) {
-        return Err(Error::InvalidArgument { what: "a name with a slash or a NUL byte" });
+        return Err(InvalidArgument::NameBytes.into());
     }
     if name.len() > MAX_NAME {
         return Err(Error::NameTooLong);

@@ -14,7 +14,7 @@ use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
 use crate::data::file_data::FileData;
 use crate::data::values::{Put, ReleasedValues, ValueChange};
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::object::dirty::Handle;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
@@ -215,7 +215,7 @@ impl<'m> FileData<'m> {
             return Err(Error::PermissionDenied);
         }
         let acl = Acl::from_system(value)
-            .map_err(|_| Error::InvalidArgument { what: "an access control list" })?;
+            .map_err(|_| Error::InvalidArgument(InvalidArgument::AccessList))?;
         let permissions = acl.as_ref().filter(|_| is_access).map(|acl| special | acl.mode_bits());
         let kept = acl.filter(|acl| !(is_access && acl.is_minimal())).map(|acl| acl.to_disk());
         if !is_access && kept.as_ref().is_some_and(|kept| self.is_stored(name, kept)) {

@@ -1,7 +1,7 @@
 //! Makes a journal on a device of its own, and gives it to a file system.
 
 use super::MkfsError;
-use crate::error::{Error, UnfitJournal};
+use crate::error::{Error, InvalidArgument, UnfitJournal};
 use lanefs_device::Device;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::jbd2::JournalSuperblock;
@@ -53,8 +53,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = Superblock::decode(&bytes)?;
     if superblock.journal().is_some() || !superblock.state().contains(State::VALID) {
-        let what = "the file system is not clean, or has a journal";
-        return Err(Error::InvalidArgument { what });
+        return Err(InvalidArgument::NotAttachable.into());
     }
     journal.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let unfit = |why| Error::JournalDevice { uuid: [0; 16], why };

@@ -1,6 +1,6 @@
 //! Computes the superblock that a file system has after its size was changed.
 
-use crate::error::Error as Ext4Error;
+use crate::error::{BadSize, CannotGrow, Error as Ext4Error};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, State, Superblock};
 use lanefs_ondisk::{Corruption, Group};
@@ -13,26 +13,17 @@ const MIN_LAST_GROUP: u64 = 50;
 #[derive(Debug, Clone, Error)]
 pub enum SizeError {
     /// The size or the layout does not allow the change.
-    #[error("{what}")]
-    Refused {
-        /// A text that names the object and the reason.
-        what: String,
-    },
+    #[error(transparent)]
+    Refused(#[from] BadSize),
     /// The superblock is damaged.
     #[error(transparent)]
     Corruption(#[from] Corruption),
 }
 
-impl SizeError {
-    fn refused(what: impl Into<String>) -> SizeError {
-        SizeError::Refused { what: what.into() }
-    }
-}
-
 impl From<SizeError> for Ext4Error {
     fn from(error: SizeError) -> Ext4Error {
         match error {
-            SizeError::Refused { what } => Ext4Error::CannotGrow { what },
+            SizeError::Refused(reason) => CannotGrow::Size(reason).into(),
             SizeError::Corruption(cause) => cause.into(),
         }
     }
@@ -48,11 +39,10 @@ impl From<SizeError> for Ext4Error {
 pub fn resized(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeError> {
     let old = superblock.geometry();
     if old.features().compat.contains(Compat::SPARSE_SUPER2) {
-        let what = "a file system with sparse_super2 cannot be resized here";
-        return Err(SizeError::refused(what));
+        return Err(BadSize::SparseSuper2.into());
     }
     if old.features().ro_compat.contains(RoCompat::BIGALLOC) {
-        return Err(SizeError::refused("a file system with bigalloc cannot be resized here"));
+        return Err(BadSize::Bigalloc.into());
     }
     let mut blocks = blocks;
     if !old.features().incompat.contains(Incompat::BIT64) {
@@ -91,9 +81,7 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     let groups = blocks.saturating_sub(old.first_data_block().0).div_ceil(per_group);
     let inodes = groups.checked_mul(old.inodes_per_group().into());
     let inodes = inodes.and_then(|inodes| u32::try_from(inodes).ok());
-    let inodes = inodes.ok_or_else(|| {
-        SizeError::refused(format!("{groups} groups would have more than 2^32 inodes"))
-    })?;
+    let inodes = inodes.ok_or(BadSize::TooManyInodes { groups })?;
     let mut raw = superblock.raw().clone();
     raw.s_blocks_count_lo.set(blocks as u32);
     raw.s_blocks_count_hi.set((blocks >> 32) as u32);
@@ -145,12 +133,7 @@ fn make_room_for_descriptors(
         return Ok(());
     }
     let reserved = u64::from(raw.s_reserved_gdt_blocks.get());
-    let left = reserved.checked_sub(more).ok_or_else(|| {
-        SizeError::refused(format!(
-            "{more} more blocks of descriptors are needed, and the resize inode reserves \
-             {reserved}: resize2fs can move blocks to make room"
-        ))
-    })?;
+    let left = reserved.checked_sub(more).ok_or(BadSize::FewDescriptors { more, reserved })?;
     raw.s_reserved_gdt_blocks.set(left as u16);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Finds and reads the log before there is a journal: in a file, or on a device of its own.
 
-use crate::error::{Error, UnfitJournal};
+use crate::error::{Error, InvalidArgument, UnfitJournal};
 use crate::fast_commit;
 use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
@@ -59,9 +59,7 @@ pub fn locate(
         (Some(JournalPlace::Device(uuid)), None) => {
             Err(Error::JournalDevice { uuid, why: UnfitJournal::Missing })
         }
-        (_, Some(_)) => Err(Error::InvalidArgument {
-            what: "a journal device, for a file system whose journal is inside or absent",
-        }),
+        (_, Some(_)) => Err(InvalidArgument::NoJournalDevice.into()),
         (Some(JournalPlace::Inode(ino)), None) => find(device, superblock, ino).map(Some),
         (None, None) => Ok(None),
     }

@@ -6,7 +6,7 @@ use crate::crypt::InodeCrypt;
 use crate::data::file_data::FileData;
 use crate::data::inline::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
@@ -191,7 +191,7 @@ impl<'d> Directory<'d> {
     /// [`Error::InvalidArgument`] if the directory permits no such name.
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
         if !self.folding().permits(name.bytes()) {
-            return Err(Error::InvalidArgument { what: "a name that is not UTF-8" });
+            return Err(InvalidArgument::NotUtf8.into());
         }
         if matches!(name.bytes(), b"." | b"..") || self.is_inline() {
             return Ok(None);
@@ -403,7 +403,7 @@ pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     Name::new(name).map_err(|error| match error {
         NameError::TooLong => Error::NameTooLong,
         NameError::Empty => Error::NotFound,
-        _ => Error::InvalidArgument { what: "a name with '/' or NUL" },
+        _ => Error::InvalidArgument(InvalidArgument::NameBytes),
     })
 }
 

@@ -33,7 +33,7 @@
 //! finds the name published.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::name::directory::Directory;
 use crate::name::encrypted::StoredName;
 use crate::name::locks::DirLocking;
@@ -152,7 +152,7 @@ impl<'f> EntrySlot<'f> {
             return place;
         }
         if !slot.context.hasher.folding.permits_new(name.bytes()) {
-            return Err(Error::InvalidArgument { what: "a name that is equal to . or .." });
+            return Err(InvalidArgument::DotName.into());
         }
         if slot.context.format.names == NameForm::Encrypted {
             FileData { objects, inode: dir }.check_names_key()?;

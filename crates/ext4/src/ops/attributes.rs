@@ -3,7 +3,7 @@
 use crate::alloc::Privilege;
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::fs::Fs;
 use crate::name::directory::Directory;
@@ -49,7 +49,7 @@ impl Fs {
             match inode.file_type {
                 FileType::Regular => self.set_size(inode, size)?,
                 FileType::Directory => return Err(Error::IsDirectory),
-                _ => return Err(Error::InvalidArgument { what: "the size of a special file" }),
+                _ => return Err(InvalidArgument::NotRegularFile.into()),
             }
         }
         let acl = match set.permissions {

@@ -7,7 +7,7 @@ use crate::crypt::InodeCrypt;
 use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
@@ -163,7 +163,7 @@ impl Fs {
             return Err(Error::NotDirectory);
         }
         if new.kind.file_type() != FileType::Regular {
-            return Err(Error::InvalidArgument { what: "an unnamed inode that is not a file" });
+            return Err(InvalidArgument::NotRegularFile.into());
         }
         let born = {
             let _shared = dir.op.shared();
@@ -391,7 +391,7 @@ impl Fs {
             return Err(Error::NotFound);
         }
         if target.contains(&0) {
-            return Err(Error::InvalidArgument { what: "a symbolic link's target with NUL" });
+            return Err(InvalidArgument::PathBytes.into());
         }
         if target.len() > FAST_SYMLINK && target.len() >= block_size.min(4096) {
             return Err(Error::NameTooLong);

@@ -8,7 +8,7 @@ use crate::alloc::{Claim, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::holes::take_front;
 use crate::data::mapping::EXTENTS_A_STEP;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
@@ -42,7 +42,7 @@ impl Fs {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+            _ => return Err(InvalidArgument::NotRegularFile.into()),
         }
         self.objects.check_writable()?;
         let _exclusive = inode.op.exclusive();

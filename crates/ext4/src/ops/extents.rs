@@ -2,7 +2,7 @@
 
 use crate::attr::{ExtentFlags, FileExtent};
 use crate::data::file_data::FileData;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::plan::extent::{Extent, State};
@@ -21,7 +21,7 @@ impl Fs {
     /// [`Error::InvalidArgument`] for other types of files.
     pub fn extents(&self, inode: &InodeRef) -> Result<Vec<FileExtent>, Error> {
         if !matches!(inode.file_type, FileType::Regular | FileType::Directory) {
-            return Err(Error::InvalidArgument { what: "neither a regular file nor a directory" });
+            return Err(InvalidArgument::NotFileOrDirectory.into());
         }
         let _shared = inode.op.shared();
         let data = self.data(inode);

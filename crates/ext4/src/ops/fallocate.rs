@@ -4,7 +4,7 @@ use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
 use crate::data::holes::take_front;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
@@ -50,11 +50,11 @@ impl Fs {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+            _ => return Err(InvalidArgument::NotRegularFile.into()),
         }
         self.objects.check_writable()?;
         if len == 0 {
-            return Err(Error::InvalidArgument { what: "a length of zero" });
+            return Err(InvalidArgument::ZeroLength.into());
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         if self.data(inode).form() == Form::BlockMap && how != Fallocate::PunchHole {

@@ -15,7 +15,7 @@
 //! Readers of the geometry and of the tables of groups take no lock: the tables get longer in
 //! place, and the geometry is replaced as a whole.
 
-use crate::error::Error;
+use crate::error::{BadSize, CannotGrow, Error};
 use crate::fs::Fs;
 use crate::mkfs::extend::{
     descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
@@ -49,8 +49,7 @@ impl Fs {
         objects.check_writable()?;
         let superblock = objects.superblock.snapshot();
         if superblock.journal().is_none() {
-            let what = "without a journal it must not be mounted for that";
-            return Err(Error::CannotGrow { what: what.into() });
+            return Err(CannotGrow::NoJournal.into());
         }
         let wanted = resized(&superblock, blocks)?.geometry();
         objects.make_device_longer(&wanted)?;
@@ -104,9 +103,9 @@ impl Objects {
         if device.len() >= needs {
             return Ok(());
         }
-        device.lengthen(needs).map_err(|error| Error::CannotGrow {
-            what: format!("it needs {needs} bytes, and the device has {}: {error}", device.len()),
-        })
+        device
+            .lengthen(needs)
+            .map_err(|cause| CannotGrow::ShortDevice { needs, has: device.len(), cause }.into())
     }
 
     /// Plans the largest growth up to `wanted` that fits into one transaction, and writes the
@@ -124,9 +123,8 @@ impl Objects {
         loop {
             let larger = resized(superblock, target)?;
             let new = larger.geometry();
-            let groups = new_groups(&new, first, volume.checksums).ok_or_else(|| {
-                Error::CannotGrow { what: "a new group has no room for its metadata".into() }
-            })?;
+            let groups = new_groups(&new, first, volume.checksums)
+                .ok_or(CannotGrow::Size(BadSize::ShortGroup))?;
             let descriptors = groups.iter().map(|group| group.desc).collect();
             let resize = self.plan_resize_inode(&old, &new)?;
             let mut growth = Growth { old, new, descriptors, resize };
@@ -139,12 +137,8 @@ impl Objects {
             }
             let added = new.group_count().saturating_sub(first.0);
             if added <= 1 {
-                let what = format!(
-                    "the change takes {} blocks of the journal, and it has {most}: unmount the \
-                     file system first",
-                    growth.credits() + LAST_GROUP
-                );
-                return Err(Error::CannotGrow { what });
+                let needs = growth.credits() + LAST_GROUP;
+                return Err(CannotGrow::ShortLog { needs, most }.into());
             }
             let next = new.group_first_block(Group(first.0 + added / 2)).unwrap_or_default();
             target = next.0;
@@ -175,8 +169,7 @@ impl Objects {
         }
         let pointers = resize_pointers(&self.resize_inode()?);
         if !new.contains(pointers) {
-            let what = "the resize inode is damaged: check it with e2fsck -f";
-            return Err(Error::CannotGrow { what: what.into() });
+            return Err(CannotGrow::Size(BadSize::ResizeInode).into());
         }
         let mut blocks = resize_blocks(new, pointers);
         let mut failed = None;

@@ -1,7 +1,7 @@
 //! Adds and removes names of existing inodes: link, unlink, rmdir.
 
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
@@ -237,7 +237,7 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
 fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
     let dots = || match (what, name) {
         (Removal::File, _) => Error::IsDirectory,
-        (Removal::Directory, b".") => Error::InvalidArgument { what: "the name \".\"" },
+        (Removal::Directory, b".") => Error::InvalidArgument(InvalidArgument::DotName),
         (Removal::Directory, _) => Error::NotEmpty,
     };
     checked_entry(name, dots)

@@ -2,7 +2,7 @@
 
 use crate::attr::{Seek, SetTime};
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::Atime;
@@ -16,7 +16,7 @@ impl Fs {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+            _ => return Err(InvalidArgument::NotRegularFile.into()),
         }
         let _shared = inode.op.shared();
         let attr = inode.attr();

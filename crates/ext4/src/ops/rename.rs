@@ -5,7 +5,7 @@ mod respell;
 
 use crate::attr::Rename;
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::ascent::{Ascent, IsRing};
@@ -133,12 +133,12 @@ impl Fs {
         let changes_the_tree = moves(source) || exchanged.is_some_and(moves);
         let _topology = changes_the_tree.then(|| self.topology.lock());
         if moves(source) && self.is_ancestor(source.ino, to)? {
-            return Err(Error::InvalidArgument { what: "a directory moved into itself" });
+            return Err(InvalidArgument::IntoItself.into());
         }
         if exchanged.is_some_and(moves)
             && self.is_ancestor(exchanged.map_or(Ino(0), |t| t.ino), from)?
         {
-            return Err(Error::InvalidArgument { what: "a directory moved into itself" });
+            return Err(InvalidArgument::IntoItself.into());
         }
         if let Some(target) = target
             && how != Rename::Exchange

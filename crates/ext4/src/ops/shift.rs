@@ -1,7 +1,7 @@
 //! Collapses and inserts ranges: the modes of fallocate(2) that move the rest of a file.
 
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::state::InodeState;
@@ -24,7 +24,7 @@ impl Fs {
         let range = self.whole_clusters(offset, end)?;
         let size = inode.attr().size;
         if end >= size {
-            return Err(Error::InvalidArgument { what: "a range to collapse up to the end" });
+            return Err(InvalidArgument::CollapseToEnd.into());
         }
         inode.window.give_back();
         let data = self.data(inode);
@@ -49,7 +49,7 @@ impl Fs {
         let range = self.whole_clusters(offset, end)?;
         let size = inode.attr().size;
         if offset >= size {
-            return Err(Error::InvalidArgument { what: "a range to insert after the end" });
+            return Err(InvalidArgument::InsertAfterEnd.into());
         }
         let size = size.checked_add(end - offset).ok_or(Error::FileTooLarge)?;
         self.objects.volume.check_size(self.data(inode).form(), size)?;
@@ -66,9 +66,7 @@ impl Fs {
         let block_size = self.objects.volume.block_size() as u64;
         let cluster = self.objects.volume.cluster_bytes();
         if !offset.is_multiple_of(cluster) || !end.is_multiple_of(cluster) {
-            return Err(Error::InvalidArgument {
-                what: "a range that is not of whole blocks (with bigalloc, of whole clusters)",
-            });
+            return Err(InvalidArgument::PartialCluster.into());
         }
         let block = |at| u32::try_from(at / block_size).map_err(|_| Error::FileTooLarge);
         Ok(block(offset)?..block(end)?)

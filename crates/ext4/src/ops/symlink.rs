@@ -2,7 +2,7 @@
 
 use crate::attr::Attr;
 use crate::crypt::NoKeyName;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
@@ -16,7 +16,7 @@ impl Fs {
     /// text that is shown for the encrypted target.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type != FileType::Symlink {
-            return Err(Error::InvalidArgument { what: "not a symbolic link" });
+            return Err(InvalidArgument::NotSymlink.into());
         }
         if let Some(target) = inode.target.get() {
             return Ok(target.to_vec());

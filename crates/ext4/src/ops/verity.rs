@@ -9,7 +9,7 @@ use super::write::{At, Stamp, Write};
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
@@ -57,7 +57,7 @@ impl Fs {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+            _ => return Err(InvalidArgument::NotRegularFile.into()),
         }
         if !self.objects.volume.has_verity {
             return Err(Error::NotSupported);
@@ -113,7 +113,7 @@ impl Fs {
         let block_size = self.objects.volume.geometry().block_size();
         let largest = u32::try_from(block_size.bytes().min(4096)).unwrap_or(4096);
         let bytes = new.block_bytes.unwrap_or(largest);
-        let invalid = Error::InvalidArgument { what: "the blocks or the salt of a hash tree" };
+        let invalid = Error::InvalidArgument(InvalidArgument::HashTree);
         if !bytes.is_power_of_two() {
             return Err(invalid);
         }

@@ -4,7 +4,7 @@
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
@@ -215,7 +215,7 @@ impl Fs {
         match inode.file_type {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+            _ => return Err(InvalidArgument::NotRegularFile.into()),
         }
         self.objects.check_writable()?;
         // A FUSE kernel may open files without a request, so the checks of an open are made here

@@ -5,7 +5,7 @@ use crate::credentials::Credentials;
 use lanefs_ext4::flags::{
     APPEND_ONLY, Change, IMMUTABLE, check_attributes, check_flags, is_append_only, is_verity,
 };
-use lanefs_ext4::{Attr, Error, SetAttr, SetTime};
+use lanefs_ext4::{Attr, Error, InvalidArgument, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 
 /// Fails if the type of an inode, or its flags, forbid setting its size.
@@ -16,7 +16,7 @@ pub fn check_resize(attr: &Attr) -> Result<(), Error> {
         }
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::InvalidArgument { what: "only regular files have a size to set" }),
+        _ => Err(InvalidArgument::NotRegularFile.into()),
     }
 }
 

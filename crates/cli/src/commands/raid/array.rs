@@ -165,14 +165,13 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
-/// Converts an error into the failure of the array `name`. If the message starts with that name,
-/// the name is not repeated.
+/// Converts an error into the failure of the array or member `name`, which the message does not
+/// repeat.
 pub(super) fn refused(name: &Path, error: AssembleError) -> Failure {
-    let text = error.to_string();
-    match text.strip_prefix(&format!("{}: ", name.display())) {
-        Some(rest) if !matches!(error, AssembleError::Open(_)) => {
-            Failure::new(name.display(), plain(rest))
+    match error {
+        AssembleError::Member { name: member, fault } if member == name => {
+            Failure::new(name.display(), plain(&fault.to_string()))
         }
-        _ => Failure::opening_source(name, &lanefs::Error::from(error)),
+        error => Failure::opening_source(name, &lanefs::Error::from(error)),
     }
 }

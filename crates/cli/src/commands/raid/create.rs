@@ -6,8 +6,8 @@ use crate::cli::{Failure, Report, Size, human, open_image};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
-    ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity, Layout,
-    MISSING, NewConsistency, OpenArray, Upkeep, Uuid, create,
+    ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
+    InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Upkeep, Uuid, create,
 };
 use lanefs_ext4::mkfs::existing_signature;
 use std::io::Write;
@@ -165,16 +165,16 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
     // The failure names the option or the member that caused it. If neither is known, it names the
     // first member.
-    let about = |error: AssembleError| {
-        if let AssembleError::Geometry { error: error @ GeometryError::Chunk { .. }, .. } = error {
-            return Failure::new("--chunk", error);
+    let about = |error: AssembleError| match error {
+        AssembleError::Member {
+            fault: MemberFault::Geometry(error @ GeometryError::Chunk { .. }),
+            ..
+        } => Failure::new("--chunk", error),
+        AssembleError::Invalid(InvalidRequest::BitmapChunk(bad)) => {
+            Failure::new("--bitmap-chunk", bad)
         }
-        if let (AssembleError::Invalid { what }, Some(_)) = (&error, arguments.bitmap_chunk) {
-            return Failure::new("--bitmap-chunk", what);
-        }
-        let text = error.to_string();
-        let named = |path: &&Path| text.starts_with(&format!("{}: ", path.display()));
-        refused(arguments.paths().find(named).unwrap_or(first), error)
+        AssembleError::Member { ref name, .. } => refused(&name.clone(), error),
+        error => refused(first, error),
     };
     create(&members, &options).map_err(about)?;
     let read = |(name, device): &Opened| Candidate::read(name, device.clone());

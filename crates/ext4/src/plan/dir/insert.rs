@@ -4,7 +4,7 @@ use super::path::{Frame, Index, Path, frame_index, kind_at};
 use super::plan::Growth;
 use super::split::{self, Leaf};
 use super::{DirBlocks, DirContext, Indexing, Plan, convert, leaf};
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use lanefs_ondisk::dirent::{self, Name, Packed};
 use lanefs_ondisk::htree::{self, Cause, IndexEntry};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
@@ -24,7 +24,7 @@ pub fn plan_insert(
     file_type: FileType,
 ) -> Result<Plan, Error> {
     if matches!(name.bytes(), b"." | b"..") {
-        return Err(Error::InvalidArgument { what: "the name \".\" or \"..\"" });
+        return Err(InvalidArgument::DotName.into());
     }
     let new = Packed { ino, file_type: Some(file_type), name };
     match cx.indexing {

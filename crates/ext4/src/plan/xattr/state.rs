@@ -1,6 +1,6 @@
 //! The attributes of an inode, as bytes and decoded.
 
-use crate::error::Error;
+use crate::error::{Error, InvalidArgument};
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Cause, NameError, Value};
 use lanefs_ondisk::{Block, Corruption, Ino};
@@ -139,7 +139,7 @@ pub fn parse_name(full: &[u8]) -> Result<AttributeName<'_>, Error> {
     AttributeName::parse(full).map_err(|error| match error {
         NameError::Prefix => Error::NotSupported,
         NameError::TooLong => Error::NameTooLong,
-        NameError::Rest => Error::InvalidArgument { what: "the attribute's name" },
+        NameError::Rest => Error::InvalidArgument(InvalidArgument::AttributeName),
     })
 }
 

@@ -1,0 +1,141 @@
+//! The reasons of errors that the caller caused.
+
+use lanefs_device::DeviceError;
+use thiserror::Error;
+
+/// Why an argument of an operation is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InvalidArgument {
+    /// The name is `.` or `..`, perhaps only after the directory's folding of case.
+    #[error("the name is . or ..")]
+    DotName,
+    /// The path ends in `.`.
+    #[error("the path ends in .")]
+    EndsInDot,
+    /// The name has a slash or a NUL byte.
+    #[error("the name has a slash or a NUL byte")]
+    NameBytes,
+    /// The directory accepts only names in UTF-8.
+    #[error("the name is not UTF-8, and the directory accepts no other names")]
+    NotUtf8,
+    /// The path, or the target of a symbolic link, has a NUL byte.
+    #[error("the path has a NUL byte")]
+    PathBytes,
+    /// The operation is for regular files.
+    #[error("it is not a regular file")]
+    NotRegularFile,
+    /// The operation is for symbolic links.
+    #[error("it is not a symbolic link")]
+    NotSymlink,
+    /// The operation is for regular files and directories.
+    #[error("it is neither a regular file nor a directory")]
+    NotFileOrDirectory,
+    /// A directory would move into itself or into a directory below it.
+    #[error("the directory would be within itself")]
+    IntoItself,
+    /// Opening a file cannot create this type of inode.
+    #[error("open creates only regular files")]
+    CreatesOnlyFiles,
+    /// The file is opened for neither reading nor writing, or is to be changed without writing.
+    #[error("a file is opened for reading, for writing, or for both")]
+    OpenMode,
+    /// The length is zero.
+    #[error("the length is zero")]
+    ZeroLength,
+    /// The range does not consist of whole clusters, which are blocks without `bigalloc`.
+    #[error("the range does not consist of whole blocks (with bigalloc: of whole clusters)")]
+    PartialCluster,
+    /// The range to collapse reaches the end of the file.
+    #[error("the range to collapse reaches the end of the file")]
+    CollapseToEnd,
+    /// The range to insert starts at the end of the file or after it.
+    #[error("the range to insert does not start inside the file")]
+    InsertAfterEnd,
+    /// The block size or the salt of a hash tree is invalid.
+    #[error("the block size or the salt of the hash tree is not valid")]
+    HashTree,
+    /// The name of the extended attribute has no known prefix, or is too long.
+    #[error("the name of the attribute is not valid")]
+    AttributeName,
+    /// The value is not an access control list.
+    #[error("the access control list is not valid")]
+    AccessList,
+    /// The name cache contains inodes of another mount.
+    #[error("the name cache belongs to another mount")]
+    NameCacheInUse,
+    /// A journal device was given, and the journal of the file system is not on a device.
+    #[error("a journal device was given, and the journal is inside or absent")]
+    NoJournalDevice,
+    /// A journal can be attached only to a clean file system without a journal.
+    #[error("the file system is not clean, or has a journal")]
+    NotAttachable,
+}
+
+/// Why a file system cannot have the requested size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BadSize {
+    /// The layout with two backups of the superblock is not resized.
+    #[error("a file system with sparse_super2 cannot be resized here")]
+    SparseSuper2,
+    /// Clusters of several blocks are not resized.
+    #[error("a file system with bigalloc cannot be resized here")]
+    Bigalloc,
+    /// Inode numbers have 32 bits.
+    #[error("{groups} groups would have more than 2^32 inodes")]
+    TooManyInodes {
+        /// The number of groups.
+        groups: u64,
+    },
+    /// The resize inode reserves too few blocks.
+    #[error(
+        "{more} more blocks of descriptors are needed, and the resize inode reserves {reserved}: \
+         resize2fs can move blocks to make room"
+    )]
+    FewDescriptors {
+        /// The number of descriptor blocks to add.
+        more: u64,
+        /// The number of blocks that are reserved for that.
+        reserved: u64,
+    },
+    /// A new group is shorter than its own metadata.
+    #[error("a new group has no room for its metadata")]
+    ShortGroup,
+    /// The resize inode refers to blocks outside of the file system.
+    #[error("the resize inode is damaged: check it with e2fsck -f")]
+    ResizeInode,
+}
+
+/// Why a mounted file system cannot become larger.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum CannotGrow {
+    /// The layout does not allow the new size.
+    #[error(transparent)]
+    Size(#[from] BadSize),
+    /// A file system without a journal grows only while it is not mounted.
+    #[error("without a journal it must not be mounted for that")]
+    NoJournal,
+    /// The device is too short, and could not be made longer.
+    #[error("it needs {needs} bytes, and the device has {has}: {cause}")]
+    ShortDevice {
+        /// The length in bytes that the file system needs.
+        needs: u64,
+        /// The length of the device in bytes.
+        has: u64,
+        /// The error of making the device longer.
+        cause: DeviceError,
+    },
+    /// The smallest change does not fit into one transaction.
+    #[error(
+        "the change takes {needs} blocks of the journal, and a transaction has at most {most}: \
+         unmount the file system first"
+    )]
+    ShortLog {
+        /// The number of journal blocks that the change needs.
+        needs: u32,
+        /// The largest number of journal blocks of a transaction.
+        most: u32,
+    },
+}
