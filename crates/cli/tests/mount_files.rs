@@ -151,6 +151,53 @@ fn data_in_the_kernels_cache_is_not_reported_as_a_hole() {
     });
 }
 
+/// Archives a file that is open for writing, whose data is in the kernel's cache, by programs that
+/// do not read a file without sectors.
+#[test]
+#[ignore = "long: a real mount"]
+fn a_file_that_is_being_written_is_archived_whole() {
+    if !can_mount() {
+        return;
+    }
+    for options in [&[][..], &["no_open"], &["no_writeback"], &["fakeroot"]] {
+        let image = Image::new("64M");
+        let mounted = Mounted::new(&image, options);
+        let dir = &mounted.path;
+        shell(dir, ": >empty; truncate -s 1M sparse");
+        let sectors = |name: &str| fs::metadata(dir.join(name)).unwrap().blocks();
+        let (empty, sparse) = (sectors("empty"), sectors("sparse"));
+        let most = u64::from(options == ["no_open"]);
+        assert!(empty <= most && sparse <= most, "{options:?}: {empty} {sparse}");
+        let open = |name: &str| {
+            let mut how = File::options();
+            how.read(true).write(true).create(true).truncate(false).open(dir.join(name)).unwrap()
+        };
+        for name in ["new", "empty", "sparse"] {
+            let file = open(name);
+            file.write_all_at(&[7; 100_000], 5000).unwrap();
+            assert!(sectors(name) > 0, "{options:?}: {name}");
+            let copied = format!(
+                "tar -cSf {name}.tar {name} && tar -xOf {name}.tar | cmp - {name}
+                 cp --sparse=auto {name} copy && cmp copy {name} && rm copy"
+            );
+            shell(dir, &copied);
+            drop(file);
+        }
+        shell(dir, "rm -f *.tar");
+        // Closed files show their own sectors, even after one was shown for them.
+        let file = open("closed");
+        assert_eq!(sectors("closed"), u64::from(options != ["no_writeback"]), "{options:?}");
+        drop(file);
+        let begun = Instant::now();
+        while sectors("closed") != most && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(sectors("closed"), most, "{options:?}");
+        mounted.umount();
+        image.assert_clean();
+    }
+}
+
 #[test]
 #[ignore = "long: a real mount"]
 fn an_unnamed_file_gets_a_name_by_linking() {

@@ -272,7 +272,7 @@ impl Server {
             opcode::OPEN => self.open(request, outbox, kernel)?,
             opcode::READ => self.read(request, outbox)?,
             opcode::WRITE => self.write(request, outbox, kernel)?,
-            opcode::RELEASE => self.release(request)?,
+            opcode::RELEASE => self.release(request, kernel)?,
             opcode::FALLOCATE => self.fallocate(request, kernel)?,
             opcode::COPY_FILE_RANGE => self.copy_file_range(request, outbox, kernel)?,
             opcode::LSEEK => self.lseek(request, outbox, kernel)?,

@@ -2,7 +2,7 @@
 
 use super::{Done, FOREVER, Server};
 use crate::protocol::abi::{self, fattr};
-use crate::protocol::{Outbox, Request};
+use crate::protocol::{Caching, Opens, Outbox, Request};
 use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTime};
@@ -109,13 +109,27 @@ fn sx_time(time: Time) -> abi::SxTime {
 }
 
 impl Server {
+    /// Returns the number of sectors to show for an inode: at least one if the kernel may have data
+    /// of the file in its writeback cache. Programs such as `tar -S` do not read a file without
+    /// sectors, since the whole file would be a hole.
+    ///
+    /// The kernel asks again after a close, and [`Server::release`] makes it ask after the last
+    /// handle for writing. Without OPEN the server does not know which files are open.
+    fn shown_sectors(&self, attr: &Attr) -> u64 {
+        let may_have_data = self.wishes.caching == Caching::Writeback
+            && attr.sectors == 0
+            && attr.file_type == FileType::Regular
+            && (self.wishes.opens == Opens::NotAsked || self.writers.show_sector(attr.ino));
+        if may_have_data { 1 } else { attr.sectors }
+    }
+
     /// Encodes attributes for the kernel.
     pub(super) fn wire_attr(&self, attr: &Attr) -> abi::Attr {
         let (uid, gid) = self.ids.shown(attr.uid, attr.gid);
         abi::Attr {
             ino: u64::from(attr.ino.0),
             size: attr.size,
-            blocks: attr.sectors,
+            blocks: self.shown_sectors(attr),
             atime: attr.atime.secs,
             mtime: attr.mtime.secs,
             ctime: attr.ctime.secs,
@@ -175,7 +189,7 @@ impl Server {
             mode: attr.mode(),
             ino: u64::from(attr.ino.0),
             size: attr.size,
-            blocks: attr.sectors,
+            blocks: self.shown_sectors(&attr),
             atime: sx_time(attr.atime),
             btime: sx_time(attr.crtime.unwrap_or_default()),
             ctime: sx_time(attr.ctime),

@@ -70,15 +70,22 @@ impl Server {
             }
             self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
-        outbox.put(&self.opened(inode.ino(), flags));
+        let reply = self.opened(inode.ino(), flags);
+        if reply.fh == Self::WRITES && inode.attr().sectors == 0 {
+            // The kernel's cached attributes have no sectors. See `Server::shown_sectors`.
+            kernel.forget_attributes(request.header.nodeid);
+        }
+        outbox.put(&reply);
         Ok(())
     }
 
-    pub(super) fn release(&self, request: &mut Request<'_>) -> Done {
+    pub(super) fn release(&self, request: &mut Request<'_>, kernel: &Channel) -> Done {
         let input: abi::ReleaseIn = request.take()?;
         if input.fh == Self::WRITES {
             let node = Node::from_id(request.header.nodeid);
-            self.writers.remove(node.ino);
+            if self.writers.remove(node.ino) {
+                kernel.forget_attributes(request.header.nodeid);
+            }
             let inode = self.inode(request.header.nodeid)?;
             self.fs().release(&inode);
         }

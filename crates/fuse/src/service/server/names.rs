@@ -3,8 +3,8 @@
 use super::attrs::rdev_of;
 use super::{Done, Server};
 use crate::protocol::abi::InHeader;
-use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
-use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Privilege, Rename};
+use crate::protocol::{Caching, Errno, MAX_DATA, Outbox, Request, abi};
+use lanefs_ext4::{Attr, DirEntry, InodeRef, NewInode, NewKind, Privilege, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use lanefs_vfs::{NewNode, Want};
 use std::ops::ControlFlow;
@@ -18,7 +18,22 @@ impl Server {
     /// Appends the reply with the node of an inode that was found or created in `dir`, and counts
     /// the look-up, which a later FORGET undoes.
     fn put_node(&self, dir: &InodeRef, inode: &InodeRef, outbox: &mut Outbox) {
-        let attr = self.fs().stat(inode);
+        self.put_counted(dir, inode, self.fs().stat(inode), outbox);
+    }
+
+    /// Appends the reply with the node of a file that was created and opened, and with its handle.
+    fn put_opened(&self, dir: &InodeRef, inode: &InodeRef, flags: i32, outbox: &mut Outbox) {
+        let opened = self.opened(inode.ino(), flags);
+        let mut attr = self.fs().stat(inode);
+        if opened.fh == Self::WRITES && self.wishes.caching == Caching::Writeback {
+            // As in `shown_sectors`; at the close the kernel drops its cached number.
+            attr.sectors = attr.sectors.max(1);
+        }
+        self.put_counted(dir, inode, attr, outbox);
+        outbox.put(&opened);
+    }
+
+    fn put_counted(&self, dir: &InodeRef, inode: &InodeRef, attr: Attr, outbox: &mut Outbox) {
         outbox.put(&self.entry(&attr, self.name_validity(dir, attr.file_type)));
         self.fs().hold(inode, 1);
     }
@@ -67,27 +82,36 @@ impl Server {
         Ok(NewInode { kind, permissions, umask, uid, gid })
     }
 
+    fn make_named(
+        &self,
+        header: &InHeader,
+        dir: &InodeRef,
+        new: &NewNode<'_>,
+        name: &[u8],
+    ) -> Result<InodeRef, Errno> {
+        Ok(match self.checked_caller(header) {
+            Some(who) => self.vfs.make(&who, dir, name, new)?,
+            None => self.fs().create(dir, name, &self.new_inode(header, new)?)?,
+        })
+    }
+
     fn create_named(
         &self,
         header: &InHeader,
         new: &NewNode<'_>,
         name: &[u8],
         outbox: &mut Outbox,
-    ) -> Result<InodeRef, Errno> {
+    ) -> Done {
         let dir = self.inode(header.nodeid)?;
-        let inode = match self.checked_caller(header) {
-            Some(who) => self.vfs.make(&who, &dir, name, new)?,
-            None => self.fs().create(&dir, name, &self.new_inode(header, new)?)?,
-        };
+        let inode = self.make_named(header, &dir, new, name)?;
         self.put_node(&dir, &inode, outbox);
-        Ok(inode)
+        Ok(())
     }
 
     pub(super) fn symlink(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let (name, target) = (request.name()?, request.name()?);
         let new = self.described(&request.header, NewKind::Symlink(target), 0o777, 0);
-        self.create_named(&request.header, &new, name, outbox)?;
-        Ok(())
+        self.create_named(&request.header, &new, name, outbox)
     }
 
     pub(super) fn mknod(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
@@ -103,24 +127,23 @@ impl Server {
         };
         let name = request.name()?;
         let new = self.described(&request.header, kind, input.mode, input.umask);
-        self.create_named(&request.header, &new, name, outbox)?;
-        Ok(())
+        self.create_named(&request.header, &new, name, outbox)
     }
 
     pub(super) fn mkdir(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::MkdirIn = request.take()?;
         let name = request.name()?;
         let new = self.described(&request.header, NewKind::Directory, input.mode, input.umask);
-        self.create_named(&request.header, &new, name, outbox)?;
-        Ok(())
+        self.create_named(&request.header, &new, name, outbox)
     }
 
     pub(super) fn create(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::CreateIn = request.take()?;
         let name = request.name()?;
         let new = self.described(&request.header, NewKind::Regular, input.mode, input.umask);
-        let inode = self.create_named(&request.header, &new, name, outbox)?;
-        outbox.put(&self.opened(inode.ino(), input.flags as i32));
+        let dir = self.inode(request.header.nodeid)?;
+        let inode = self.make_named(&request.header, &dir, &new, name)?;
+        self.put_opened(&dir, &inode, input.flags as i32, outbox);
         Ok(())
     }
 
@@ -133,8 +156,7 @@ impl Server {
             Some(who) => self.vfs.make_unnamed(&who, &dir, &new)?,
             None => self.fs().create_unnamed(&dir, &self.new_inode(header, &new)?)?,
         };
-        self.put_node(&dir, &inode, outbox);
-        outbox.put(&self.opened(inode.ino(), input.flags as i32));
+        self.put_opened(&dir, &inode, input.flags as i32, outbox);
         Ok(())
     }
 

@@ -16,6 +16,8 @@ struct Written {
     handles: u32,
     /// Whether pages of the file found no space. Writes then fail at once, until there is space.
     out_of_space: bool,
+    /// Whether the kernel was told of a sector that the file does not have.
+    has_shown_sector: bool,
 }
 
 /// The files that are open for writing. *Locking*: a shard's lock is a leaf, held only to access
@@ -43,19 +45,26 @@ impl Writers {
         self.shard(ino).lock().entry(ino).or_default().handles += 1;
     }
 
-    /// Removes a handle of `ino`.
-    pub fn remove(&self, ino: Ino) {
-        if let Entry::Occupied(mut written) = self.shard(ino).lock().entry(ino) {
-            written.get_mut().handles = written.get().handles.saturating_sub(1);
-            if written.get().handles == 0 {
-                written.remove();
-            }
-        }
+    /// Removes a handle of `ino`. Returns whether it was the last one, and
+    /// [`Writers::show_sector`] has returned true for the file.
+    pub fn remove(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let Entry::Occupied(mut written) = shard.entry(ino) else { return false };
+        written.get_mut().handles = written.get().handles.saturating_sub(1);
+        written.get().handles == 0 && written.remove().has_shown_sector
     }
 
     /// Returns whether any handle of `ino` is open for writing.
     pub fn has(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
+    }
+
+    /// Returns whether any handle of `ino` is open for writing, and then records that the kernel is
+    /// told of a sector that the file does not have.
+    pub fn show_sector(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let written = shard.get_mut(&ino);
+        written.map(|written| written.has_shown_sector = true).is_some()
     }
 
     /// Records whether pages of `ino` found no space, if the file is open for writing.
@@ -90,5 +99,18 @@ mod tests {
         writers.remove(ino);
         assert!(!writers.has(ino) && !writers.is_out_of_space(ino));
         assert!(!writers.has(Ino(12 + SHARDS as u32)));
+    }
+
+    #[test]
+    fn the_last_handle_tells_whether_a_sector_was_shown() {
+        let (writers, ino) = (Writers::new(), Ino(12));
+        assert!(!writers.show_sector(ino) && !writers.remove(ino));
+        writers.add(ino);
+        writers.add(ino);
+        assert!(writers.show_sector(ino));
+        assert!(!writers.remove(ino));
+        assert!(writers.remove(ino));
+        writers.add(ino);
+        assert!(!writers.remove(ino));
     }
 }
