@@ -60,9 +60,18 @@ pub(crate) fn layers(path: &Path, reference: Option<&str>) -> Result<Vec<Layer>>
     match ["oci-layout", "index.json"].into_iter().find(|name| !files.has(name)) {
         None => files.oci_layers(reference),
         Some(_) if files.has(DOCKER_MANIFEST) => files.docker_layers(reference),
-        Some(name) => Err(missing(&format!(
-            "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
-        ))),
+        Some(name) if path.is_dir() || files.has("oci-layout") || files.has("index.json") => {
+            Err(missing(&format!(
+                "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
+            )))
+        }
+        Some(_) => {
+            let detail = format!(
+                "it has neither oci-layout and index.json nor {DOCKER_MANIFEST}; \
+                 tar:PATH reads a plain tar, tar:- standard input"
+            );
+            Err(Error::new("", Cause::Invalid { what: "the OCI or docker archive", detail }))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads a stream. If it is compressed, or needs a digest, a separate thread reads and unpacks it.
 
 use crate::error::{Error, Result};
+use flate2::bufread::GzDecoder;
 use lanefs_lanes::sync::unscheduled::mpsc;
 use ruzstd::decoding::StreamingDecoder;
 use sha2::{Digest, Sha256};
@@ -140,9 +141,52 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
     let input = BufReader::with_capacity(PIECE, input);
     match packing {
         Packing::None => Box::new(input),
-        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+        Packing::Gzip => Box::new(Members { input: Some(input), member: None }),
         Packing::Zstd => Box::new(Frames { input: Some(input), frame: None }),
         Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
+    }
+}
+
+/// The members of a gzip stream, one after another. Zeros may follow a member: tapes and some
+/// programs fill their last record with them.
+struct Members<R: BufRead> {
+    input: Option<R>,
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Members<R> {
+    /// Begins the next member; false at the end.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Some(mut input) = self.input.take() else { return Ok(false) };
+        loop {
+            let start = input.fill_buf()?;
+            if start.is_empty() {
+                return Ok(false);
+            }
+            let zeros = start.iter().take_while(|byte| **byte == 0).count();
+            if zeros == 0 {
+                break;
+            }
+            input.consume(zeros);
+        }
+        self.member = Some(GzDecoder::new(input));
+        Ok(true)
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.member.is_none() && !self.begin()? {
+                return Ok(0);
+            }
+            let Some(member) = &mut self.member else { return Ok(0) };
+            let read = member.read(buf)?;
+            if read > 0 || buf.is_empty() {
+                return Ok(read);
+            }
+            self.input = self.member.take().map(GzDecoder::into_inner);
+        }
     }
 }
 

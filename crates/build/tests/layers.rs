@@ -84,6 +84,17 @@ fn layers_are_applied_in_order_with_their_whiteouts() {
 }
 
 #[test]
+fn a_plain_tar_is_no_container_image() {
+    let dir = scratch();
+    shell(dir.path(), "echo x >f; tar -cf t.tar f");
+    let source = Source::detect(&format!("oci:{}/t.tar", dir.path().display())).unwrap();
+    let image = dir.path().join("a.img");
+    let error = try_build(&image, Builder::new().source(source)).unwrap_err().to_string();
+    assert!(error.contains("the OCI or docker archive is not valid"), "{error}");
+    assert!(error.contains("tar:- standard input"), "{error}");
+}
+
+#[test]
 fn a_blob_with_a_wrong_digest_is_refused() {
     let dir = scratch();
     layers(dir.path());

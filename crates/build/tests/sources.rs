@@ -94,6 +94,9 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
         "mkdir t; seq 100000 >t/numbers; head -c 3M /dev/urandom >t/noise
         tar -cf t.tar -C t .; gzip -k t.tar; xz -k t.tar
         (head -c 1M t.tar | gzip; tail -c +1048577 t.tar | gzip) >twice.gz
+        (cat t.tar.gz; head -c 5000 /dev/zero) >padded.gz
+        (head -c 1M t.tar | zstd -q; printf '\\120\\052\\115\\030\\003\\000\\000\\000abc'
+        tail -c +1048577 t.tar | zstd -q) >twice.zst
         zstd -q -k t.tar",
     );
     let digest = |name: &str, source| {
@@ -104,7 +107,7 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
         sum
     };
     let plain = digest("plain", Source::tar(dir.path().join("t.tar")));
-    for name in ["t.tar.gz", "t.tar.xz", "twice.gz", "t.tar.zst"] {
+    for name in ["t.tar.gz", "t.tar.xz", "twice.gz", "padded.gz", "t.tar.zst", "twice.zst"] {
         let path = dir.path().join(name);
         assert_eq!(digest(name, Source::tar(&path)), plain, "{name}");
         let stream = std::fs::File::open(&path).unwrap();
