@@ -196,6 +196,10 @@ impl FileData<'_> {
         let block_size = self.block_size();
         let (first, last) = ((from / block_size) as u32, to.div_ceil(block_size) as u32);
         self.with_map(|map| {
+            // Mostly the range is beyond all extents, since a file grows at its end.
+            if map.last().is_none_or(|extent| extent.end() <= first) {
+                return Vec::new();
+            }
             extent::overlapping(map, first..last)
                 .into_iter()
                 .filter(|e| e.state == State::Written)

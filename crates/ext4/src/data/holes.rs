@@ -132,25 +132,21 @@ impl FileData<'_> {
 }
 
 /// Removes from `claims` the claims for the clusters of file blocks below `end`, and returns them;
-/// splits a claim that reaches beyond the last of these clusters.
+/// splits a claim that reaches beyond the last of these clusters. `claims` is in the order of the
+/// file blocks.
 pub(crate) fn take_front(
     claims: &mut Vec<(u32, Claim)>,
     end: u32,
     clusters: Clusters,
 ) -> Vec<Claim> {
     let end = clusters.ceil(end);
-    let mut taken = Vec::new();
-    let mut left = Vec::new();
-    for (start, mut claim) in claims.drain(..) {
-        if start >= end {
-            left.push((start, claim));
-        } else if start + claim.len() > end {
-            taken.push(claim.split_front(end - start));
-            left.push((end, claim));
-        } else {
-            taken.push(claim);
-        }
+    let whole = claims.partition_point(|(start, claim)| start + claim.len() <= end);
+    let mut taken: Vec<Claim> = claims.drain(..whole).map(|(_, claim)| claim).collect();
+    if let Some((start, claim)) = claims.first_mut()
+        && *start < end
+    {
+        taken.push(claim.split_front(end - *start));
+        *start = end;
     }
-    *claims = left;
     taken
 }

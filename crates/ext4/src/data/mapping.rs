@@ -214,10 +214,17 @@ impl<'m> FileData<'m> {
         check_reach(form, with)?;
         let reader = self.node_reader(form);
         let limits = objects.volume.limits_of(inode.ino);
-        let plan = form.plan_replace(&root, &reader, &limits, range, with)?;
+        let plan = form.plan_replace(&root, &reader, &limits, range.clone(), with)?;
         let covered = plan.covered();
-        let with: Vec<Extent> = with.iter().filter_map(|e| e.clip(&covered)).collect();
-        let usage = cluster::usage(&map, &covered, &with, objects.volume.clusters());
+        let clipped: Vec<Extent>;
+        let with = match covered == range {
+            true => with,
+            false => {
+                clipped = with.iter().filter_map(|e| e.clip(&covered)).collect();
+                &clipped
+            }
+        };
+        let usage = cluster::usage(&map, &covered, with, objects.volume.clusters());
 
         let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
@@ -245,7 +252,7 @@ impl<'m> FileData<'m> {
             placed: plan.place(&places),
             node_claims,
             pinned: reader.pinned.into_inner(),
-            map: map.replace(covered.clone(), &with),
+            map: map.replace(covered.clone(), with),
             usage,
             holds,
             covered,

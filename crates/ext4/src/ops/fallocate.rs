@@ -133,17 +133,16 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
+            let (mut claims, mut extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
             let covered = extents.last().map_or(stop, Extent::end);
             if claims.is_empty() {
                 at = covered;
                 continue;
             }
             while at < covered {
-                let with: Vec<Extent> =
-                    extents.iter().filter_map(|e| e.clip(&(at..covered))).collect();
-                let change = self.data(inode).plan_mapping(at..covered, &with)?;
+                let change = self.data(inode).plan_mapping(at..covered, &extents)?;
                 at = change.covered.end.min(covered);
+                extents.retain_mut(|e| e.clip(&(at..covered)).map(|rest| *e = rest).is_some());
                 let used = take_front(&mut claims, at, self.objects.volume.clusters());
                 let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
                 for claim in used {
