@@ -139,6 +139,7 @@ pub(crate) fn take_front(
     end: u32,
     clusters: Clusters,
 ) -> Vec<Claim> {
+    debug_assert!(claims.is_sorted_by_key(|(start, _)| *start));
     let end = clusters.ceil(end);
     let whole = claims.partition_point(|(start, claim)| start + claim.len() <= end);
     let mut taken: Vec<Claim> = claims.drain(..whole).map(|(_, claim)| claim).collect();
