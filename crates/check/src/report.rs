@@ -105,6 +105,22 @@ impl Collector {
         }
     }
 
+    /// Returns the number of findings so far.
+    pub(crate) fn len(&self) -> usize {
+        self.findings.lock().len()
+    }
+
+    /// Removes the doubly claimed blocks from the findings after the first `kept` ones. Returns
+    /// whether there were any.
+    pub(crate) fn forget_doubled(&self, kept: usize) -> bool {
+        let mut findings = self.findings.lock();
+        let all = findings.len();
+        let later = findings.split_off(kept.min(all));
+        let doubled = |finding: &Finding| matches!(finding.fault, Fault::DoublyClaimed { .. });
+        findings.extend(later.into_iter().filter(|finding| !doubled(finding)));
+        findings.len() < all
+    }
+
     /// Adds a fault to the findings if there is one.
     pub(crate) fn check(&self, place: Place, result: Result<(), Fault>) {
         if let Err(fault) = result {
@@ -122,15 +138,19 @@ impl Collector {
 
     /// Returns the findings so far, sorted by place.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.findings.lock().clone();
-        findings.sort_by_key(|finding| finding.place);
-        findings
+        sorted(self.findings.lock().clone())
     }
 
     pub(crate) fn into_report(self, totals: Totals) -> Report {
-        let mut findings = std::mem::take(&mut *self.findings.lock());
-        findings.sort_by_key(|finding| finding.place);
-        let unchecked = std::mem::take(&mut *self.unchecked.lock());
+        let findings = sorted(std::mem::take(&mut *self.findings.lock()));
+        let mut unchecked = std::mem::take(&mut *self.unchecked.lock());
+        unchecked.sort();
         Report { findings, left_out: self.left_out.load(Ordering::Relaxed), unchecked, totals }
     }
+}
+
+/// Sorts findings by place. Those of one place stay in the order in which they were found.
+fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.sort_by_key(|finding| finding.place);
+    findings
 }

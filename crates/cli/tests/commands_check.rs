@@ -64,6 +64,39 @@ fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
     }
 }
 
+/// Files in several groups claim the blocks of one file; threads meet them in any order.
+#[test]
+fn a_block_of_two_files_is_reported_for_the_later_one_by_any_number_of_threads() {
+    let image = Image::with("64M", &["-b", "1024", "-g", "1024"]);
+    let path = image.path.to_str().unwrap();
+    let dirs = 0..40;
+    let made: String =
+        dirs.clone().map(|n| format!("mkdir -p t/{n}; echo {n} >t/{n}/f; ")).collect();
+    shell(image.dir.path(), &made);
+    let source = format!("{}/t", image.dir.path().display());
+    let (status, said) =
+        try_run(Command::new(LANEFS).args(["cp", "-r", &source, &format!("{path}:/")]));
+    assert!(status.success(), "{said}");
+    let debugfs = |request: &str| {
+        let output = Command::new("debugfs").args(["-w", "-R", request, path]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let block = debugfs("bmap /t/0/f 0").trim().to_owned();
+    for n in dirs.skip(1) {
+        debugfs(&format!("sif /t/{n}/f block[5] {block}"));
+    }
+    let (status, alone) = check(&["--json", "--threads", "1", path]);
+    assert_eq!(status, Some(4), "{alone}");
+    let report: Value = serde_json::from_str(&alone).unwrap();
+    let doubled = report["findings"].as_array().unwrap().iter();
+    let doubled =
+        doubled.filter(|f| f["fault"].as_str().unwrap().contains("in use more than once")).count();
+    assert_eq!(doubled, 39, "{alone}");
+    for _ in 0..20 {
+        assert_eq!(check(&["--json", "--threads", "8", path]).1, alone);
+    }
+}
+
 #[test]
 fn without_a_superblock_the_check_fails_with_8() {
     let image = Image::new("32M");
