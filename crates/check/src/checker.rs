@@ -38,9 +38,9 @@ use std::sync::Arc;
 pub struct Options {
     /// The number of threads; 0 means one for each processor.
     pub threads: usize,
-    /// The largest number of bytes for the bits of clusters. If the bits need more, the inode
-    /// tables are read several times, once for each part of the file system. Twice as much is used
-    /// while blocks that several files use are assigned to the later file.
+    /// The most memory, in bytes, for the maps of used clusters. If they need more, the inode tables
+    /// are read several times, once for each part of the file system. Twice as much is used while
+    /// blocks that several files use are assigned to the later file.
     pub memory: u64,
     /// The largest number of findings that are kept. Further faults are only counted.
     pub findings: usize,

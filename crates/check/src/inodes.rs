@@ -228,8 +228,8 @@ fn check_extra(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Returns whether a time has the bits of a year after 2310 and a negative number of seconds. A
-/// faulty kernel stored times before 1970 like this.
+/// Returns whether the seconds of a time are negative, and its extra bits those of a year after
+/// 2310. A faulty kernel stored times before 1970 like this.
 fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
     const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
     TIMES.iter().any(|&(seconds, extra)| {

@@ -90,9 +90,9 @@ impl Ring {
         }
     }
 
-    /// Releases the log blocks of transactions up to `upto`. Called after all images of these
-    /// transactions are in place, and the journal superblock on the device says that the log starts
-    /// after these transactions.
+    /// Releases the log blocks of transactions up to `upto`. Called once all images of these
+    /// transactions are in place and the journal superblock on the device says that the log starts
+    /// after them.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

@@ -99,8 +99,8 @@ impl Array {
         self.install(slot, member, 0)
     }
 
-    /// Works like [`Array::attach`] for a member whose metadata `record` writes: the slot changes
-    /// in the metadata and in this array under one lock. `record` also returns the member's
+    /// Works like [`Array::attach`], and calls `record` to write the member's metadata: the slot
+    /// changes in the metadata and in this array under one lock. `record` also returns the member's
     /// standing, with either no row or all rows valid.
     pub(crate) fn attach_recording(
         &self,

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The value of `s_jnl_backup_type` (`EXT3_JNL_BACKUP_BLOCKS`) with which `s_jnl_blocks` holds the
+/// The value of `s_jnl_backup_type` (`EXT3_JNL_BACKUP_BLOCKS`) for which `s_jnl_blocks` has the
 /// block numbers and the size of the journal.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 

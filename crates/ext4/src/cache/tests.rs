@@ -42,8 +42,8 @@ impl Cached for Thing {
 }
 
 fn things(count: u64) -> Cache<Thing> {
-    // The map has room for all objects, so it does not grow: a hand may pass an object of a growing
-    // map twice in one round.
+    // The map has room for all objects, so that it does not grow. In a growing map, the clock hand
+    // may pass an object twice in one round.
     let cache = Cache::new(1 << 14, Rank::Load);
     for number in 0..count {
         cache.insert(Thing::new(number, Tid(1)), |_| ());

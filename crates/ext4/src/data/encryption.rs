@@ -166,8 +166,8 @@ impl<'m> FileData<'m> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let (first, stop) = (at / size * size, end.min(at / size * size + size));
-            // The place on the device at which the file block with byte `at` starts. `device` may
-            // be inside of a block.
+            // The place on the device at which the file block with byte `at` starts. The offset
+            // `device` need not be the start of a block.
             let place = (device + (at - offset)) - (at - first);
             let mut block = vec![0; size as usize];
             if stop - at < size {

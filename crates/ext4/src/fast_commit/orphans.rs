@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const LONGEST: usize = 1 << 20;
 
 impl Inodes<'_> {
-    /// Adds the inodes that lost their last name to the list of orphans, and removes inodes whose
-    /// number another inode has now. Returns the first inode of the list.
+    /// Adds the inodes that lost their last name to the list of orphans, and takes the numbers that
+    /// another inode has now off the list. Returns the first inode of the list.
     pub(super) fn update_orphans(&mut self) -> Result<Option<Ino>, Error> {
         let old = list(&self.draft)?;
         let in_list: BTreeSet<Ino> = old.iter().copied().collect();

@@ -105,8 +105,8 @@ impl LaneDeltas {
         }
     }
 
-    /// Notes that the inode is listed in `tid` and the deltas of the previous transaction are
-    /// folded.
+    /// Notes that the inode is on the dirty list of `tid`, and that the deltas of the previous
+    /// transaction are folded.
     pub(crate) fn listed(&self, tid: Tid) {
         if self.is_contended() {
             // Release: a lane that reads this value also sees the fold, before it adds to its

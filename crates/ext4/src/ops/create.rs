@@ -504,7 +504,7 @@ fn as_parent(dir: &Inode) -> Parent<'_> {
 /// Describes the last inode that had the number of a new inode.
 struct Predecessor {
     generation: u32,
-    /// Whether the inode is still in use, which means that its bit in the bitmap is wrong.
+    /// Whether the inode is still in use. Then the bitmap, in which it is free, is wrong.
     lives: bool,
 }
 

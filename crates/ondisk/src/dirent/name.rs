@@ -50,7 +50,7 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// Returns the name's length, as the byte in a record; the length of every valid name fits.
+    /// Returns the name's length as a record stores it: in one byte, into which every length fits.
     pub(super) fn len_byte(self) -> u8 {
         self.0.len() as u8
     }

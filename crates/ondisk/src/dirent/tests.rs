@@ -68,7 +68,8 @@ fn entries_go_into_slack_until_there_is_none() {
     }
 }
 
-/// Returns the block without the entry at `offset`; the previous record is searched from `from`.
+/// Returns the block without the entry at `offset`. The search for the previous record starts at
+/// `from`.
 fn removed(block: &[u8], from: usize, offset: usize) -> Vec<u8> {
     let mut block = block.to_vec();
     remove(&format(1024), &mut block, from, offset).expect("there");

@@ -124,8 +124,8 @@ fn record_gathered(lost: Option<usize>, consistency: Consistency, seed: u64) -> 
     (Recorded { rig, tape, base, ops }, array.statistics().gathered)
 }
 
-/// Checks the crash states of gathered writes, to a whole array or to one without the member
-/// `lost`. With a log, a whole array loses a member in the crash too.
+/// Checks the crash states of gathered writes. The array is whole, or lacks the member `lost`.
+/// With a log, a whole array loses a member in the crash too.
 fn check_gathered(seed: u64, lost: Option<usize>, consistency: Consistency) -> (usize, u64) {
     println!("seed {seed}");
     let (recorded, gathered) = record_gathered(lost, consistency, seed);

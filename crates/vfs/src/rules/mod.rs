@@ -7,8 +7,8 @@
 //!
 //! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
-//! A refusal by the mode is [`Error::PermissionDenied`] (EACCES), a missing privilege or a flag
-//! [`Error::NotPermitted`] (EPERM). A test compares the rules with the kernel's ext4
+//! If the mode refuses, the error is [`Error::PermissionDenied`] (EACCES). If a privilege is missing
+//! or a flag forbids, it is [`Error::NotPermitted`] (EPERM). A test compares the rules with the kernel's ext4
 //! (`crates/cli/tests/mount_rights.rs`).
 //!
 //! [`Error::PermissionDenied`]: lanefs_ext4::Error::PermissionDenied

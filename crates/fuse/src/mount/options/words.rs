@@ -333,7 +333,7 @@ const NOT_MOUNTED: [(&str, &str); 2] = [
     ("stripe_wake", "a mounted array always wakes one writer; 'lanefs bench' compares both"),
 ];
 
-/// Refuses a list that contains a policy without effect on a mount. The list `before` is accepted:
+/// Refuses a list with a policy that has no effect on a mount. The list `before` is accepted:
 /// it selects the older policies that have an effect.
 fn refuse_other_policies(list: &str) -> Result<(), OptionError> {
     let names = || list.split('+').map(|word| word.split_once('=').map_or(word, |(name, _)| name));
