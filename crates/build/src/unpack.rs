@@ -141,103 +141,90 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
     let input = BufReader::with_capacity(PIECE, input);
     match packing {
         Packing::None => Box::new(input),
-        Packing::Gzip => Box::new(Members { input: Some(input), member: None }),
-        Packing::Zstd => Box::new(Frames { input: Some(input), frame: None }),
+        Packing::Gzip => Box::new(Parts {
+            input: Some(input),
+            part: None,
+            begin: begin_member,
+            end: GzDecoder::into_inner,
+        }),
+        Packing::Zstd => Box::new(Parts {
+            input: Some(input),
+            part: None,
+            begin: begin_frame,
+            end: ZstdFrame::into_inner,
+        }),
         Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
     }
 }
 
-/// The members of a gzip stream, one after another. Zeros may follow a member: tapes and some
-/// programs fill their last record with them.
-struct Members<R: BufRead> {
+/// A stream of parts that are compressed each by itself, such as the members of a gzip stream.
+struct Parts<R, D> {
+    /// The rest of the stream, while no part is being read.
     input: Option<R>,
-    member: Option<GzDecoder<R>>,
+    part: Option<D>,
+    /// Begins the next part; `None` at the end of the stream.
+    begin: fn(R) -> io::Result<Option<D>>,
+    /// Returns the rest of the stream after a part.
+    end: fn(D) -> R,
 }
 
-impl<R: BufRead> Members<R> {
-    /// Begins the next member; false at the end.
-    fn begin(&mut self) -> io::Result<bool> {
-        let Some(mut input) = self.input.take() else { return Ok(false) };
-        loop {
-            let start = input.fill_buf()?;
-            if start.is_empty() {
-                return Ok(false);
-            }
-            let zeros = start.iter().take_while(|byte| **byte == 0).count();
-            if zeros == 0 {
-                break;
-            }
-            input.consume(zeros);
-        }
-        self.member = Some(GzDecoder::new(input));
-        Ok(true)
-    }
-}
-
-impl<R: BufRead> Read for Members<R> {
+impl<R, D: Read> Read for Parts<R, D> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.member.is_none() && !self.begin()? {
-                return Ok(0);
+            if let Some(input) = self.input.take() {
+                self.part = (self.begin)(input)?;
             }
-            let Some(member) = &mut self.member else { return Ok(0) };
-            let read = member.read(buf)?;
+            let Some(part) = &mut self.part else { return Ok(0) };
+            let read = part.read(buf)?;
             if read > 0 || buf.is_empty() {
                 return Ok(read);
             }
-            self.input = self.member.take().map(GzDecoder::into_inner);
+            self.input = self.part.take().map(self.end);
         }
     }
 }
 
-/// The frames of a zstd stream, one after another.
-struct Frames<R: BufRead> {
-    input: Option<R>,
-    frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
-}
-
-impl<R: BufRead> Frames<R> {
-    /// Begins the next frame; false at the end.
-    fn begin(&mut self) -> io::Result<bool> {
-        let Some(mut input) = self.input.take() else { return Ok(false) };
-        loop {
-            let start = input.fill_buf()?;
-            if start.is_empty() {
-                return Ok(false);
-            }
-            if !matches!(start.first(), Some(0x50..=0x5f)) {
-                break;
-            }
-            skip_frame(&mut input)?;
+/// Begins the next member of a gzip stream. Zeros may follow a member: tapes and some programs fill
+/// their last record with them.
+fn begin_member<R: BufRead>(mut input: R) -> io::Result<Option<GzDecoder<R>>> {
+    loop {
+        let start = input.fill_buf()?;
+        let (len, zeros) = (start.len(), start.iter().take_while(|byte| **byte == 0).count());
+        if len == 0 {
+            return Ok(None);
         }
-        let frame = StreamingDecoder::new(input).map_err(io::Error::other)?;
-        self.frame = Some(frame);
-        Ok(true)
+        if zeros == 0 {
+            return Ok(Some(GzDecoder::new(input)));
+        }
+        input.consume(zeros);
     }
 }
 
-/// Skips a frame without data: magic number, length, bytes.
+type ZstdFrame<R> = StreamingDecoder<R, ruzstd::decoding::FrameDecoder>;
+
+/// Begins the next frame of a zstd stream that has data.
+fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
+    loop {
+        match input.fill_buf()?.first() {
+            None => return Ok(None),
+            Some(0x50..=0x5f) => skip_frame(&mut input)?,
+            Some(_) => return StreamingDecoder::new(input).map(Some).map_err(io::Error::other),
+        }
+    }
+}
+
+/// Skips a frame without data (RFC 8878, 3.1.2): magic number, length, bytes.
 fn skip_frame(input: &mut impl Read) -> io::Result<()> {
     let mut head = [0; 8];
     input.read_exact(&mut head)?;
-    let [_, _, _, _, len @ ..] = head;
-    let len = u64::from(u32::from_le_bytes(len));
-    io::copy(&mut input.take(len), &mut io::sink()).map(drop)
-}
-
-impl<R: BufRead> Read for Frames<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if self.frame.is_none() && !self.begin()? {
-                return Ok(0);
-            }
-            let Some(frame) = &mut self.frame else { return Ok(0) };
-            let read = frame.read(buf)?;
-            if read > 0 || buf.is_empty() {
-                return Ok(read);
-            }
-            self.input = self.frame.take().map(StreamingDecoder::into_inner);
-        }
+    let [_, magic @ .., a, b, c, d] = head;
+    if magic != [0x2a, 0x4d, 0x18] {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame of zstd"));
+    }
+    let len = u64::from(u32::from_le_bytes([a, b, c, d]));
+    match io::copy(&mut input.take(len), &mut io::sink())? == len {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

@@ -73,7 +73,8 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
 /// # Errors
 /// [`Error::Ext4`], and [`Error::Copy`] with the host's error on `to`.
 pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Copied, Error> {
-    to.set_len(device.len())?;
+    let host = |error: io::Error| Error::Copy(Arc::new(error));
+    to.set_len(device.len()).map_err(host)?;
     let mut bytes = 0;
     let runs = match used {
         true => used_bytes(device)?,
@@ -81,10 +82,10 @@ pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Co
     };
     for (start, len) in runs {
         let read = |at, buf: &mut [u8]| device.read_at(at, buf).map_err(io::Error::other);
-        copy_range(&read, to, start, start + len)?;
+        copy_range(&read, to, start, start + len).map_err(host)?;
         bytes += len;
     }
-    to.sync_all()?;
+    to.sync_all().map_err(host)?;
     Ok(if used { Copied::Used { bytes } } else { Copied::Data { bytes } })
 }
 

@@ -247,12 +247,6 @@ impl From<SizeError> for Error {
     }
 }
 
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Error {
-        Error::Copy(Arc::new(error))
-    }
-}
-
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Error {
         Error::Ext4(error.into())

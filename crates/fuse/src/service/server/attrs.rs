@@ -116,11 +116,16 @@ impl Server {
     /// The kernel asks again after a close, and [`Server::release`] makes it ask after the last
     /// handle for writing. Without OPEN the server does not know which files are open.
     fn shown_sectors(&self, attr: &Attr) -> u64 {
-        let may_have_data = self.wishes.caching == Caching::Writeback
-            && attr.sectors == 0
-            && attr.file_type == FileType::Regular
+        let may_have_data = self.may_hide_data(attr)
             && (self.wishes.opens == Opens::NotAsked || self.writers.show_sector(attr.ino));
         if may_have_data { 1 } else { attr.sectors }
+    }
+
+    /// Returns whether all data of an inode may be in the kernel's cache if it is open for writing.
+    pub(super) fn may_hide_data(&self, attr: &Attr) -> bool {
+        self.wishes.caching == Caching::Writeback
+            && attr.sectors == 0
+            && attr.file_type == FileType::Regular
     }
 
     /// Encodes attributes for the kernel.

@@ -71,7 +71,7 @@ impl Server {
             self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
         let reply = self.opened(inode.ino(), flags);
-        if reply.fh == Self::WRITES && inode.attr().sectors == 0 {
+        if reply.fh == Self::WRITES && self.may_hide_data(&inode.attr()) {
             // The kernel's cached attributes have no sectors. See `Server::shown_sectors`.
             kernel.forget_attributes(request.header.nodeid);
         }

@@ -3,7 +3,7 @@
 use super::attrs::rdev_of;
 use super::{Done, Server};
 use crate::protocol::abi::InHeader;
-use crate::protocol::{Caching, Errno, MAX_DATA, Outbox, Request, abi};
+use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use lanefs_ext4::{Attr, DirEntry, InodeRef, NewInode, NewKind, Privilege, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use lanefs_vfs::{NewNode, Want};
@@ -25,9 +25,9 @@ impl Server {
     fn put_opened(&self, dir: &InodeRef, inode: &InodeRef, flags: i32, outbox: &mut Outbox) {
         let opened = self.opened(inode.ino(), flags);
         let mut attr = self.fs().stat(inode);
-        if opened.fh == Self::WRITES && self.wishes.caching == Caching::Writeback {
+        if opened.fh == Self::WRITES && self.may_hide_data(&attr) {
             // As in `shown_sectors`; at the close the kernel drops its cached number.
-            attr.sectors = attr.sectors.max(1);
+            attr.sectors = 1;
         }
         self.put_counted(dir, inode, attr, outbox);
         outbox.put(&opened);
