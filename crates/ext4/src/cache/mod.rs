@@ -12,6 +12,8 @@
 //! under its own guard whether it can be evicted ([`Cached::evict`]), so eviction shares no lock
 //! with the committer.
 
+pub(crate) mod held;
+
 use crate::error::Error;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;

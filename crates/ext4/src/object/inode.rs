@@ -4,6 +4,7 @@ use crate::alloc::WorkPlace;
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
 use crate::crypt::InodeCrypt;
+use crate::error::{Error, InvalidArgument};
 use crate::names::DirId;
 use crate::object::contended::LaneDeltas;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
@@ -257,6 +258,15 @@ impl Inode {
     pub(crate) fn publish_names_changed(&self, disk: &disk::Inode) {
         self.attr.store_words_in_order(self.attr_of(disk).names_changed());
         debug_assert_eq!(self.attr.load(), self.attr_of(disk), "another attribute changed");
+    }
+
+    /// Fails if the inode is not a regular file.
+    pub(crate) fn check_regular(&self) -> Result<(), Error> {
+        match self.file_type {
+            FileType::Regular => Ok(()),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(InvalidArgument::NotRegularFile.into()),
+        }
     }
 
     /// Apply: changes the inode under its guard and publishes the new attributes.

@@ -11,6 +11,7 @@
 //! A block is evicted only after the transactions that changed it are settled: then its image is in
 //! the image store or written in place.
 
+use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
 use crate::object::dirty::{Captured, Dirty, Handle, Journaled};
@@ -244,36 +245,12 @@ impl Journaled for MetaBlock {
     }
 }
 
-/// A hold on a metadata block: while it lives, the block has no other object in memory.
-pub(crate) struct MetaRef(Arc<MetaBlock>);
+/// A hold on a metadata block.
+pub(crate) type MetaRef = Held<MetaBlock>;
 
-impl MetaRef {
-    /// Takes a hold on `block`; returns `None` if the block is dead.
-    #[inline]
-    fn new(block: &Arc<MetaBlock>) -> Option<MetaRef> {
-        block.holds.add(1).then(|| MetaRef(block.clone()))
-    }
-}
-
-impl std::ops::Deref for MetaRef {
-    type Target = Arc<MetaBlock>;
-    fn deref(&self) -> &Arc<MetaBlock> {
-        &self.0
-    }
-}
-
-impl Clone for MetaRef {
-    fn clone(&self) -> MetaRef {
-        let held = self.0.holds.add(1);
-        debug_assert!(held, "a held block is not dead");
-        MetaRef(self.0.clone())
-    }
-}
-
-impl Drop for MetaRef {
-    fn drop(&mut self) {
-        let ended = self.0.holds.subtract(1);
-        debug_assert!(!ended, "metadata blocks have no names to lose");
+impl Counted for MetaBlock {
+    fn holds(&self) -> &Holds {
+        &self.holds
     }
 }
 
@@ -402,7 +379,7 @@ impl MetaCache {
     ) -> Result<MetaRef, Error> {
         let loaded = MetaBlock::new(block, kind, source.load(block, kind)?, None);
         self.blocks.insert(loaded.clone(), |_| ());
-        Ok(MetaRef(loaded))
+        Ok(MetaRef::first(loaded))
     }
 
     /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as a block of that
@@ -410,7 +387,7 @@ impl MetaCache {
     #[inline]
     pub(crate) fn held(&self, pin: &Pin, block: Block, kind: MetaKind) -> Option<MetaRef> {
         let found = self.blocks.find(pin, block.0).filter(|found| found.kind == kind)?;
-        let held = MetaRef::new(found)?;
+        let held = MetaRef::take(found)?;
         found.used.note();
         Some(held)
     }
@@ -418,7 +395,7 @@ impl MetaCache {
     /// Returns a hold on the block; `None` if the block is not in memory, or is dead: evicted and
     /// to be loaded again.
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
-        match self.blocks.hold(block.0, MetaRef::new) {
+        match self.blocks.hold(block.0, MetaRef::take) {
             // Two owners refer to the block, or one owner refers to it as two kinds of block: the
             // image is cross-linked.
             Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
@@ -434,9 +411,9 @@ impl MetaCache {
         kind: MetaKind,
         data: Arc<[u8]>,
     ) {
-        let created = MetaRef(MetaBlock::new(block, kind, data, Some(handle.tid())));
+        let created = MetaRef::first(MetaBlock::new(block, kind, data, Some(handle.tid())));
         created.change(handle, |_| ());
-        self.blocks.insert(created.0.clone(), |_| ());
+        self.blocks.insert(Arc::clone(&created), |_| ());
     }
 
     /// Apply: frees `block` in memory. An image that is still to be captured for an earlier

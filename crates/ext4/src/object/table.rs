@@ -6,6 +6,7 @@
 //! loaded once under its lock (rank Load, held during the read) and replaced by the committer. An
 //! inode in memory pins its block, so loading an inode always sees the result of the last capture.
 
+use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
@@ -86,34 +87,12 @@ impl Cached for TableBlock {
     }
 }
 
-/// A hold on an inode-table block: while it lives, the block has no other object in memory.
-pub(crate) struct TableRef(Arc<TableBlock>);
+/// A hold on an inode-table block.
+pub(crate) type TableRef = Held<TableBlock>;
 
-impl TableRef {
-    fn new(block: &Arc<TableBlock>) -> Option<TableRef> {
-        block.holds.add(1).then(|| TableRef(block.clone()))
-    }
-}
-
-impl std::ops::Deref for TableRef {
-    type Target = TableBlock;
-    fn deref(&self) -> &TableBlock {
-        &self.0
-    }
-}
-
-impl Clone for TableRef {
-    fn clone(&self) -> TableRef {
-        let held = self.0.holds.add(1);
-        debug_assert!(held, "a held block is not dead");
-        TableRef(self.0.clone())
-    }
-}
-
-impl Drop for TableRef {
-    fn drop(&mut self) {
-        let ended = self.0.holds.subtract(1);
-        debug_assert!(!ended, "table blocks have no names to lose");
+impl Counted for TableBlock {
+    fn holds(&self) -> &Holds {
+        &self.holds
     }
 }
 
@@ -151,7 +130,7 @@ impl Tables {
     /// Returns a hold on block `index` of the table of `group`. This block is at `block`, and its
     /// contents need not be loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
-        let cached = || Ok(self.blocks.hold(block.0, TableRef::new));
+        let cached = || Ok(self.blocks.hold(block.0, TableRef::take));
         let make = || {
             let made = Arc::new(TableBlock {
                 block,
@@ -164,7 +143,7 @@ impl Tables {
                 used: Used::new(),
             });
             self.blocks.insert(made.clone(), |_| ());
-            Ok(TableRef(made))
+            Ok(TableRef::first(made))
         };
         self.blocks.hold_or_load(block.0, cached, make)
     }

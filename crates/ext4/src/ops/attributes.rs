@@ -3,7 +3,7 @@
 use crate::alloc::Privilege;
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
+use crate::error::Error;
 use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::fs::Fs;
 use crate::name::directory::Directory;
@@ -12,7 +12,6 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::quota::{Counted, Held, Wanted};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::quota::Kind;
 
@@ -46,11 +45,8 @@ impl Fs {
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
         if let Some(size) = set.size {
-            match inode.file_type {
-                FileType::Regular => self.set_size(inode, size)?,
-                FileType::Directory => return Err(Error::IsDirectory),
-                _ => return Err(InvalidArgument::NotRegularFile.into()),
-            }
+            inode.check_regular()?;
+            self.set_size(inode, size)?;
         }
         let acl = match set.permissions {
             Some(permissions) => self.plan_acl_chmod(inode, permissions, &mut elsewhere)?,

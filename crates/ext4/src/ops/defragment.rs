@@ -8,13 +8,13 @@ use crate::alloc::{Claim, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::holes::take_front;
 use crate::data::mapping::EXTENTS_A_STEP;
-use crate::error::{Error, InvalidArgument};
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::plan::extent::{END, Extent, State};
 use crate::plan::mapping::Form;
-use lanefs_ondisk::{Block, FileBlock, FileType};
+use lanefs_ondisk::{Block, FileBlock};
 
 /// The largest number of blocks that are moved at once, and so the most free space that the move
 /// needs.
@@ -39,11 +39,7 @@ impl Fs {
     /// `bigalloc`, as in the kernel; [`Error::NotPermitted`] for an immutable, append-only or
     /// verity file; [`Error::NoSpace`] without free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
-        match inode.file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(InvalidArgument::NotRegularFile.into()),
-        }
+        inode.check_regular()?;
         self.objects.check_writable()?;
         let _exclusive = inode.op.exclusive();
         let rights = inode.rights();

@@ -12,7 +12,6 @@ use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent::{Extent, State};
 use crate::plan::mapping::Form;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::FileType;
 
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
@@ -47,11 +46,7 @@ impl Fs {
         len: u64,
         by: Privilege,
     ) -> Result<(), Error> {
-        match inode.file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(InvalidArgument::NotRegularFile.into()),
-        }
+        inode.check_regular()?;
         self.objects.check_writable()?;
         if len == 0 {
             return Err(InvalidArgument::ZeroLength.into());

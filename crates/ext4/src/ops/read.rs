@@ -2,7 +2,7 @@
 
 use crate::attr::{Seek, SetTime};
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
+use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::Atime;
@@ -13,11 +13,7 @@ impl Fs {
     /// Reads into `buf` from `offset`. Returns the number of bytes read, less than the length of
     /// `buf` only at the end of the file.
     pub fn read_at(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        match inode.file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(InvalidArgument::NotRegularFile.into()),
-        }
+        inode.check_regular()?;
         let _shared = inode.op.shared();
         let attr = inode.attr();
         let len = (attr.size.saturating_sub(offset)).min(buf.len() as u64) as usize;

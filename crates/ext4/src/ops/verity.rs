@@ -17,7 +17,6 @@ use crate::object::state::Concerns;
 use crate::plan::mapping::Form;
 use crate::verity::{FileDigest, Hasher, NewVerity, Verity};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::verity::{self as disk, Descriptor, Method, Tree};
 
@@ -54,11 +53,7 @@ impl Fs {
         by: Privilege,
     ) -> Result<FileDigest, Error> {
         self.objects.check_writable()?;
-        match inode.file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(InvalidArgument::NotRegularFile.into()),
-        }
+        inode.check_regular()?;
         if !self.objects.volume.has_verity {
             return Err(Error::NotSupported);
         }

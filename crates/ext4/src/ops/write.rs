@@ -4,7 +4,7 @@
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
@@ -12,7 +12,6 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::FileType;
 
 /// Selects the place of a write.
 #[derive(Debug, Clone, Copy)]
@@ -212,11 +211,7 @@ impl Fs {
     }
 
     fn check_writable_data(&self, inode: &Inode) -> Result<(), Error> {
-        match inode.file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(InvalidArgument::NotRegularFile.into()),
-        }
+        inode.check_regular()?;
         self.objects.check_writable()?;
         // A FUSE kernel may open files without a request, so the checks of an open are made here
         // too.
