@@ -5,8 +5,9 @@ mod mounting;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use mounting::*;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
+    AtFlags, CWD, FallocateFlags, IFlags, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
 };
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -350,6 +351,46 @@ fn chattr_and_lsattr_work() {
             "chattr -i f; echo y >f; chattr +a f; echo z >>f; ! sh -c 'echo w >f' 2>/dev/null; chattr -a f",
         );
         assert_eq!(text(dir.join("f")), "y\nz\n");
+    });
+}
+
+/// Sets each of the 32 flags of a new file and of a new directory in `dir`, one after the other.
+/// Returns the results, and the flags afterwards.
+fn flags_one_by_one(dir: &Path) -> Vec<(&'static str, u32, Result<(), Errno>, u32)> {
+    let (file, folder) = (dir.join("file"), dir.join("folder"));
+    fs::write(&file, "x").unwrap();
+    fs::create_dir(&folder).unwrap();
+    let mut found = Vec::new();
+    for (name, path) in [("file", &file), ("folder", &folder)] {
+        let opened = File::open(path).unwrap();
+        let flags = || rustix::fs::ioctl_getflags(&opened).unwrap();
+        let at_first = flags();
+        for bit in (0..32).map(|n| 1 << n) {
+            let asked = at_first | IFlags::from_bits_retain(bit);
+            let result = rustix::fs::ioctl_setflags(&opened, asked);
+            found.push((name, bit, result, flags().bits()));
+            rustix::fs::ioctl_setflags(&opened, at_first).unwrap();
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn flags_are_set_or_refused_as_on_the_kernels_ext4() {
+    // Data in the journal, which Lanefs refuses; a flag of older kernels without a meaning; DAX.
+    const DIFFERENT: [u32; 3] = [0x4000, 0x40_0000, 0x200_0000];
+    let image = Image::new("64M");
+    let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+    let theirs = flags_one_by_one(&kernel.path);
+    drop(kernel);
+    on_a_mount("64M", |dir| {
+        for (ours, theirs) in flags_one_by_one(dir).into_iter().zip(theirs) {
+            match DIFFERENT.contains(&ours.1) {
+                true => assert_eq!(ours.3 & ours.1, 0, "{ours:x?} has no effect"),
+                false => assert_eq!(ours, theirs),
+            }
+        }
     });
 }
 

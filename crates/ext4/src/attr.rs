@@ -194,8 +194,8 @@ pub struct SetAttr {
     pub project: Option<u32>,
 }
 
-/// The flags that chattr(1) may change. Each is a setting of the user, not a property of the format
-/// of the inode.
+/// The flags that chattr(1) may change, each a setting of the user and not a property of the format
+/// of the inode. `JOURNAL_DATA`, which the kernel's ext4 may have set, can only be cleared.
 pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
     | InodeFlags::UNRM.bits()
     | InodeFlags::COMPR.bits()
@@ -204,6 +204,7 @@ pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
     | InodeFlags::APPEND.bits()
     | InodeFlags::NODUMP.bits()
     | InodeFlags::NOATIME.bits()
+    | InodeFlags::JOURNAL_DATA.bits()
     | InodeFlags::NOTAIL.bits()
     | InodeFlags::DIRSYNC.bits()
     | InodeFlags::TOPDIR.bits()

@@ -9,12 +9,26 @@
 
 use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
 use crate::error::Error;
+use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 
 /// `EXT4_IMMUTABLE_FL`: only the flags of the inode can change.
 pub const IMMUTABLE: u32 = InodeFlags::IMMUTABLE.bits();
 /// `EXT4_APPEND_FL`: data can only be appended; in a directory, names can only be added.
 pub const APPEND_ONLY: u32 = InodeFlags::APPEND.bits();
+
+/// `EXT4_FL_USER_VISIBLE`: the flags that lsattr(1) shows.
+pub const VISIBLE_FLAGS: u32 = 0x705b_dfff;
+
+/// The flags that only directories have.
+const OF_DIRECTORIES: u32 = InodeFlags::DIRSYNC.bits()
+    | InodeFlags::TOPDIR.bits()
+    | InodeFlags::CASEFOLD.bits()
+    | InodeFlags::PROJINHERIT.bits();
+
+/// Flags whose setting would promise what Lanefs does not do: data in the journal, and the
+/// conversion of a block map to extents.
+const UNKEPT: u32 = InodeFlags::JOURNAL_DATA.bits() | InodeFlags::EXTENTS.bits();
 
 bitflags::bitflags! {
     /// The kinds of attributes that a change affects.
@@ -114,9 +128,20 @@ pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
     )
 }
 
-/// Fails if a change of the flags from `now` to `asked` is forbidden: an inode that stays immutable
-/// cannot change its other flags.
-pub fn check_flags(now: u32, asked: u32) -> Result<(), Error> {
+/// Fails if the flags of an inode cannot change from `now` to `asked`.
+///
+/// # Errors
+/// [`Error::NotSupported`] for a new flag that no program may set, that only directories have, or
+/// that promises what Lanefs does not do. Other flags outside of [`CHANGEABLE_FLAGS`] are ignored.
+/// [`Error::NotPermitted`] if the inode stays immutable and another flag changes.
+pub fn check_flags(file_type: FileType, now: u32, asked: u32) -> Result<(), Error> {
+    let refused = match file_type {
+        FileType::Directory => !VISIBLE_FLAGS | UNKEPT,
+        _ => !VISIBLE_FLAGS | UNKEPT | OF_DIRECTORIES,
+    };
+    if asked & !now & refused != 0 {
+        return Err(Error::NotSupported);
+    }
     unless(now & asked & IMMUTABLE != 0 && (now ^ asked) & CHANGEABLE_FLAGS != 0)
 }
 
@@ -182,12 +207,27 @@ mod tests {
     #[test]
     fn flags_of_an_immutable_inode_change_only_with_that_one() {
         const NO_DUMP: u32 = 0x40;
-        assert!(check_flags(IMMUTABLE, IMMUTABLE).is_ok());
-        assert!(check_flags(IMMUTABLE, IMMUTABLE | NO_DUMP).is_err());
-        assert!(check_flags(IMMUTABLE, NO_DUMP).is_ok());
-        assert!(check_flags(0, IMMUTABLE | NO_DUMP).is_ok());
+        let check = |now, asked| check_flags(FileType::Regular, now, asked);
+        assert!(check(IMMUTABLE, IMMUTABLE).is_ok());
+        assert!(check(IMMUTABLE, IMMUTABLE | NO_DUMP).is_err());
+        assert!(check(IMMUTABLE, NO_DUMP).is_ok());
+        assert!(check(0, IMMUTABLE | NO_DUMP).is_ok());
         // Flags that chattr cannot change are ignored.
-        assert!(check_flags(IMMUTABLE | 0x8_0000, IMMUTABLE).is_ok());
+        assert!(check(IMMUTABLE | 0x8_0000, IMMUTABLE).is_ok());
+    }
+
+    #[test]
+    fn a_flag_that_would_have_no_effect_is_refused() {
+        const UNKNOWN: u32 = 0x8000_0000;
+        let refused = |file_type, now, asked| {
+            matches!(check_flags(file_type, now, asked), Err(Error::NotSupported))
+        };
+        for flag in [OF_DIRECTORIES, UNKEPT, UNKNOWN].map(|set| set & set.wrapping_neg()) {
+            assert!(refused(FileType::Regular, 0, flag), "{flag:#x}");
+            assert!(!refused(FileType::Regular, flag, flag), "{flag:#x}");
+        }
+        assert!(!refused(FileType::Directory, 0, OF_DIRECTORIES));
+        assert!(refused(FileType::Directory, 0, InodeFlags::JOURNAL_DATA.bits()));
     }
 
     #[test]

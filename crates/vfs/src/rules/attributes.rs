@@ -55,7 +55,7 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
         check_unprivileged(who, attr, set)?;
     }
     if let Some(asked) = set.flags {
-        check_flags(attr.flags, asked)?;
+        check_flags(attr.file_type, attr.flags, asked)?;
     }
     let permissions = permissions_after(who, attr, set);
     if permissions.is_some() {

@@ -8,7 +8,7 @@ use super::{Done, Server, is_owner};
 use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
 use crate::transport::Channel;
-use lanefs_ext4::flags::IMMUTABLE;
+use lanefs_ext4::flags::{IMMUTABLE, VISIBLE_FLAGS};
 use lanefs_ext4::{InodeRef, SetAttr};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_vfs::rules;
@@ -41,9 +41,6 @@ const SHARED_FLAGS: [(u32, u32); 6] = [
     (0x200, 0x2000_0000), // new files get the project
 ];
 
-/// The flags that `lsattr` shows: `EXT4_FL_USER_VISIBLE`.
-const VISIBLE: u32 = 0x705b_dfff;
-
 fn fsxattr_flags(flags: u32) -> u32 {
     SHARED_FLAGS.iter().filter(|(_, ours)| flags & ours != 0).map(|(theirs, _)| theirs).sum()
 }
@@ -72,7 +69,7 @@ impl Server {
         let attr = inode.attr();
         outbox.put(&abi::IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
         match input.cmd {
-            GET_FLAGS => put_word(attr.flags & VISIBLE, &input, outbox),
+            GET_FLAGS => put_word(attr.flags & VISIBLE_FLAGS, &input, outbox),
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
@@ -135,8 +132,8 @@ impl Server {
             return Err(Errno::BUSY);
         }
         self.fs().set_attr_as(inode, |now| {
-            let flags = flags & VISIBLE | now.flags & !VISIBLE;
-            rules::check_flags(now.flags, flags)?;
+            let flags = flags | now.flags & !VISIBLE_FLAGS;
+            rules::check_flags(now.file_type, now.flags, flags)?;
             let casefold = Some(flags & InodeFlags::CASEFOLD.bits() != 0);
             Ok(Some(SetAttr { flags: Some(flags), casefold, project, ..SetAttr::default() }))
         })?;
