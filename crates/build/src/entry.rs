@@ -46,10 +46,14 @@ impl Meta {
     }
 
     /// Takes the permissions from the access control list, if there is one, as a program does that
-    /// sets the list after the mode.
+    /// sets the list after the mode. A list that is equivalent to a mode is not kept, as in the
+    /// kernel.
     pub(crate) fn take_permissions_of_list(&mut self) {
         if let Some(list) = self.access_list() {
             self.permissions = self.permissions & 0o7000 | list.mode_bits();
+            if list.is_minimal() {
+                self.remove_attribute(ACCESS_LIST);
+            }
         }
     }
 
@@ -98,5 +102,16 @@ mod tests {
         meta.permissions = 0o4777;
         meta.take_permissions_of_list();
         assert_eq!(meta.permissions, 0o4640);
+    }
+
+    #[test]
+    fn a_list_equivalent_to_a_mode_becomes_the_mode() {
+        let entry = |(tag, bits)| AclEntry { tag, permissions: Permissions::from_bits(bits) };
+        let entries = [(Tag::Owner, 6), (Tag::OwningGroup, 4), (Tag::Other, 0)];
+        let list = Acl::new(entries.map(entry).to_vec()).unwrap();
+        let mut meta = Meta { permissions: 0o2777, ..Meta::default() };
+        meta.set_attribute(ACCESS_LIST, list.to_system());
+        meta.take_permissions_of_list();
+        assert_eq!((meta.permissions, meta.attributes), (0o2640, Vec::new()));
     }
 }
