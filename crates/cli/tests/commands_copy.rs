@@ -183,6 +183,29 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
 }
 
 #[test]
+fn a_copy_of_one_file_is_written_through_a_link_in_the_image() {
+    let image = Image::new("64M");
+    let place = |path: &str| at(&image.path, path);
+    let new = image.mount_point().with_file_name("new");
+    std::fs::write(&new, "new").unwrap();
+    let new = new.to_str().unwrap();
+    lanefs(&["mkdir", &place("/d"), &place("/e")]);
+    lanefs(&["cp", "/dev/null", &place("/d/target")]);
+    for (leads_to, link) in [("../d/target", "/e/l"), ("l", "/e/l2"), ("no", "/e/lost")] {
+        lanefs(&["ln", "-s", leads_to, &place(link)]);
+    }
+    lanefs(&["cp", new, &place("/e/l2")]);
+    assert_eq!(lanefs(&["cat", &place("/d/target")]), "new");
+    // A link to no file would make the copy elsewhere: GNU cp refuses it too.
+    let (status, said) = try_run(Command::new(LANEFS).args(["cp", new, &place("/e/lost")]));
+    assert!(!status.success() && said.contains("/e/lost"), "{said}");
+    // A file that is moved replaces the link.
+    lanefs(&["mv", &place("/d/target"), &place("/e/l")]);
+    assert_eq!(lanefs(&["stat", "-c", "%F", &place("/e/l")]), "regular file\n");
+    image.assert_clean();
+}
+
+#[test]
 fn existing_files_are_overwritten_or_kept() {
     let image = Image::new("16M");
     let dir = image.dir.path();

@@ -178,7 +178,10 @@ pub fn copy(
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
             let tree = ImageTree::new(fs, &place.image);
-            let destination = Destination::find(aim, &tree, place, fs)?;
+            let mut destination = Destination::find(aim, &tree, place, fs)?;
+            if fills_target(images, sources, plan)? {
+                destination = destination.behind_link(&tree, place, fs)?;
+            }
             into(images, sources, &tree, &destination, plan, report, |source| match source {
                 Operand::Standard => Some(stream_in(fs, &destination, place, &mut io::stdin())),
                 Operand::Host(path) if is_stream(path) => Some(match std::fs::File::open(path) {
@@ -202,10 +205,7 @@ pub fn copy(
             let tree = HostTree::new();
             let mut destination = Destination::on_host(aim, path)?;
             let mut stream = None;
-            if let [Operand::Image(place)] = sources
-                && plan.existing == Existing::Overwrite
-                && is_regular(images.get(&place.image)?, place, plan)
-            {
+            if fills_target(images, sources, plan)? {
                 stream = destination.path().filter(|path| is_stream(path));
                 if stream.is_none() {
                     destination = destination.behind_link()?;
@@ -361,13 +361,29 @@ fn is_stream(path: &Path) -> bool {
     })
 }
 
-/// Returns whether a source is a regular file, or a link to one that is followed.
-fn is_regular(fs: &FileSystem, place: &ImagePath, plan: Plan) -> bool {
-    let metadata = match plan.dereference {
-        Dereference::Never => fs.symlink_metadata(&place.path),
-        Dereference::Always | Dereference::Operands => fs.metadata(&place.path),
-    };
-    metadata.is_ok_and(|metadata| metadata.is_file())
+/// Returns whether the copy fills an existing target and so follows a symbolic link there: the only
+/// source is a regular file, or a link to one that is followed.
+fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool, Failure> {
+    let [source] = sources else { return Ok(false) };
+    if plan.existing != Existing::Overwrite {
+        return Ok(false);
+    }
+    let follows = plan.dereference != Dereference::Never;
+    Ok(match source {
+        Operand::Image(place) => {
+            let fs = images.get(&place.image)?;
+            let found = match follows {
+                true => fs.metadata(&place.path),
+                false => fs.symlink_metadata(&place.path),
+            };
+            found.is_ok_and(|found| found.is_file())
+        }
+        Operand::Host(path) => {
+            let found = if follows { path.metadata() } else { path.symlink_metadata() };
+            found.is_ok_and(|found| found.is_file())
+        }
+        Operand::Standard => false,
+    })
 }
 
 /// Writes the data of a file of an image to a device or FIFO of the host.

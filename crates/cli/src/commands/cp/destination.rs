@@ -62,6 +62,32 @@ impl Destination<ImageNode> {
         let dir = tree.find(&dir, Follow::Links)?;
         Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
     }
+
+    /// Returns the destination `place`, with the target of a symbolic link in place of the link.
+    ///
+    /// # Errors
+    /// The link leads to no file.
+    pub fn behind_link(
+        self,
+        tree: &ImageTree<'_>,
+        place: &ImagePath,
+        fs: &FileSystem,
+    ) -> Result<Self, Failure> {
+        let failed = |error| Failure::within(place.image.display(), &error);
+        let is_link = |path: &Path| fs.symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        if self.name.is_none() || !is_link(&place.path) {
+            return Ok(self);
+        }
+        // Also fails if the links form a circle, so the loop ends.
+        fs.metadata(&place.path).map_err(failed)?;
+        let mut path = place.path.clone();
+        while is_link(&path) {
+            let target = fs.read_link(&path).map_err(failed)?;
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
+        }
+        let (dir, name) = split(&path, place)?;
+        Ok(Destination { dir: tree.find(&dir, Follow::Links)?, name: Some(name), kind: self.kind })
+    }
 }
 
 impl Destination<PathBuf> {
