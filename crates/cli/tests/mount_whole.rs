@@ -68,6 +68,10 @@ fn a_mounted_image_grows_beside_writers_and_the_kernel_mounts_it() {
         shell(&mounted.path, "head -c 150M /dev/zero >large; sync; md5sum d*/f >/dev/null");
         let (status, said) = try_run(Command::new(LANEFS).args(["resize", mount, "100M"]));
         assert!(!status.success() && said.contains("smaller after lanefs umount"), "{said}");
+        for blocks in [0, 1000] {
+            let refused = lanefs_fuse::grow_mounted(&mounted.path, blocks).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+        }
         let sums = shell(&mounted.path, "md5sum d*/f large | md5sum");
         mounted.umount();
         assert_clean(&image.path);

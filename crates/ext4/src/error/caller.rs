@@ -40,6 +40,9 @@ pub enum InvalidArgument {
     /// The file is opened for neither reading nor writing, or is to be changed without writing.
     #[error("a file is opened for reading, for writing, or for both")]
     OpenMode,
+    /// A mounted file system cannot get smaller.
+    #[error("it is mounted, and only becomes larger")]
+    Smaller,
     /// The length is zero.
     #[error("the length is zero")]
     ZeroLength,

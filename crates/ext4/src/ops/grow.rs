@@ -15,7 +15,7 @@
 //! Readers of the geometry and of the tables of groups take no lock: the tables get longer in
 //! place, and the geometry is replaced as a whole.
 
-use crate::error::{BadSize, CannotGrow, Error};
+use crate::error::{BadSize, CannotGrow, Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::mkfs::extend::{
     descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
@@ -41,12 +41,16 @@ impl Fs {
     /// file system meanwhile.
     ///
     /// # Errors
-    /// [`Error::CannotGrow`] with the reason; [`Error::ReadOnly`]. Even after an error the file
+    /// [`Error::InvalidArgument`] for fewer blocks than there are; [`Error::CannotGrow`] with the
+    /// reason; [`Error::ReadOnly`]. Even after an error the file
     /// system may have become larger by some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
         let objects = &self.objects;
         objects.check_writable()?;
+        if blocks < objects.volume.geometry().block_count() {
+            return Err(InvalidArgument::Smaller.into());
+        }
         let superblock = objects.superblock.snapshot();
         if superblock.journal().is_none() {
             return Err(CannotGrow::NoJournal.into());
